@@ -1,0 +1,1 @@
+//! Fusion of a new pointmap into a keyframe (spec 4.1).

@@ -1,0 +1,1 @@
+//! Global Gauss-Newton over keyframe poses (spec 6.4 to 6.7).

@@ -1,0 +1,1 @@
+//! Pixel matching: iterative projective search and descriptor refinement (spec 3).

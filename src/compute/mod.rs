@@ -1,0 +1,8 @@
+//! Every per-pixel and per-edge algorithm. The implementations here are for the CPU and define the
+//! right answer for any other device.
+
+pub mod fusion;
+pub mod global;
+pub mod matching;
+pub mod retrieval;
+pub mod tracking;

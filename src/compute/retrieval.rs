@@ -1,0 +1,1 @@
+//! Place recognition arithmetic: whitening, assignment, binary residuals, scoring (spec 7).

@@ -1,0 +1,1 @@
+//! Relative pose of a frame to its keyframe (spec 5).

@@ -1,0 +1,1 @@
+//! Trajectory evaluation: association, ATE and RPE with the definitions of `evo`.

@@ -1,0 +1,124 @@
+//! Running the network: one trait, several runtimes.
+
+use crate::image::RgbImage;
+
+/// What a loaded network takes and gives. `N = width * height`, `T = N / patch²`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetworkShape {
+    /// Input width in pixels, a multiple of 16.
+    pub width: usize,
+    /// Input height in pixels, a multiple of 16.
+    pub height: usize,
+    /// Tokens per image.
+    pub tokens: usize,
+    /// Channels of an encoder token.
+    pub feature_dim: usize,
+    /// Channels of a descriptor.
+    pub descriptor_dim: usize,
+}
+
+impl NetworkShape {
+    /// Pixels of the input.
+    pub fn pixels(&self) -> usize {
+        self.width * self.height
+    }
+}
+
+/// One view's dense outputs, for every pixel in row-major order.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ViewOutput {
+    /// `N × 3`: points in the camera frame of view 1, metres as the network predicts them.
+    pub points: Vec<f32>,
+    /// `N`: confidence of the point, `1 + exp(κ)`.
+    pub confidence: Vec<f32>,
+    /// `N × D`: unit descriptors.
+    pub descriptors: Vec<f32>,
+    /// `N`: confidence of the descriptor, `exp(ω)`.
+    pub descriptor_confidence: Vec<f32>,
+}
+
+impl ViewOutput {
+    /// Zero-filled buffers for `shape`.
+    pub fn zeros(shape: &NetworkShape) -> Self {
+        let n = shape.pixels();
+        Self {
+            points: vec![0.0; n * 3],
+            confidence: vec![0.0; n],
+            descriptors: vec![0.0; n * shape.descriptor_dim],
+            descriptor_confidence: vec![0.0; n],
+        }
+    }
+}
+
+/// Both views' outputs of one decoder pass.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PairOutput {
+    /// View 1, the reference camera.
+    pub view1: ViewOutput,
+    /// View 2; its points too are in the camera frame of view 1.
+    pub view2: ViewOutput,
+}
+
+impl PairOutput {
+    /// Zero-filled buffers for `shape`.
+    pub fn zeros(shape: &NetworkShape) -> Self {
+        Self {
+            view1: ViewOutput::zeros(shape),
+            view2: ViewOutput::zeros(shape),
+        }
+    }
+}
+
+/// A loaded network on some runtime, for one input size.
+pub trait Backend: Send {
+    /// The shapes that every call uses.
+    fn shape(&self) -> &NetworkShape;
+    /// The runtime's name and version, for reports.
+    fn name(&self) -> String;
+    /// Encodes one image of exactly `shape().width × shape().height`; `features` is `T × C`.
+    fn encode(&mut self, image: &RgbImage, features: &mut [f32]) -> Result<(), InferenceError>;
+    /// Decodes a pair of encoded images; both slices are `T × C`.
+    fn decode(
+        &mut self,
+        features1: &[f32],
+        features2: &[f32],
+        out: &mut PairOutput,
+    ) -> Result<(), InferenceError>;
+    /// As [`Backend::decode`], but only `out` of view 1 is wanted (mono inference uses just that).
+    fn decode_view1(
+        &mut self,
+        features1: &[f32],
+        features2: &[f32],
+        out: &mut PairOutput,
+    ) -> Result<(), InferenceError> {
+        self.decode(features1, features2, out)
+    }
+}
+
+/// Why the network could not be run.
+#[derive(Debug, thiserror::Error)]
+pub enum InferenceError {
+    /// A buffer or image of the wrong size.
+    #[error("{what}: expected {expected}, found {found}")]
+    Shape {
+        /// Which buffer.
+        what: &'static str,
+        /// Its size by the network's shape.
+        expected: String,
+        /// Its size as given.
+        found: String,
+    },
+    /// The runtime refused.
+    #[error("{runtime} failed while {doing}: {message}")]
+    Runtime {
+        /// The runtime's name.
+        runtime: &'static str,
+        /// What was asked of it.
+        doing: &'static str,
+        /// Its own words.
+        message: String,
+    },
+    /// The network ran but what it gives cannot be true (all zero, not finite).
+    #[error("the network's self-test failed: {0}")]
+    SelfTest(String),
+}

@@ -1,0 +1,18 @@
+//! Monocular dense SLAM on top of the two-view network MASt3R: images in; a trajectory with
+//! metric scale, keyframes and a dense coloured point cloud out.
+//!
+//! Layers, each knowing only those after it: [`cli`] → [`source`], [`slam`], [`map`], [`eval`] →
+//! [`compute`] → [`inference`], [`network`] → [`image`], [`geometry`], [`config`], [`time`].
+
+pub mod cli;
+pub mod compute;
+pub mod config;
+pub mod eval;
+pub mod geometry;
+pub mod image;
+pub mod inference;
+pub mod map;
+pub mod network;
+pub mod slam;
+pub mod source;
+pub mod time;

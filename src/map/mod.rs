@@ -1,0 +1,111 @@
+//! What lasts: trajectories, keyframes, the cloud, and their files.
+
+use crate::geometry::{Intrinsics, Sim3};
+use crate::image::RgbImage;
+use crate::time::Stamp;
+use std::sync::Arc;
+
+/// What the tracker knew when a frame's pose was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TrackingState {
+    /// The first frame of a (sub)map, from the network's mono prediction.
+    Initialising,
+    /// Tracked against a keyframe.
+    Tracking,
+    /// Not tracked; the pose is the last known one.
+    Lost,
+    /// Found again in this frame.
+    Relocalised,
+}
+
+impl TrackingState {
+    /// Lower-case name, as written to files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Initialising => "initialising",
+            Self::Tracking => "tracking",
+            Self::Lost => "lost",
+            Self::Relocalised => "relocalised",
+        }
+    }
+}
+
+/// Milliseconds spent on one frame, by stage. Zero where a stage did not run.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct StageTimes {
+    /// Resize, crop, undistort.
+    pub preprocess: f64,
+    /// Encoder.
+    pub encode: f64,
+    /// Decoder and heads.
+    pub decode: f64,
+    /// Projective search and descriptor refinement.
+    pub matching: f64,
+    /// Relative pose.
+    pub tracking: f64,
+    /// Pointmap fusion and the keyframe decision.
+    pub fusion: f64,
+    /// Retrieval, edges and global optimisation (only what this frame waited for).
+    pub mapping: f64,
+    /// The whole frame.
+    pub total: f64,
+}
+
+/// One processed frame.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FrameRecord {
+    /// Index in the source.
+    pub index: usize,
+    /// The image's time.
+    pub stamp: Stamp,
+    /// How the pose was found.
+    pub state: TrackingState,
+    /// Camera to world; after the run, relative to the optimised keyframe that it was tracked against.
+    pub world_from_camera: Sim3,
+    /// Whether this frame became a keyframe, and which.
+    pub keyframe: Option<u32>,
+    /// Which unconnected map the pose belongs to: 0, and one more each time tracking was lost for good.
+    pub submap: u32,
+    /// Fraction of pixels with an accepted match.
+    pub match_fraction: f32,
+    /// Fraction of distinct pixels matched.
+    pub unique_fraction: f32,
+    /// Gauss-Newton iterations.
+    pub iterations: u32,
+    /// Time by stage.
+    pub times: StageTimes,
+}
+
+/// One keyframe of the finished map.
+#[derive(Debug, Clone)]
+pub struct KeyframeRecord {
+    /// Its number.
+    pub id: u32,
+    /// Index in the source.
+    pub frame_index: usize,
+    /// The image's time.
+    pub stamp: Stamp,
+    /// Which unconnected map it belongs to.
+    pub submap: u32,
+    /// Camera to world, with the keyframe's scale.
+    pub world_from_camera: Sim3,
+    /// The network's input image.
+    pub image: Arc<RgbImage>,
+    /// `N × 3` points in the keyframe's camera, before scale.
+    pub points: Arc<Vec<f32>>,
+    /// `N` average confidences.
+    pub confidence: Arc<Vec<f32>>,
+}
+
+/// Everything that outlasts a run.
+#[derive(Debug, Clone, Default)]
+pub struct MapSnapshot {
+    /// Of the network's input image, when calibrated.
+    pub intrinsics: Option<Intrinsics>,
+    /// In order of creation.
+    pub keyframes: Vec<KeyframeRecord>,
+    /// Pairs of keyframe ids that the factor graph connects.
+    pub edges: Vec<(u32, u32)>,
+    /// Every processed frame in order.
+    pub frames: Vec<FrameRecord>,
+}

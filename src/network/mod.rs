@@ -1,0 +1,1 @@
+//! What MASt3R is: checkpoint reading, the description of the network, ONNX emission.

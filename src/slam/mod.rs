@@ -1,0 +1,1 @@
+//! The SLAM system: tracker, keyframes, factor graph, retrieval, relocalisation, state machine.
