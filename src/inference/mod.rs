@@ -1,6 +1,9 @@
 //! Running the network: one trait, several runtimes.
 
+pub mod cpu;
+
 use crate::image::RgbImage;
+use crate::network::CheckpointError;
 
 /// What a loaded network takes and gives. `N = width * height`, `T = N / patch²`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,6 +101,9 @@ pub trait Backend: Send {
 /// Why the network could not be run.
 #[derive(Debug, thiserror::Error)]
 pub enum InferenceError {
+    /// The weights cannot be used.
+    #[error(transparent)]
+    Weights(#[from] CheckpointError),
     /// A buffer or image of the wrong size.
     #[error("{what}: expected {expected}, found {found}")]
     Shape {
@@ -121,4 +127,17 @@ pub enum InferenceError {
     /// The network ran but what it gives cannot be true (all zero, not finite).
     #[error("the network's self-test failed: {0}")]
     SelfTest(String),
+}
+
+/// `rgb / 127.5 − 1`, channels first: interleaved `H × W × 3` bytes to `3 × H × W` floats.
+fn normalise(image: &RgbImage, out: &mut [f32]) {
+    let plane = out.len() / 3;
+    let (red, rest) = out.split_at_mut(plane);
+    let (green, blue) = rest.split_at_mut(plane);
+    let level = |byte: u8| f32::from(byte) / 127.5 - 1.0;
+    let planes = red.iter_mut().zip(green).zip(blue);
+    let (pixels, _) = image.data.as_chunks::<3>();
+    for (((r, g), b), &[red, green, blue]) in planes.zip(pixels) {
+        (*r, *g, *b) = (level(red), level(green), level(blue));
+    }
 }

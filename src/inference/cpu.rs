@@ -1,0 +1,265 @@
+//! The CPU backend: the emitted ONNX on `rten`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rten::{Model, ModelOptions, NodeId, RunOptions, ThreadPool, ValueOrView};
+use rten_tensor::prelude::*;
+use rten_tensor::{NdTensorView, Tensor};
+
+use super::{Backend, InferenceError, NetworkShape, PairOutput, ViewOutput};
+use crate::image::RgbImage;
+use crate::network::onnx::{InputSize, OnnxModel, Views, names};
+use crate::network::{Network, load_network};
+
+const RUNTIME: &str = "rten";
+/// The version that `Cargo.toml` asks for.
+const RUNTIME_VERSION: &str = "0.27";
+/// Name under which the weights are handed over beside the graph.
+const WEIGHTS: &str = "weights.data";
+
+/// The network on the CPU, for one input size.
+pub struct CpuBackend {
+    shape: NetworkShape,
+    encoder: Model,
+    decoder: Model,
+    image_id: NodeId,
+    features_id: NodeId,
+    view_features_ids: [NodeId; 2],
+    /// Points, confidence, descriptors and their confidence of view 1, then of view 2.
+    output_ids: [NodeId; 8],
+    pool: Arc<ThreadPool>,
+    threads: usize,
+    /// The image as the encoder takes it, `3 × H × W`.
+    normalised: Vec<f32>,
+}
+
+impl CpuBackend {
+    /// Reads the weights (safetensors or `.pth`) and builds the network for images of
+    /// `width × height`, both multiples of 16. `threads` is the number of threads that one call
+    /// uses; outputs are the same bits from run to run.
+    ///
+    /// # Errors
+    /// [`InferenceError::Weights`] where the file cannot be used, [`InferenceError::Shape`] for
+    /// an impossible size or no threads.
+    pub fn load(
+        weights: &Path,
+        width: usize,
+        height: usize,
+        threads: usize,
+    ) -> Result<Self, InferenceError> {
+        Self::new(&load_network(weights)?, width, height, threads)
+    }
+
+    /// As [`CpuBackend::load`], of a network that has been read already.
+    ///
+    /// # Errors
+    /// As [`CpuBackend::load`].
+    pub fn new(
+        network: &Network,
+        width: usize,
+        height: usize,
+        threads: usize,
+    ) -> Result<Self, InferenceError> {
+        let size = InputSize::new(1, width, height).ok_or_else(|| InferenceError::Shape {
+            what: "network input",
+            expected: "a width and a height that are positive multiples of 16".into(),
+            found: format!("{width}x{height}"),
+        })?;
+        if threads == 0 {
+            return Err(InferenceError::Shape {
+                what: "threads of the network",
+                expected: "at least 1".into(),
+                found: "0".into(),
+            });
+        }
+        let encoder = build(network.encoder(size), "loading the encoder")?;
+        let decoder = build(network.decoder(size, Views::Both), "loading the decoder")?;
+        let view_outputs = |view: usize| {
+            [
+                names::POINTS[view],
+                names::CONFIDENCE[view],
+                names::DESCRIPTORS[view],
+                names::DESCRIPTOR_CONFIDENCE[view],
+            ]
+        };
+        let mut output_ids = Vec::with_capacity(8);
+        for name in view_outputs(0).into_iter().chain(view_outputs(1)) {
+            output_ids.push(id(&decoder, name)?);
+        }
+        let output_ids = output_ids
+            .try_into()
+            .map_err(|_| failure("loading", "outputs"))?;
+        Ok(Self {
+            shape: NetworkShape {
+                width,
+                height,
+                tokens: size.tokens(),
+                feature_dim: network.architecture.encoder.width,
+                descriptor_dim: network.architecture.descriptor_dim,
+            },
+            image_id: id(&encoder, names::IMAGE)?,
+            features_id: id(&encoder, names::FEATURES)?,
+            view_features_ids: [
+                id(&decoder, names::VIEW_FEATURES[0])?,
+                id(&decoder, names::VIEW_FEATURES[1])?,
+            ],
+            output_ids,
+            encoder,
+            decoder,
+            pool: Arc::new(ThreadPool::with_num_threads(threads)),
+            threads,
+            normalised: vec![0.0; 3 * width * height],
+        })
+    }
+
+    fn options(&self) -> RunOptions {
+        RunOptions::default().with_thread_pool(Some(self.pool.clone()))
+    }
+
+    /// Runs the decoder for the first `outs.len()` views. What only other outputs need is skipped.
+    fn run_decoder(
+        &self,
+        features: [&[f32]; 2],
+        outs: &mut [&mut ViewOutput],
+    ) -> Result<(), InferenceError> {
+        const DOING: &str = "decoding";
+        let shape = &self.shape;
+        let extents = [1, shape.tokens, shape.feature_dim];
+        let mut inputs = Vec::with_capacity(2);
+        for (id, features) in self.view_features_ids.into_iter().zip(features) {
+            check("features", extents.iter().product(), features.len())?;
+            let view = NdTensorView::from_data(extents, features);
+            inputs.push((id, ValueOrView::from(view)));
+        }
+        let (n, d) = (shape.pixels(), shape.descriptor_dim);
+        for out in outs.iter() {
+            check("points", n * 3, out.points.len())?;
+            check("confidence", n, out.confidence.len())?;
+            check("descriptors", n * d, out.descriptors.len())?;
+            check("descriptor confidence", n, out.descriptor_confidence.len())?;
+        }
+        let ids = &self.output_ids[..outs.len() * 4];
+        let values = self
+            .decoder
+            .run(inputs, ids, Some(self.options()))
+            .map_err(|e| failure(DOING, e))?;
+        let buffers = outs.iter_mut().flat_map(|out| {
+            [
+                &mut out.points,
+                &mut out.confidence,
+                &mut out.descriptors,
+                &mut out.descriptor_confidence,
+            ]
+        });
+        for (value, buffer) in values.into_iter().zip(buffers) {
+            take(value, buffer, DOING)?;
+        }
+        Ok(())
+    }
+}
+
+impl Backend for CpuBackend {
+    fn shape(&self) -> &NetworkShape {
+        &self.shape
+    }
+
+    fn name(&self) -> String {
+        format!(
+            "{RUNTIME} {RUNTIME_VERSION} (CPU, {} threads)",
+            self.threads
+        )
+    }
+
+    fn encode(&mut self, image: &RgbImage, features: &mut [f32]) -> Result<(), InferenceError> {
+        const DOING: &str = "encoding";
+        let shape = &self.shape;
+        let size = (shape.width, shape.height);
+        if (image.width, image.height) != size || image.data.len() != shape.pixels() * 3 {
+            return Err(InferenceError::Shape {
+                what: "image",
+                expected: format!("{}x{} RGB", size.0, size.1),
+                found: format!(
+                    "{}x{} with {} bytes",
+                    image.width,
+                    image.height,
+                    image.data.len()
+                ),
+            });
+        }
+        check("features", shape.tokens * shape.feature_dim, features.len())?;
+        super::normalise(image, &mut self.normalised);
+        let input = NdTensorView::from_data([1, 3, size.1, size.0], &self.normalised[..]);
+        let mut values = self
+            .encoder
+            .run(
+                vec![(self.image_id, input.into())],
+                &[self.features_id],
+                Some(self.options()),
+            )
+            .map_err(|e| failure(DOING, e))?;
+        let value = values.pop().ok_or_else(|| failure(DOING, "no output"))?;
+        take(value, features, DOING)
+    }
+
+    fn decode(
+        &mut self,
+        features1: &[f32],
+        features2: &[f32],
+        out: &mut PairOutput,
+    ) -> Result<(), InferenceError> {
+        self.run_decoder(
+            [features1, features2],
+            &mut [&mut out.view1, &mut out.view2],
+        )
+    }
+
+    fn decode_view1(
+        &mut self,
+        features1: &[f32],
+        features2: &[f32],
+        out: &mut PairOutput,
+    ) -> Result<(), InferenceError> {
+        self.run_decoder([features1, features2], &mut [&mut out.view1])
+    }
+}
+
+fn build(model: OnnxModel, doing: &'static str) -> Result<Model, InferenceError> {
+    let (graph, weights) = model.into_external(WEIGHTS);
+    ModelOptions::with_all_ops()
+        .external_data(WEIGHTS, weights)
+        .prepack_weights(true)
+        .load(graph)
+        .map_err(|e| failure(doing, e))
+}
+
+fn id(model: &Model, name: &str) -> Result<NodeId, InferenceError> {
+    model.node_id(name).map_err(|e| failure("loading", e))
+}
+
+fn failure(doing: &'static str, error: impl std::fmt::Display) -> InferenceError {
+    InferenceError::Runtime {
+        runtime: RUNTIME,
+        doing,
+        message: error.to_string(),
+    }
+}
+
+fn check(what: &'static str, expected: usize, found: usize) -> Result<(), InferenceError> {
+    if expected == found {
+        return Ok(());
+    }
+    Err(InferenceError::Shape {
+        what,
+        expected: format!("{expected} values"),
+        found: format!("{found} values"),
+    })
+}
+
+/// Copies an output of the runtime into the caller's buffer, in row-major order.
+fn take(value: rten::Value, out: &mut [f32], doing: &'static str) -> Result<(), InferenceError> {
+    let tensor: Tensor<f32> = value.try_into().map_err(|e| failure(doing, e))?;
+    check("network output", out.len(), tensor.len())?;
+    out.copy_from_slice(&tensor.to_slice());
+    Ok(())
+}

@@ -1,0 +1,461 @@
+//! Every dimension of a network, read off its tensors, and the check that the tensors are all
+//! there and nothing else is.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::checkpoint::{Checkpoint, CheckpointError, Tensor};
+
+/// Pixels of a patch's side. The pixel shuffle and the DPT strides are built on it.
+pub const PATCH: usize = 16;
+/// Head width where nothing names the number of heads (the official model's).
+const DEFAULT_HEAD_DIM: usize = 64;
+const DEFAULT_ROPE_BASE: f64 = 100.0;
+
+/// One stack of transformer blocks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stack {
+    /// Channels of a token.
+    pub width: usize,
+    /// Blocks (per branch, for the decoder).
+    pub depth: usize,
+    /// Attention heads.
+    pub heads: usize,
+    /// Channels inside the MLP.
+    pub hidden: usize,
+}
+
+/// The dimensions of a MASt3R network.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Architecture {
+    /// The encoder.
+    pub encoder: Stack,
+    /// Each of the decoder's two branches.
+    pub decoder: Stack,
+    /// Base of the rotary embedding's frequencies.
+    pub rope_base: f64,
+    /// Decoder layers that feed the DPT head; 0 is the encoder's output.
+    pub hooks: [usize; 4],
+    /// Channels of the four reassembled maps.
+    pub layer_dims: [usize; 4],
+    /// Channels of the DPT fusion blocks.
+    pub feature_dim: usize,
+    /// Channels after the first and the second convolution of the DPT output stage.
+    pub output_dims: [usize; 2],
+    /// Channels inside the descriptor MLP.
+    pub descriptor_hidden: usize,
+    /// Channels of a descriptor.
+    pub descriptor_dim: usize,
+}
+
+/// What shapes cannot tell. Absent values take the official model's (head width 64, RoPE100).
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+pub struct Hints {
+    /// Attention heads of the encoder.
+    pub enc_num_heads: Option<usize>,
+    /// Attention heads of the decoder.
+    pub dec_num_heads: Option<usize>,
+    /// Base of the rotary embedding's frequencies.
+    pub rope_freq: Option<f64>,
+}
+
+impl Hints {
+    /// Reads `<weights>.json` or, failing that, a `config.json` in the same folder; empty if
+    /// there is neither. Other keys of these files are ignored.
+    pub fn beside(weights: &Path) -> Result<Self, CheckpointError> {
+        for path in [
+            weights.with_extension("json"),
+            weights.with_file_name("config.json"),
+        ] {
+            let text = match std::fs::read_to_string(&path) {
+                Ok(text) => text,
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
+                Err(source) => return Err(CheckpointError::Io { path, source }),
+            };
+            return serde_json::from_str(&text).map_err(|e| CheckpointError::Format {
+                path,
+                expected: "a JSON object with enc_num_heads and dec_num_heads".into(),
+                found: e.to_string(),
+            });
+        }
+        Ok(Self::default())
+    }
+
+    /// Reads the constructor string of an official checkpoint, such as
+    /// `AsymmetricMASt3R(enc_num_heads=16, pos_embed='RoPE100', ...)`.
+    pub fn from_model_args(args: &str) -> Self {
+        let value = |key: &str| -> Option<String> {
+            let mut rest = args;
+            loop {
+                let at = rest.find(key)?;
+                let whole_word = !rest[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
+                rest = &rest[at + key.len()..];
+                if let Some(value) = rest.trim_start().strip_prefix('=')
+                    && whole_word
+                {
+                    let quote = |c| c == '\'' || c == '"';
+                    let value = value.trim_start().trim_start_matches(quote);
+                    let end = value
+                        .find(|c: char| !(c.is_alphanumeric() || c == '.'))
+                        .unwrap_or(value.len());
+                    return Some(value[..end].to_owned());
+                }
+            }
+        };
+        Self {
+            enc_num_heads: value("enc_num_heads").and_then(|v| v.parse().ok()),
+            dec_num_heads: value("dec_num_heads").and_then(|v| v.parse().ok()),
+            rope_freq: value("pos_embed")
+                .and_then(|v| v.strip_prefix("RoPE").and_then(|base| base.parse().ok())),
+        }
+    }
+
+    /// These hints, with gaps filled from `other`.
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            enc_num_heads: self.enc_num_heads.or(other.enc_num_heads),
+            dec_num_heads: self.dec_num_heads.or(other.dec_num_heads),
+            rope_freq: self.rope_freq.or(other.rope_freq),
+        }
+    }
+}
+
+/// A checked network: its dimensions and its weights under the names of [`expected_shapes`].
+#[derive(Debug, Clone)]
+pub struct Network {
+    /// The dimensions.
+    pub architecture: Architecture,
+    weights: BTreeMap<String, Tensor>,
+}
+
+impl Network {
+    /// Checks `checkpoint` for completeness. `path` is only named in errors.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Tensors`] names every tensor that is missing, superfluous or of the
+    /// wrong shape; [`CheckpointError::Format`] if the heads do not divide the width.
+    pub fn new(
+        path: &Path,
+        mut checkpoint: Checkpoint,
+        hints: &Hints,
+    ) -> Result<Self, CheckpointError> {
+        resolve_aliases(&mut checkpoint)?;
+        let tensors = checkpoint.tensors;
+        let architecture = infer(&tensors)?.with_heads(path, hints)?;
+        check(&architecture, &tensors)?;
+        let mut weights = tensors;
+        weights.retain(|name, _| !is_unused(name));
+        Ok(Self {
+            architecture,
+            weights,
+        })
+    }
+
+    /// A weight as binary32. Panics on a name that is not in [`expected_shapes`]: that is a
+    /// mistake in the description of the network, and [`Network::new`] has checked the file.
+    pub(crate) fn weight(&self, name: &str) -> Vec<f32> {
+        match self.weights.get(name) {
+            Some(tensor) => tensor.to_f32(),
+            None => unreachable!("the description of the network asks for an unknown {name}"),
+        }
+    }
+}
+
+/// The official model stores each `scratch.layer{1..4}_rn` again as `scratch.layer_rn.{0..3}`; a
+/// safetensors export keeps one of the two. Afterwards only `layer{1..4}_rn` are left.
+fn resolve_aliases(checkpoint: &mut Checkpoint) -> Result<(), CheckpointError> {
+    for head in 1..=2 {
+        for layer in 0..4 {
+            let scratch = format!("downstream_head{head}.dpt.scratch");
+            let alias = format!("{scratch}.layer_rn.{layer}.weight");
+            let name = format!("{scratch}.layer{}_rn.weight", layer + 1);
+            let Some(tensor) = checkpoint.tensors.remove(&alias) else {
+                continue;
+            };
+            if let Some(twin) = checkpoint.tensors.get(&name)
+                && (twin.shape != tensor.shape || twin.bytes() != tensor.bytes())
+            {
+                return Err(CheckpointError::Tensors {
+                    missing: Vec::new(),
+                    extra: Vec::new(),
+                    misshapen: vec![format!("{alias} (must equal {name}, and does not)")],
+                });
+            }
+            checkpoint.tensors.entry(name).or_insert(tensor);
+        }
+    }
+    Ok(())
+}
+
+/// Present in every file, read by nothing: the training mask, and the first residual unit of the
+/// coarsest fusion block, which has only one input.
+fn is_unused(name: &str) -> bool {
+    name == "mask_token" || name.contains(".dpt.scratch.refinenet4.resConfUnit1.")
+}
+
+/// Reads the dimensions off the tensors; heads are left for [`Architecture::with_heads`].
+fn infer(tensors: &BTreeMap<String, Tensor>) -> Result<Architecture, CheckpointError> {
+    let mut missing = Vec::new();
+    let mut misshapen = Vec::new();
+    let mut extent = |name: &str, rank: usize, axis: usize| -> usize {
+        match tensors.get(name) {
+            None => missing.push(name.to_owned()),
+            Some(tensor) if tensor.shape.len() != rank || tensor.is_empty() => misshapen.push(
+                format!("{name} (expected {rank} extents, found {:?})", tensor.shape),
+            ),
+            Some(tensor) => return tensor.shape[axis],
+        }
+        0
+    };
+    let encoder = Stack {
+        width: extent("patch_embed.proj.weight", 4, 0),
+        depth: depth(tensors, &["enc_blocks."]),
+        heads: 0,
+        hidden: extent("enc_blocks.0.mlp.fc1.weight", 2, 0),
+    };
+    let decoder = Stack {
+        width: extent("decoder_embed.weight", 2, 0),
+        depth: depth(tensors, &["dec_blocks.", "dec_blocks2."]),
+        heads: 0,
+        hidden: extent("dec_blocks.0.mlp.fc1.weight", 2, 0),
+    };
+    let d = decoder.depth;
+    let dpt = "downstream_head1.dpt";
+    let mut dim = |name: &str| extent(&format!("{dpt}.{name}.weight"), 4, 0);
+    let layer_dims = [
+        dim("act_postprocess.0.0"),
+        dim("act_postprocess.1.0"),
+        dim("act_postprocess.2.0"),
+        dim("act_postprocess.3.0"),
+    ];
+    let feature_dim = dim("scratch.layer1_rn");
+    let output_dims = [dim("head.0"), dim("head.2")];
+    let local = "downstream_head1.head_local_features";
+    let descriptor_hidden = extent(&format!("{local}.fc1.weight"), 2, 0);
+    let shuffled = extent(&format!("{local}.fc2.weight"), 2, 0);
+    if shuffled > 0 && (shuffled % (PATCH * PATCH) != 0 || shuffled < 2 * PATCH * PATCH) {
+        misshapen.push(format!(
+            "{local}.fc2.weight (expected 256 x (descriptor channels + 1) rows, found {shuffled})"
+        ));
+    }
+    if !missing.is_empty() || !misshapen.is_empty() {
+        return Err(CheckpointError::Tensors {
+            missing,
+            extra: Vec::new(),
+            misshapen,
+        });
+    }
+    Ok(Architecture {
+        encoder,
+        decoder,
+        rope_base: DEFAULT_ROPE_BASE,
+        hooks: [0, d / 2, d * 3 / 4, d],
+        layer_dims,
+        feature_dim,
+        output_dims,
+        descriptor_hidden,
+        descriptor_dim: shuffled / (PATCH * PATCH) - 1,
+    })
+}
+
+/// One more than the largest block number under any of `prefixes`.
+fn depth(tensors: &BTreeMap<String, Tensor>, prefixes: &[&str]) -> usize {
+    tensors
+        .keys()
+        .filter_map(|name| prefixes.iter().find_map(|p| name.strip_prefix(p)))
+        .filter_map(|rest| rest.split('.').next()?.parse::<usize>().ok())
+        // A number beyond any possible count is a stray tensor, not a depth.
+        .filter(|&block| block < tensors.len())
+        .map(|block| block + 1)
+        .max()
+        .unwrap_or(0)
+}
+
+fn check(
+    architecture: &Architecture,
+    tensors: &BTreeMap<String, Tensor>,
+) -> Result<(), CheckpointError> {
+    let expected = architecture.expected_shapes();
+    let missing: Vec<String> = expected
+        .keys()
+        .filter(|name| !tensors.contains_key(*name))
+        .cloned()
+        .collect();
+    let extra: Vec<String> = tensors
+        .keys()
+        .filter(|name| !expected.contains_key(*name) && !is_unused(name))
+        .cloned()
+        .collect();
+    let misshapen: Vec<String> = expected
+        .iter()
+        .filter_map(|(name, shape)| {
+            let found = &tensors.get(name)?.shape;
+            (found != shape).then(|| format!("{name} (expected {shape:?}, found {found:?})"))
+        })
+        .collect();
+    if missing.is_empty() && extra.is_empty() && misshapen.is_empty() {
+        return Ok(());
+    }
+    Err(CheckpointError::Tensors {
+        missing,
+        extra,
+        misshapen,
+    })
+}
+
+impl Architecture {
+    fn with_heads(mut self, path: &Path, hints: &Hints) -> Result<Self, CheckpointError> {
+        for (stack, named, key) in [
+            (&mut self.encoder, hints.enc_num_heads, "enc_num_heads"),
+            (&mut self.decoder, hints.dec_num_heads, "dec_num_heads"),
+        ] {
+            let heads = named.unwrap_or(stack.width / DEFAULT_HEAD_DIM);
+            // Two axes, each rotated in pairs.
+            if heads == 0 || stack.width % (heads * 4) != 0 {
+                return Err(CheckpointError::Format {
+                    path: path.to_owned(),
+                    expected: format!(
+                        "{key} beside the weights (in a .json file) that splits {} channels into \
+                         heads of a multiple of 4",
+                        stack.width
+                    ),
+                    found: match named {
+                        Some(heads) => format!("{key} = {heads}"),
+                        None => format!(
+                            "none, and the default head of {DEFAULT_HEAD_DIM} channels does not fit"
+                        ),
+                    },
+                });
+            }
+            stack.heads = heads;
+        }
+        if let Some(base) = hints.rope_freq {
+            if !(base.is_finite() && base > 0.0) {
+                return Err(CheckpointError::Format {
+                    path: path.to_owned(),
+                    expected: "a positive rope_freq".into(),
+                    found: base.to_string(),
+                });
+            }
+            self.rope_base = base;
+        }
+        Ok(self)
+    }
+
+    /// Every tensor that inference reads, with its shape. Names are the official model's; of
+    /// aliases, `scratch.layer{1..4}_rn`.
+    pub fn expected_shapes(&self) -> BTreeMap<String, Vec<usize>> {
+        let mut shapes = Shapes(BTreeMap::new());
+        let (enc, dec) = (&self.encoder, &self.decoder);
+        shapes.add("patch_embed.proj", &[enc.width, 3, PATCH, PATCH]);
+        for block in 0..enc.depth {
+            let name = format!("enc_blocks.{block}");
+            shapes.norms(&name, &["norm1", "norm2"], enc.width);
+            shapes.self_attention_and_mlp(&name, enc);
+        }
+        shapes.norms("enc_norm", &[""], enc.width);
+        shapes.add("decoder_embed", &[dec.width, enc.width]);
+        for branch in ["dec_blocks", "dec_blocks2"] {
+            for block in 0..dec.depth {
+                let name = format!("{branch}.{block}");
+                shapes.norms(&name, &["norm1", "norm2", "norm3", "norm_y"], dec.width);
+                shapes.self_attention_and_mlp(&name, dec);
+                for projection in ["projq", "projk", "projv", "proj"] {
+                    let name = format!("{name}.cross_attn.{projection}");
+                    shapes.add(&name, &[dec.width, dec.width]);
+                }
+            }
+        }
+        shapes.norms("dec_norm", &[""], dec.width);
+        for head in 1..=2 {
+            self.head_shapes(&mut shapes, &format!("downstream_head{head}"));
+        }
+        shapes.0
+    }
+
+    fn head_shapes(&self, shapes: &mut Shapes, head: &str) {
+        let dpt = format!("{head}.dpt");
+        let dims = self.layer_dims;
+        for (i, &dim) in dims.iter().enumerate() {
+            let source = self.hook_width(i);
+            shapes.add(
+                &format!("{dpt}.act_postprocess.{i}.0"),
+                &[dim, source, 1, 1],
+            );
+            let rescale = match i {
+                0 => Some(4), // transposed convolution, stride 4
+                1 => Some(2), // transposed convolution, stride 2
+                2 => None,
+                _ => Some(3), // convolution, stride 2
+            };
+            if let Some(k) = rescale {
+                shapes.add(&format!("{dpt}.act_postprocess.{i}.1"), &[dim, dim, k, k]);
+            }
+        }
+        let f = self.feature_dim;
+        for (i, &dim) in dims.iter().enumerate() {
+            let scratch = format!("{dpt}.scratch");
+            shapes.weight(&format!("{scratch}.layer{}_rn", i + 1), &[f, dim, 3, 3]);
+            let fusion = format!("{scratch}.refinenet{}", i + 1);
+            shapes.add(&format!("{fusion}.out_conv"), &[f, f, 1, 1]);
+            let units: &[usize] = if i == 3 { &[2] } else { &[1, 2] };
+            for unit in units {
+                for conv in 1..=2 {
+                    let name = format!("{fusion}.resConfUnit{unit}.conv{conv}");
+                    shapes.add(&name, &[f, f, 3, 3]);
+                }
+            }
+        }
+        let [first, second] = self.output_dims;
+        shapes.add(&format!("{dpt}.head.0"), &[first, f, 3, 3]);
+        shapes.add(&format!("{dpt}.head.2"), &[second, first, 3, 3]);
+        shapes.add(&format!("{dpt}.head.4"), &[4, second, 1, 1]);
+        let local = format!("{head}.head_local_features");
+        let hidden = self.descriptor_hidden;
+        let joined = self.encoder.width + self.decoder.width;
+        shapes.add(&format!("{local}.fc1"), &[hidden, joined]);
+        let shuffled = (self.descriptor_dim + 1) * PATCH * PATCH;
+        shapes.add(&format!("{local}.fc2"), &[shuffled, hidden]);
+    }
+
+    /// Channels of the tokens that DPT stage `i` reads.
+    fn hook_width(&self, i: usize) -> usize {
+        if self.hooks[i] == 0 {
+            self.encoder.width
+        } else {
+            self.decoder.width
+        }
+    }
+}
+
+struct Shapes(BTreeMap<String, Vec<usize>>);
+
+impl Shapes {
+    fn weight(&mut self, name: &str, shape: &[usize]) {
+        self.0.insert(format!("{name}.weight"), shape.to_vec());
+    }
+
+    /// A weight and a bias of its first extent (the layout of transposed convolutions differs,
+    /// but all of this network's are square).
+    fn add(&mut self, name: &str, shape: &[usize]) {
+        self.weight(name, shape);
+        self.0.insert(format!("{name}.bias"), vec![shape[0]]);
+    }
+
+    fn norms(&mut self, block: &str, names: &[&str], width: usize) {
+        for name in names {
+            let separator = if name.is_empty() { "" } else { "." };
+            self.add(&format!("{block}{separator}{name}"), &[width]);
+        }
+    }
+
+    fn self_attention_and_mlp(&mut self, block: &str, stack: &Stack) {
+        let (width, hidden) = (stack.width, stack.hidden);
+        self.add(&format!("{block}.attn.qkv"), &[3 * width, width]);
+        self.add(&format!("{block}.attn.proj"), &[width, width]);
+        self.add(&format!("{block}.mlp.fc1"), &[hidden, width]);
+        self.add(&format!("{block}.mlp.fc2"), &[width, hidden]);
+    }
+}

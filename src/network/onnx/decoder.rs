@@ -1,0 +1,70 @@
+//! The decoder: two branches, one per view, that read each other.
+
+use super::super::architecture::Stack;
+use super::blocks::Rotary;
+use super::graph::Value;
+use super::{Emitter, Views, names};
+
+/// Names of the two branches' blocks.
+const BRANCHES: [&str; 2] = ["dec_blocks", "dec_blocks2"];
+
+impl Emitter<'_> {
+    /// Both branches layer by layer, then the heads of the wanted views.
+    pub(super) fn decoder(&mut self, views: Views) {
+        let architecture = &self.network.architecture;
+        let (stack, hooks) = (architecture.decoder.clone(), architecture.hooks);
+        let shape = [
+            self.size.batch,
+            self.size.tokens(),
+            architecture.encoder.width,
+        ];
+        let features = names::VIEW_FEATURES.map(|name| self.graph.input(name, &shape));
+
+        self.graph.set_scope("decoder");
+        let rotary = self.rotary(&stack);
+        let mut x = [0, 1].map(|view| self.linear(&features[view], "decoder_embed"));
+        // Tokens at the four hooks, by view; the encoder's own are hook 0.
+        let mut hooked = [0, 1].map(|view| [0, 1, 2, 3].map(|_| features[view].clone()));
+        let wanted = match views {
+            Views::Both => 2,
+            Views::First => 1,
+        };
+        for layer in 0..stack.depth {
+            // Both read the previous layer. Of the last one only the wanted branches are needed.
+            let last = layer + 1 == stack.depth;
+            let branches = if last { wanted } else { 2 };
+            let before = x.clone();
+            for view in 0..branches {
+                let block = format!("{}.{layer}", BRANCHES[view]);
+                x[view] =
+                    self.decoder_block(&before[view], &before[1 - view], &block, &stack, &rotary);
+                if last {
+                    self.graph.set_scope(&format!("decoder.norm{}", view + 1));
+                    x[view] = self.layer_norm(&x[view], "dec_norm");
+                }
+                for (slot, &hook) in hooks.iter().enumerate() {
+                    if hook == layer + 1 {
+                        hooked[view][slot] = x[view].clone();
+                    }
+                }
+            }
+        }
+        for (view, tokens) in hooked.iter().enumerate().take(wanted) {
+            self.head(view, tokens);
+        }
+    }
+
+    fn decoder_block(
+        &mut self,
+        x: &Value,
+        y: &Value,
+        block: &str,
+        stack: &Stack,
+        rotary: &Rotary,
+    ) -> Value {
+        self.graph.set_scope(block);
+        let x = self.residual_self_attention(x, block, stack, rotary);
+        let x = self.residual_cross_attention(&x, y, block, stack, rotary);
+        self.residual_mlp(&x, block, "norm3")
+    }
+}

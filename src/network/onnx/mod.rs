@@ -1,0 +1,192 @@
+//! The network as ONNX: one model for the encoder, one for the decoder with its heads.
+//!
+//! Sizes are fixed when the model is emitted; positions and the rotary tables are constants in it.
+
+mod blocks;
+mod decoder;
+mod encoder;
+mod graph;
+mod heads;
+mod proto;
+
+use std::io::Write;
+use std::path::Path;
+
+use prost::Message;
+
+use super::architecture::{Network, PATCH};
+use graph::{Graph, GraphParts, Value};
+
+/// A serialised model may not reach two gibibytes, a limit of protocol buffers; a mebibyte is
+/// left for the graph itself.
+const EMBED_LIMIT: usize = (1 << 31) - (1 << 20);
+
+/// What a model is emitted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InputSize {
+    /// Images (encoder) or pairs (decoder) in one call.
+    pub batch: usize,
+    /// Columns, a multiple of 16.
+    pub width: usize,
+    /// Rows, a multiple of 16.
+    pub height: usize,
+}
+
+impl InputSize {
+    /// A size, or `None` unless both sides are positive multiples of 16 and the batch is not empty.
+    pub fn new(batch: usize, width: usize, height: usize) -> Option<Self> {
+        let side = |n: usize| n > 0 && n.is_multiple_of(PATCH);
+        (batch > 0 && side(width) && side(height)).then_some(Self {
+            batch,
+            width,
+            height,
+        })
+    }
+
+    /// Token columns.
+    pub fn columns(&self) -> usize {
+        self.width / PATCH
+    }
+
+    /// Token rows.
+    pub fn rows(&self) -> usize {
+        self.height / PATCH
+    }
+
+    /// Tokens of one image.
+    pub fn tokens(&self) -> usize {
+        self.columns() * self.rows()
+    }
+}
+
+/// Whose dense outputs the decoder model gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Views {
+    /// Both views'.
+    Both,
+    /// View 1's only: what a single image, paired with itself, needs.
+    First,
+}
+
+/// Input and output names of the emitted models.
+pub mod names {
+    /// Encoder input, `B × 3 × H × W`: `rgb / 127.5 − 1`.
+    pub const IMAGE: &str = "image";
+    /// Encoder output, `B × T × C`.
+    pub const FEATURES: &str = "features";
+    /// Decoder inputs, `B × T × C` each.
+    pub const VIEW_FEATURES: [&str; 2] = ["features1", "features2"];
+    /// Points of either view in view 1's camera frame, `B × H × W × 3`.
+    pub const POINTS: [&str; 2] = ["pts3d1", "pts3d2"];
+    /// Confidences of the points, `B × H × W`.
+    pub const CONFIDENCE: [&str; 2] = ["conf1", "conf2"];
+    /// Unit descriptors, `B × H × W × D`.
+    pub const DESCRIPTORS: [&str; 2] = ["desc1", "desc2"];
+    /// Confidences of the descriptors, `B × H × W`.
+    pub const DESCRIPTOR_CONFIDENCE: [&str; 2] = ["desc_conf1", "desc_conf2"];
+}
+
+/// An emitted model, its weights kept apart from the graph so that they exist only once.
+pub struct OnnxModel {
+    parts: GraphParts,
+    weights: Vec<u8>,
+}
+
+impl OnnxModel {
+    fn new(graph: Graph) -> Self {
+        let (parts, weights) = graph.finish();
+        Self { parts, weights }
+    }
+
+    /// Bytes of the weights.
+    pub fn weight_bytes(&self) -> usize {
+        self.weights.len()
+    }
+
+    /// The serialised model that refers to its weights as external data called `location`, and
+    /// those weights.
+    pub fn into_external(self, location: &str) -> (Vec<u8>, Vec<u8>) {
+        let model = self.parts.referring_to(location).encode_to_vec();
+        (model, self.weights)
+    }
+
+    /// The serialised model with its weights inside, or `None` where that would exceed the two
+    /// gibibytes that the format allows.
+    pub fn to_bytes(&self) -> Option<Vec<u8>> {
+        (self.weights.len() <= EMBED_LIMIT)
+            .then(|| self.parts.embedded(&self.weights).encode_to_vec())
+    }
+
+    /// Writes the model to `path`. Weights go into `<path>.data` beside it if `external` or if
+    /// the format's limit asks for it.
+    ///
+    /// # Errors
+    /// The operating system's. A file that was there before is replaced only once the new one is
+    /// complete.
+    pub fn save(&self, path: &Path, external: bool) -> std::io::Result<()> {
+        if !external && let Some(bytes) = self.to_bytes() {
+            return write_whole(path, &bytes);
+        }
+        let file_name = path.file_name().ok_or_else(|| {
+            std::io::Error::new(
+                std::io::ErrorKind::InvalidInput,
+                "the model's path names no file",
+            )
+        })?;
+        let location = format!("{}.data", file_name.to_string_lossy());
+        write_whole(&path.with_file_name(&location), &self.weights)?;
+        write_whole(path, &self.parts.referring_to(&location).encode_to_vec())
+    }
+}
+
+/// Writes a temporary file beside `path` and renames it.
+fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    Ok(())
+}
+
+impl Network {
+    /// The encoder: [`names::IMAGE`] to [`names::FEATURES`].
+    pub fn encoder(&self, size: InputSize) -> OnnxModel {
+        let mut emitter = Emitter::new(self, size, "encoder");
+        emitter.encoder();
+        OnnxModel::new(emitter.graph)
+    }
+
+    /// The decoder with its heads: [`names::VIEW_FEATURES`] to the dense outputs of `views`.
+    pub fn decoder(&self, size: InputSize, views: Views) -> OnnxModel {
+        let mut emitter = Emitter::new(self, size, "decoder");
+        emitter.decoder(views);
+        OnnxModel::new(emitter.graph)
+    }
+}
+
+/// Writes one network's operations into one graph.
+struct Emitter<'a> {
+    network: &'a Network,
+    size: InputSize,
+    graph: Graph,
+}
+
+impl<'a> Emitter<'a> {
+    fn new(network: &'a Network, size: InputSize, name: &str) -> Self {
+        Self {
+            network,
+            size,
+            graph: Graph::new(name),
+        }
+    }
+
+    /// A weight as it is stored.
+    fn stored(&mut self, name: &str, shape: &[usize]) -> Value {
+        let values = self.network.weight(name);
+        self.graph.weight(name, shape, &values)
+    }
+}
