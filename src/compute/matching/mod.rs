@@ -20,6 +20,7 @@
 mod rays;
 pub mod reference;
 mod refine;
+mod scores;
 mod search;
 
 use crate::config::MatchingConfig;
@@ -148,7 +149,6 @@ impl Matcher {
         }
         rays::build(target.points, self.width, self.height, &mut self.rays);
 
-        let padded = padded_dim(self.descriptor_dim);
         let refines = params.radius > 0 && params.dilation_max > 0;
         let mut job = Job {
             width: self.width,
@@ -163,35 +163,27 @@ impl Matcher {
         if refines && self.refinement == Refinement::Half {
             to_half(target.descriptors, &mut self.target_half);
             to_half(query.descriptors, &mut self.query_half);
-            job.descriptors = Descriptors::Half {
+            job.descriptors = Descriptors::Half(scores::Half {
                 target: &self.target_half,
                 query: &self.query_half,
                 dim: self.descriptor_dim,
-            };
-        } else if refines && padded == self.descriptor_dim {
-            job.descriptors = Descriptors::Single {
-                target: target.descriptors,
-                query: query.descriptors,
-                dim: padded,
-            };
+            });
         } else if refines {
-            pad(
-                target.descriptors,
+            let (dim, mut d) = (
                 self.descriptor_dim,
-                padded,
-                &mut self.target_padded,
+                scores::Single {
+                    target: target.descriptors,
+                    query: query.descriptors,
+                    dim: padded_dim(self.descriptor_dim),
+                },
             );
-            pad(
-                query.descriptors,
-                self.descriptor_dim,
-                padded,
-                &mut self.query_padded,
-            );
-            job.descriptors = Descriptors::Single {
-                target: &self.target_padded,
-                query: &self.query_padded,
-                dim: padded,
-            };
+            if d.dim != dim {
+                pad(d.target, dim, d.dim, &mut self.target_padded);
+                pad(d.query, dim, d.dim, &mut self.query_padded);
+                d.target = &self.target_padded;
+                d.query = &self.query_padded;
+            }
+            job.descriptors = Descriptors::Single(d);
         }
 
         let band = BAND_ROWS * self.width;
@@ -207,22 +199,13 @@ impl Matcher {
     }
 }
 
-/// Descriptors in the form that the refinement needs, `dim` channels a pixel.
+/// Descriptors in the form that the refinement needs.
 #[derive(Clone, Copy)]
 enum Descriptors<'a> {
     /// No refinement.
     None,
-    /// `dim` is a multiple of eight.
-    Single {
-        target: &'a [f32],
-        query: &'a [f32],
-        dim: usize,
-    },
-    Half {
-        target: &'a [f16],
-        query: &'a [f16],
-        dim: usize,
-    },
+    Single(scores::Single<'a>),
+    Half(scores::Half<'a>),
 }
 
 /// Everything that the bands of one call share.
@@ -249,29 +232,12 @@ impl Job<'_> {
         search::run(self, first, index, valid);
         let refined = match self.descriptors {
             Descriptors::None => 0,
-            Descriptors::Single { target, query, dim } => {
-                refine::single(self, first, target, query, dim, index, valid)
-            }
-            Descriptors::Half { target, query, dim } => {
-                refine::half(self, first, target, query, dim, index, valid)
-            }
+            Descriptors::Single(d) => refine::single(d, self, first, index, valid),
+            Descriptors::Half(d) => refine::half(d, self, first, index, valid),
         };
         MatchStats {
             valid: valid.iter().filter(|&&v| v != 0).count(),
             refined,
-        }
-    }
-
-    /// Calls `visit` with the offset of every pixel of a band, tile by tile.
-    #[inline(always)]
-    fn for_each_in_tiles(&self, pixels: usize, mut visit: impl FnMut(usize)) {
-        for left in (0..self.width).step_by(TILE_COLUMNS) {
-            let right = (left + TILE_COLUMNS).min(self.width);
-            for row in (0..pixels).step_by(self.width) {
-                for offset in row + left..row + right {
-                    visit(offset);
-                }
-            }
         }
     }
 }

@@ -1,106 +1,134 @@
 //! Descriptor refinement (spec 3.4).
 
-use super::{Job, point, usable};
-use half::f16;
+use super::scores::{GROUP, Half, Scorer, Single};
+use super::{Job, TILE_COLUMNS, point, usable};
 
-/// Candidates scored together.
-const GROUP: usize = 8;
-
-/// Refines the valid pixels of a band with f32 scores; returns how many moved.
+/// Refines the valid pixels of a band by f32 scores; returns how many moved.
 pub(super) fn single(
+    scorer: Single<'_>,
     job: &Job<'_>,
     first: usize,
-    target: &[f32],
-    query: &[f32],
-    dim: usize,
     index: &mut [u32],
     valid: &[u8],
 ) -> usize {
-    let mut moved = 0;
-    job.for_each_in_tiles(index.len(), |offset| {
-        if valid[offset] != 0 {
-            let n = first + offset;
-            let query = &query[n * dim..(n + 1) * dim];
-            let start = index[offset] as usize;
-            let end = refine(job, start, |candidates, best| {
-                let mut scores = [0.0; GROUP];
-                for (score, &pixel) in scores.iter_mut().zip(candidates) {
-                    *score = dot(query, &target[pixel * dim..(pixel + 1) * dim]);
-                }
-                let _ = best;
-                scores
-            });
-            index[offset] = end as u32;
-            moved += usize::from(start != end);
-        }
-    });
-    moved
+    #[cfg(target_arch = "x86_64")]
+    if let Some(scorer) = super::scores::x86::Avx2::new(scorer) {
+        // SAFETY: the scorer exists, so AVX2 does.
+        return unsafe { single_avx2(scorer, job, first, index, valid) };
+    }
+    band(scorer, job, first, false, index, valid)
 }
 
-/// Refines every pixel of a band with the reference's f16 scores; returns how many valid ones moved.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn single_avx2(
+    scorer: super::scores::x86::Avx2<'_>,
+    job: &Job<'_>,
+    first: usize,
+    index: &mut [u32],
+    valid: &[u8],
+) -> usize {
+    // A constant number of channels lets the compiler unroll the sums.
+    match scorer.with_dim::<24>() {
+        Some(scorer) => band(scorer, job, first, false, index, valid),
+        None => band(scorer, job, first, false, index, valid),
+    }
+}
+
+/// Refines every pixel of a band by f16 scores; returns how many valid ones moved.
 pub(super) fn half(
+    scorer: Half<'_>,
     job: &Job<'_>,
     first: usize,
-    target: &[f16],
-    query: &[f16],
-    dim: usize,
+    index: &mut [u32],
+    valid: &[u8],
+) -> usize {
+    band(scorer, job, first, true, index, valid)
+}
+
+/// Refines a band tile by tile. Everything below is `inline(always)` and free of closures, so that
+/// it is compiled with the caller's target features.
+#[inline(always)]
+fn band<S: Scorer>(
+    scorer: S,
+    job: &Job<'_>,
+    first: usize,
+    invalid_too: bool,
     index: &mut [u32],
     valid: &[u8],
 ) -> usize {
     let mut moved = 0;
-    job.for_each_in_tiles(index.len(), |offset| {
-        let n = first + offset;
-        let query = &query[n * dim..(n + 1) * dim];
-        let start = index[offset] as usize;
-        let end = refine(job, start, |candidates, _| {
-            let mut scores = [0.0; GROUP];
-            for (score, &pixel) in scores.iter_mut().zip(candidates) {
-                *score = dot_half(query, &target[pixel * dim..(pixel + 1) * dim]);
+    for left in (0..job.width).step_by(TILE_COLUMNS) {
+        let right = (left + TILE_COLUMNS).min(job.width);
+        for row in (0..index.len()).step_by(job.width) {
+            for offset in row + left..row + right {
+                if valid[offset] == 0 && !invalid_too {
+                    continue;
+                }
+                let start = index[offset] as usize;
+                let end = refine(&scorer, job, first + offset, start);
+                index[offset] = end as u32;
+                moved += usize::from(valid[offset] != 0 && start != end);
             }
-            scores
-        });
-        index[offset] = end as u32;
-        moved += usize::from(valid[offset] != 0 && start != end);
-    });
+        }
+    }
     moved
 }
 
-/// Follows the best-scoring pixel from `start` through all levels. `score` gives the scores of a
-/// group of candidates.
+/// The best candidate so far.
+struct Best {
+    score: f32,
+    pixel: usize,
+}
+
+impl Best {
+    /// Takes the candidates of `group` in order, strictly better ones only.
+    #[inline(always)]
+    fn take<S: Scorer>(&mut self, scorer: &S, job: &Job<'_>, n: usize, group: &[usize; GROUP]) {
+        let mut scores = [0.0; GROUP];
+        scorer.scores(n, group, &mut scores);
+        // Few groups hold a better one: ask for all eight at once.
+        let mut any = false;
+        for &score in &scores {
+            any |= score > self.score;
+        }
+        if !any {
+            return;
+        }
+        for l in 0..GROUP {
+            let (score, pixel) = (scores[l], group[l]);
+            if score > self.score && score.is_finite() && usable(point(job.target_points, pixel)) {
+                *self = Self { score, pixel };
+            }
+        }
+    }
+}
+
+/// Follows the best-scoring pixel for pixel `n` of view 2 from `start` through all levels.
 #[inline(always)]
-fn refine(
-    job: &Job<'_>,
-    start: usize,
-    score: impl Fn(&[usize; GROUP], f32) -> [f32; GROUP],
-) -> usize {
-    let (width, height) = (job.width, job.height);
-    let mut best = 0.0;
-    let mut centre = start;
+fn refine<S: Scorer>(scorer: &S, job: &Job<'_>, n: usize, start: usize) -> usize {
+    let (width, height, radius) = (job.width, job.height, job.params.radius);
     let widest = job.params.dilation_max;
-    for step in (1..=widest).rev() {
+    let mut best = Best {
+        score: 0.0,
+        pixel: start,
+    };
+    let mut step = widest;
+    while step > 0 {
+        let centre = best.pixel;
         let (u, v) = (centre % width, centre / width);
         // Steps that stay inside the image.
-        let left = job.params.radius.min(u / step);
-        let right = job.params.radius.min((width - 1 - u) / step);
-        let up = job.params.radius.min(v / step);
-        let down = job.params.radius.min((height - 1 - v) / step);
-        let origin = centre - up * step * width - left * step;
+        let left = radius.min(u / step);
+        let right = radius.min((width - 1 - u) / step);
+        let up = radius.min(v / step);
+        let down = radius.min((height - 1 - v) / step);
+        let origin = centre - (left + up * width) * step;
 
-        let mut winner = centre;
-        let mut group = [origin; GROUP];
+        let mut group = [centre; GROUP];
         let mut filled = 0;
-        let mut flush = |group: &[usize; GROUP], filled: usize| {
-            let scores = score(group, best);
-            for (&s, &pixel) in scores.iter().zip(group).take(filled) {
-                if s > best && s.is_finite() && usable(point(job.target_points, pixel)) {
-                    best = s;
-                    winner = pixel;
-                }
-            }
-        };
         for x in 0..=left + right {
             for y in 0..=up + down {
-                let pixel = origin + x * step + y * step * width;
+                let pixel = origin + (x + y * width) * step;
                 // The centre was scored a level before, and an equal score does not win.
                 if pixel == centre && step != widest {
                     continue;
@@ -108,38 +136,20 @@ fn refine(
                 group[filled] = pixel;
                 filled += 1;
                 if filled == GROUP {
-                    flush(&group, GROUP);
+                    best.take(scorer, job, n, &group);
                     filled = 0;
                 }
             }
         }
         if filled > 0 {
-            flush(&group, filled);
+            // The last candidate again and again: it cannot win against itself.
+            let last = group[filled - 1];
+            for pixel in &mut group[filled..] {
+                *pixel = last;
+            }
+            best.take(scorer, job, n, &group);
         }
-        centre = winner;
+        step -= 1;
     }
-    centre
-}
-
-/// Sum of products over eight lanes, in the order that [`super::Refinement::Single`] defines.
-#[inline(always)]
-pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
-    let mut lanes = [0.0f32; 8];
-    for (a, b) in a.chunks_exact(8).zip(b.chunks_exact(8)) {
-        for l in 0..8 {
-            lanes[l] += a[l] * b[l];
-        }
-    }
-    ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3]))
-        + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]))
-}
-
-/// Sum of products, rounded to f16 after every multiply and every add. An f32 operation on two f16
-/// values followed by rounding gives the correctly rounded f16 result: 24 ≥ 2·11 + 2 bits.
-#[inline(always)]
-pub(super) fn dot_half(a: &[f16], b: &[f16]) -> f32 {
-    let round = |x: f32| f16::from_f32(x).to_f32();
-    a.iter().zip(b).fold(0.0, |sum, (a, b)| {
-        round(sum + round(a.to_f32() * b.to_f32()))
-    })
+    best.pixel
 }
