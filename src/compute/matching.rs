@@ -1,1 +1,0 @@
-//! Pixel matching: iterative projective search and descriptor refinement (spec 3).

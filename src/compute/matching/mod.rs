@@ -1,0 +1,381 @@
+//! Pixel matching: iterative projective search and descriptor refinement (spec 3).
+//!
+//! For every pixel of view 2 the search finds the pixel of view 1 whose ray points at the same
+//! place, starting from an earlier match; an occlusion check compares the two 3-D points; the
+//! descriptors then choose the best pixel nearby.
+//!
+//! [`Matcher`] is the fast implementation. [`reference`] is the same algorithm written plainly; the
+//! two agree bit for bit, on every processor and for every number of threads.
+//!
+//! Where this departs from the reference implementation, on purpose:
+//! * Points that are not finite, or of zero length, are never part of a valid match (B22), neither
+//!   as a start nor as the target of a refinement.
+//! * Invalid pixels are not refined (B56): their index is only the next call's starting point.
+//!   [`Refinement::Half`] refines them too, as the reference does.
+//! * A search ends when its cost is below [`NOISE`]. The reference goes on for all its iterations;
+//!   what it then follows is rounding error, and a step of 1e-5 pixels to the left of a pixel's
+//!   centre truncates to the wrong pixel (one in fifty when both views are the same).
+//! * A start outside the image is replaced by the pixel itself (B07).
+
+mod rays;
+pub mod reference;
+mod refine;
+mod scores;
+mod search;
+
+use crate::config::MatchingConfig;
+use half::f16;
+use rayon::prelude::*;
+
+/// Squared chord of unit rays that f32 cannot tell from zero: each of the three components of the
+/// difference of two normalised rays carries up to 1.8e-7 of rounding (three units of 2⁻²⁴), and
+/// 3 · (1.8e-7)² ≈ 1e-13. It is an angle of 3e-7 rad, 1.4e-4 pixels at a focal length of 430.
+pub const NOISE: f32 = 1e-13;
+
+/// Rows that one task handles; also the height of its cache tile.
+const BAND_ROWS: usize = 16;
+/// Columns of a cache tile: the descriptors that its search reads (94 × 46 pixels of 96 bytes at the
+/// default radius) stay in a core's second-level cache.
+const TILE_COLUMNS: usize = 64;
+
+/// The per-pixel network outputs that matching reads, `N = width · height` pixels in row-major order.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    /// `N × 3` points in the camera frame of view 1, metres as the network predicts them.
+    pub points: &'a [f32],
+    /// `N × D` descriptors of unit length.
+    pub descriptors: &'a [f32],
+}
+
+/// What one call found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MatchStats {
+    /// Pixels with a valid match.
+    pub valid: usize,
+    /// Valid matches that the descriptors moved to another pixel.
+    pub refined: usize,
+}
+
+/// Arithmetic and extent of the descriptor refinement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Refinement {
+    /// Scores in f32, for valid pixels. The sum runs over eight partial lanes (`k mod 8`), each in
+    /// the order of `k`, which are then added as `((0+1)+(2+3)) + ((4+5)+(6+7))`.
+    #[default]
+    Single,
+    /// The reference's: descriptors rounded to f16, scores rounded to f16 after every multiply and
+    /// every add in the order of `k`; for every pixel, valid or not. Slow; for parity tests.
+    Half,
+}
+
+/// Matches pixels of one image size. Holds all scratch memory; [`Matcher::run`] does not allocate
+/// (after its first call, for [`Refinement::Half`]).
+#[derive(Debug)]
+pub struct Matcher {
+    width: usize,
+    height: usize,
+    descriptor_dim: usize,
+    refinement: Refinement,
+    /// `N × 12` ray image, see [`rays`].
+    rays: Vec<f32>,
+    /// Descriptors padded to a multiple of eight channels; empty where the input already is.
+    target_padded: Vec<f32>,
+    query_padded: Vec<f32>,
+    target_half: Vec<f16>,
+    query_half: Vec<f16>,
+}
+
+impl Matcher {
+    /// Scratch for images of `width × height` with descriptors of `descriptor_dim` channels.
+    pub fn new(width: usize, height: usize, descriptor_dim: usize) -> Self {
+        let pixels = width * height;
+        assert!(
+            u32::try_from(pixels).is_ok(),
+            "matching: {width}×{height} pixels do not fit a 32-bit index"
+        );
+        let padded = padded_dim(descriptor_dim);
+        let padded_len = if padded == descriptor_dim {
+            0
+        } else {
+            pixels * padded
+        };
+        Self {
+            width,
+            height,
+            descriptor_dim,
+            refinement: Refinement::default(),
+            rays: vec![0.0; pixels * rays::STRIDE],
+            target_padded: vec![0.0; padded_len],
+            query_padded: vec![0.0; padded_len],
+            target_half: Vec::new(),
+            query_half: Vec::new(),
+        }
+    }
+
+    /// The same with another kind of refinement.
+    pub fn with_refinement(mut self, refinement: Refinement) -> Self {
+        self.refinement = refinement;
+        self
+    }
+
+    /// Matches every pixel of `query` (view 2) to a pixel of `target` (view 1).
+    ///
+    /// `initial` is the previous index map of the same pair of views, or none for the identity.
+    /// `index[n]` becomes the row-major index into view 1 (always below `N`), `valid[n]` 1 where the
+    /// match may be used and 0 elsewhere. Images narrower or lower than 3 pixels have no valid match.
+    ///
+    /// # Panics
+    /// If a slice has not the length that the image size and the descriptor dimension require.
+    pub fn run(
+        &mut self,
+        target: View<'_>,
+        query: View<'_>,
+        initial: Option<&[u32]>,
+        params: &MatchingConfig,
+        index: &mut [u32],
+        valid: &mut [u8],
+    ) -> MatchStats {
+        check_shapes(
+            self.width * self.height,
+            self.descriptor_dim,
+            target,
+            query,
+            initial,
+            index.len(),
+            valid.len(),
+        );
+        if self.width < 3 || self.height < 3 {
+            return no_matches(initial, index, valid);
+        }
+        rays::build(target.points, self.width, self.height, &mut self.rays);
+
+        let refines = params.radius > 0 && params.dilation_max > 0;
+        let mut job = Job {
+            width: self.width,
+            height: self.height,
+            params,
+            rays: &self.rays,
+            target_points: target.points,
+            query_points: query.points,
+            initial,
+            descriptors: Descriptors::None,
+        };
+        if refines && self.refinement == Refinement::Half {
+            to_half(target.descriptors, &mut self.target_half);
+            to_half(query.descriptors, &mut self.query_half);
+            job.descriptors = Descriptors::Half(scores::Half {
+                target: &self.target_half,
+                query: &self.query_half,
+                dim: self.descriptor_dim,
+            });
+        } else if refines {
+            let (dim, mut d) = (
+                self.descriptor_dim,
+                scores::Single {
+                    target: target.descriptors,
+                    query: query.descriptors,
+                    dim: padded_dim(self.descriptor_dim),
+                },
+            );
+            if d.dim != dim {
+                pad(d.target, dim, d.dim, &mut self.target_padded);
+                pad(d.query, dim, d.dim, &mut self.query_padded);
+                d.target = &self.target_padded;
+                d.query = &self.query_padded;
+            }
+            job.descriptors = Descriptors::Single(d);
+        }
+
+        let band = BAND_ROWS * self.width;
+        index
+            .par_chunks_mut(band)
+            .zip(valid.par_chunks_mut(band))
+            .enumerate()
+            .map(|(b, (index, valid))| job.run_band(b * band, index, valid))
+            .reduce(MatchStats::default, |a, b| MatchStats {
+                valid: a.valid + b.valid,
+                refined: a.refined + b.refined,
+            })
+    }
+}
+
+/// Descriptors in the form that the refinement needs.
+#[derive(Clone, Copy)]
+enum Descriptors<'a> {
+    /// No refinement.
+    None,
+    Single(scores::Single<'a>),
+    Half(scores::Half<'a>),
+}
+
+/// Everything that the bands of one call share.
+struct Job<'a> {
+    width: usize,
+    height: usize,
+    params: &'a MatchingConfig,
+    rays: &'a [f32],
+    target_points: &'a [f32],
+    query_points: &'a [f32],
+    initial: Option<&'a [u32]>,
+    descriptors: Descriptors<'a>,
+}
+
+impl Job<'_> {
+    /// Costs below this end a search.
+    #[inline(always)]
+    fn noise(&self) -> f32 {
+        NOISE.min(self.params.convergence_thresh)
+    }
+
+    /// Matches the pixels from `first` on that `index` and `valid` hold, whole rows.
+    fn run_band(&self, first: usize, index: &mut [u32], valid: &mut [u8]) -> MatchStats {
+        search::run(self, first, index, valid);
+        let refined = match self.descriptors {
+            Descriptors::None => 0,
+            Descriptors::Single(d) => refine::single(d, self, first, index, valid),
+            Descriptors::Half(d) => refine::half(d, self, first, index, valid),
+        };
+        MatchStats {
+            valid: valid.iter().filter(|&&v| v != 0).count(),
+            refined,
+        }
+    }
+}
+
+/// Quality of each match: `out[n] = sqrt(q_target[index[n]] · q_query[n])`, the geometric mean of the
+/// two descriptor confidences; 0 where the match is not valid or the result is not finite.
+///
+/// # Panics
+/// If `q_query`, `index`, `valid` and `out` differ in length.
+pub fn match_quality(
+    q_target: &[f32],
+    q_query: &[f32],
+    index: &[u32],
+    valid: &[u8],
+    out: &mut [f32],
+) {
+    let n = out.len();
+    assert!(
+        q_query.len() == n && index.len() == n && valid.len() == n,
+        "match_quality: expected {n} query confidences, indices and flags, found {}, {} and {}",
+        q_query.len(),
+        index.len(),
+        valid.len()
+    );
+    out.par_iter_mut()
+        .with_min_len(1 << 13)
+        .zip(q_query)
+        .zip(index)
+        .zip(valid)
+        .for_each(|(((out, &query), &i), &valid)| {
+            let target = q_target.get(i as usize).copied().unwrap_or(0.0);
+            let quality = (target * query).sqrt();
+            *out = if valid != 0 && quality.is_finite() {
+                quality
+            } else {
+                0.0
+            };
+        });
+}
+
+/// Number of distinct `index[n]` over the valid `n`, counted exactly. `seen` is scratch, one bit a
+/// pixel; it allocates only when it grows. Indices must be below `index.len()`; others do not count.
+///
+/// # Panics
+/// If `index` and `valid` differ in length.
+pub fn unique_matches(index: &[u32], valid: &[u8], seen: &mut Vec<u64>) -> usize {
+    assert_eq!(
+        index.len(),
+        valid.len(),
+        "unique_matches: as many flags as indices expected"
+    );
+    seen.clear();
+    seen.resize(index.len().div_ceil(64), 0);
+    for (&i, &v) in index.iter().zip(valid) {
+        let i = i as usize;
+        if i < index.len() {
+            seen[i / 64] |= u64::from(v != 0) << (i % 64);
+        }
+    }
+    seen.iter().map(|bits| bits.count_ones() as usize).sum()
+}
+
+/// Whether a point has a direction: finite, of finite squared length, and longer than 1e-12.
+#[inline(always)]
+fn usable(p: [f32; 3]) -> bool {
+    let squared = p[0] * p[0] + p[1] * p[1] + p[2] * p[2];
+    squared.is_finite() && squared > 1e-24
+}
+
+#[inline(always)]
+fn point(points: &[f32], n: usize) -> [f32; 3] {
+    [points[3 * n], points[3 * n + 1], points[3 * n + 2]]
+}
+
+/// Where the search for pixel `n` starts: the earlier match if it lies in the image, else `n`.
+#[inline(always)]
+fn start(initial: Option<&[u32]>, n: usize, pixels: usize) -> usize {
+    match initial {
+        Some(map) if (map[n] as usize) < pixels => map[n] as usize,
+        _ => n,
+    }
+}
+
+fn padded_dim(dim: usize) -> usize {
+    dim.next_multiple_of(8)
+}
+
+fn pad(src: &[f32], dim: usize, padded: usize, dst: &mut [f32]) {
+    if dim > 0 {
+        dst.par_chunks_exact_mut(padded)
+            .with_min_len(1 << 12)
+            .zip(src.par_chunks_exact(dim))
+            .for_each(|(dst, src)| dst[..dim].copy_from_slice(src));
+    }
+}
+
+fn to_half(src: &[f32], dst: &mut Vec<f16>) {
+    dst.resize(src.len(), f16::ZERO);
+    dst.par_iter_mut()
+        .with_min_len(1 << 14)
+        .zip(src)
+        .for_each(|(dst, &src)| *dst = f16::from_f32(src));
+}
+
+fn no_matches(initial: Option<&[u32]>, index: &mut [u32], valid: &mut [u8]) -> MatchStats {
+    let pixels = index.len();
+    for (n, i) in index.iter_mut().enumerate() {
+        *i = start(initial, n, pixels) as u32;
+    }
+    valid.fill(0);
+    MatchStats::default()
+}
+
+fn check_shapes(
+    pixels: usize,
+    dim: usize,
+    target: View<'_>,
+    query: View<'_>,
+    initial: Option<&[u32]>,
+    index: usize,
+    valid: usize,
+) {
+    for (what, found, expected) in [
+        ("target points", target.points.len(), pixels * 3),
+        ("query points", query.points.len(), pixels * 3),
+        ("target descriptors", target.descriptors.len(), pixels * dim),
+        ("query descriptors", query.descriptors.len(), pixels * dim),
+        (
+            "initial indices",
+            initial.map_or(pixels, <[u32]>::len),
+            pixels,
+        ),
+        ("indices", index, pixels),
+        ("valid flags", valid, pixels),
+    ] {
+        assert!(
+            found == expected,
+            "matching: expected {expected} {what}, found {found}"
+        );
+    }
+}

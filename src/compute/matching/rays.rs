@@ -1,0 +1,65 @@
+//! The ray image: unit rays of view 1 and their image gradients (spec 3.1).
+
+use rayon::prelude::*;
+
+/// Floats a pixel: `[R(3), 0, Gu(3), 0, Gv(3), 0]`. Padded to four so that each group is one vector.
+pub(super) const STRIDE: usize = 12;
+
+/// `X / max(‖X‖, 1e-12)`.
+#[inline(always)]
+pub(super) fn unit(p: [f32; 3]) -> [f32; 3] {
+    let norm = (p[0] * p[0] + p[1] * p[1] + p[2] * p[2]).sqrt().max(1e-12);
+    [p[0] / norm, p[1] / norm, p[2] / norm]
+}
+
+/// Index of a neighbour with the border reflected: -1 is 1, `n` is `n - 2`. `n >= 2`.
+#[inline(always)]
+pub(super) fn reflect(i: isize, n: usize) -> usize {
+    let last = n as isize - 1;
+    (if i < 0 {
+        -i
+    } else if i > last {
+        2 * last - i
+    } else {
+        i
+    }) as usize
+}
+
+/// Scharr derivative of unit response per pixel: 3 and 10 thirty-seconds of the differences across
+/// the centre; `plus` and `minus` are the three samples on either side, the middle one second.
+#[inline(always)]
+pub(super) fn scharr(plus: [f32; 3], minus: [f32; 3]) -> f32 {
+    (3.0 * (plus[0] - minus[0]) + 10.0 * (plus[1] - minus[1]) + 3.0 * (plus[2] - minus[2]))
+        * (1.0 / 32.0)
+}
+
+/// Fills `out` (`N × 12`) from `points` (`N × 3`); `width` and `height` are at least 3.
+pub(super) fn build(points: &[f32], width: usize, height: usize, out: &mut [f32]) {
+    out.par_chunks_exact_mut(width * STRIDE)
+        .enumerate()
+        .for_each(|(v, row)| {
+            let above = reflect(v as isize - 1, height);
+            let below = reflect(v as isize + 1, height);
+            let ray = |u: usize, v: usize| unit(super::point(points, v * width + u));
+            let column = |u: usize| [ray(u, above), ray(u, v), ray(u, below)];
+            // Three columns of normalised rays slide along the row.
+            let mut left = column(1);
+            let mut here = column(0);
+            for (u, pixel) in row.chunks_exact_mut(STRIDE).enumerate() {
+                let right = if u + 1 < width { column(u + 1) } else { left };
+                for c in 0..3 {
+                    pixel[c] = here[1][c];
+                    pixel[4 + c] = scharr(
+                        [right[0][c], right[1][c], right[2][c]],
+                        [left[0][c], left[1][c], left[2][c]],
+                    );
+                    pixel[8 + c] = scharr(
+                        [left[2][c], here[2][c], right[2][c]],
+                        [left[0][c], here[0][c], right[0][c]],
+                    );
+                }
+                left = here;
+                here = right;
+            }
+        });
+}
