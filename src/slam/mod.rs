@@ -1,1 +1,14 @@
 //! The SLAM system: tracker, keyframes, factor graph, retrieval, relocalisation, state machine.
+
+mod graph;
+mod keyframe;
+mod mapper;
+mod mapping;
+pub mod retrieval;
+mod system;
+mod tracker;
+
+pub use keyframe::PoseTable;
+pub use mapper::MappingCounts;
+pub use system::{FrameInput, Pace, SlamError, System};
+pub use tracker::LostReason;
