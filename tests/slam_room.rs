@@ -14,14 +14,20 @@ use mast3r_slam::time::Stamp;
 use std::sync::Arc;
 
 fn config(calibrated: bool) -> Config {
-    let mut config = Config { use_calib: calibrated, threads: Threads::Single, ..Config::default() };
+    let mut config = Config {
+        use_calib: calibrated,
+        threads: Threads::Single,
+        ..Config::default()
+    };
     // The room's descriptors all have confidence 4.
     config.reloc.strict = false;
     config
 }
 
 fn stamp(k: usize) -> Stamp {
-    Stamp { nanos: 1_000_000_000 + 33_000_000 * k as i64 }
+    Stamp {
+        nanos: 1_000_000_000 + 33_000_000 * k as i64,
+    }
 }
 
 /// A vocabulary learnt from the room itself.
@@ -36,7 +42,10 @@ fn vocabulary(backend: &mut RoomBackend, frames: usize) -> Arc<RetrievalModel> {
             f
         })
         .collect();
-    let options = BuildOptions { clusters: 256, ..BuildOptions::default() };
+    let options = BuildOptions {
+        clusters: 256,
+        ..BuildOptions::default()
+    };
     Arc::new(RetrievalModel::build(&features, shape.feature_dim, &options).expect("vocabulary"))
 }
 
@@ -79,19 +88,35 @@ fn ate(snapshot: &MapSnapshot, truth: &[Sim3]) -> f64 {
         .frames
         .iter()
         .filter(|f| f.state != TrackingState::Lost)
-        .map(|f| StampedPose { stamp: f.stamp, world_from_camera: f.world_from_camera })
+        .map(|f| StampedPose {
+            stamp: f.stamp,
+            world_from_camera: f.world_from_camera,
+        })
         .collect();
     let truth: Vec<StampedPose> = truth
         .iter()
         .enumerate()
-        .map(|(k, pose)| StampedPose { stamp: stamp(k), world_from_camera: *pose })
+        .map(|(k, pose)| StampedPose {
+            stamp: stamp(k),
+            world_from_camera: *pose,
+        })
         .collect();
-    let options = EvalOptions { alignment: Alignment::Sim3, ..EvalOptions::default() };
-    eval::evaluate(&estimate, &truth, &options).expect("evaluation").ate.rmse
+    let options = EvalOptions {
+        alignment: Alignment::Sim3,
+        ..EvalOptions::default()
+    };
+    eval::evaluate(&estimate, &truth, &options)
+        .expect("evaluation")
+        .ate
+        .rmse
 }
 
 fn lost(snapshot: &MapSnapshot) -> usize {
-    snapshot.frames.iter().filter(|f| f.state == TrackingState::Lost).count()
+    snapshot
+        .frames
+        .iter()
+        .filter(|f| f.state == TrackingState::Lost)
+        .count()
 }
 
 #[test]
@@ -103,7 +128,10 @@ fn exact_pointmaps_give_an_exact_trajectory() {
         let (snapshot, _) = run(backend, 90, (0..90).map(Some), config(calibrated));
         assert_eq!(lost(&snapshot), 0);
         let error = ate(&snapshot, &poses);
-        assert!(error <= 1e-3 * length, "calibrated {calibrated}: ATE {error} m on {length} m");
+        assert!(
+            error <= 1e-3 * length,
+            "calibrated {calibrated}: ATE {error} m on {length} m"
+        );
     }
 }
 
@@ -111,26 +139,49 @@ fn exact_pointmaps_give_an_exact_trajectory() {
 fn noise_and_outliers_stay_within_a_percent() {
     let poses = square_walk(90, 1.1);
     let length = path_length(&poses);
-    let spoil = Spoil { noise: 0.01, outliers: 0.2, bias: 0.0 };
+    let spoil = Spoil {
+        noise: 0.01,
+        outliers: 0.2,
+        bias: 0.0,
+    };
     for calibrated in [false, true] {
         let backend = RoomBackend::new(SIZE, poses.clone(), spoil);
         let (snapshot, _) = run(backend, 90, (0..90).map(Some), config(calibrated));
         assert_eq!(lost(&snapshot), 0);
         let error = ate(&snapshot, &poses);
-        assert!(error <= 1e-2 * length, "calibrated {calibrated}: ATE {error} m on {length} m");
+        assert!(
+            error <= 1e-2 * length,
+            "calibrated {calibrated}: ATE {error} m on {length} m"
+        );
     }
 }
 
 #[test]
 fn a_walk_that_returns_closes_its_loop() {
     let poses = square_walk(120, 1.1);
-    let spoil = Spoil { noise: 0.01, outliers: 0.05, bias: 0.02 };
+    let spoil = Spoil {
+        noise: 0.01,
+        outliers: 0.05,
+        bias: 0.02,
+    };
     let mut errors = Vec::new();
     for loops in [Loops::On, Loops::Off] {
         let backend = RoomBackend::new(SIZE, poses.clone(), spoil);
-        let (snapshot, system) = run(backend, 120, (0..120).map(Some), Config { loops, ..config(false) });
+        let (snapshot, system) = run(
+            backend,
+            120,
+            (0..120).map(Some),
+            Config {
+                loops,
+                ..config(false)
+            },
+        );
         let counts = system.mapping_counts().expect("counts");
-        assert_eq!(loops == Loops::On, counts.loop_edges > 0, "{loops:?}: {counts:?}");
+        assert_eq!(
+            loops == Loops::On,
+            counts.loop_edges > 0,
+            "{loops:?}: {counts:?}"
+        );
         errors.push(ate(&snapshot, &poses));
     }
     let (on, off) = (errors[0], errors[1]);
@@ -140,15 +191,28 @@ fn a_walk_that_returns_closes_its_loop() {
 #[test]
 fn a_kidnapped_camera_is_found_again() {
     let poses = square_walk(60, 0.6);
-    let spoil = Spoil { noise: 0.01, outliers: 0.05, bias: 0.0 };
+    let spoil = Spoil {
+        noise: 0.01,
+        outliers: 0.05,
+        bias: 0.0,
+    };
     // Half the walk, ten black frames, then a place seen at the start.
     let order = (0..30).map(Some).chain([None; 10]).chain((5..20).map(Some));
     let backend = RoomBackend::new(SIZE, poses.clone(), spoil);
     let (snapshot, system) = run(backend, 60, order, config(false));
     let states: Vec<TrackingState> = snapshot.frames.iter().map(|f| f.state).collect();
-    assert!(states[30..40].iter().all(|s| *s == TrackingState::Lost), "{states:?}");
-    assert!(states[40..].contains(&TrackingState::Relocalised), "{states:?}");
-    assert!(states[44..].iter().all(|s| *s != TrackingState::Lost), "{states:?}");
+    assert!(
+        states[30..40].iter().all(|s| *s == TrackingState::Lost),
+        "{states:?}"
+    );
+    assert!(
+        states[40..].contains(&TrackingState::Relocalised),
+        "{states:?}"
+    );
+    assert!(
+        states[44..].iter().all(|s| *s != TrackingState::Lost),
+        "{states:?}"
+    );
     assert_eq!(system.mapping_counts().map(|c| c.relocalised), Some(1));
     assert!(snapshot.frames.iter().all(|f| f.submap == 0));
     // Frame 50 of the run shows what frame 15 of the walk showed: the same place, again.
@@ -164,14 +228,23 @@ fn a_place_never_seen_starts_a_submap_and_joins_when_it_meets_the_old_one() {
     let mut config = config(false);
     config.reloc.max_tries = 3;
     // A stretch, then a jump to where nothing is known, then the walk leads back to the start.
-    let order = (0..40).map(Some).chain((110..200).map(Some)).chain((0..25).map(Some));
+    let order = (0..40)
+        .map(Some)
+        .chain((110..200).map(Some))
+        .chain((0..25).map(Some));
     let backend = RoomBackend::new(SIZE, poses.clone(), Spoil::default());
     let (snapshot, system) = run(backend, 200, order, config);
     let lost = lost(&snapshot);
     assert!((3..=6).contains(&lost), "{lost} lost");
     let counts = system.mapping_counts().expect("counts");
     assert_eq!(counts.merged_submaps, 1, "{counts:?}");
-    assert!(snapshot.frames.iter().filter(|f| f.state != TrackingState::Lost).all(|f| f.submap == 0));
+    assert!(
+        snapshot
+            .frames
+            .iter()
+            .filter(|f| f.state != TrackingState::Lost)
+            .all(|f| f.submap == 0)
+    );
     let last = snapshot.frames.last().expect("frames").world_from_camera;
     let apart = (last.translation - snapshot.frames[24].world_from_camera.translation).norm();
     assert!(apart < 0.05, "{apart} m");
@@ -199,13 +272,25 @@ fn nothing_but_black_frames_is_a_named_state_and_ends() {
 #[test]
 fn single_threaded_runs_repeat_bit_for_bit() {
     let poses = square_walk(40, 0.5);
-    let spoil = Spoil { noise: 0.01, outliers: 0.1, bias: 0.01 };
+    let spoil = Spoil {
+        noise: 0.01,
+        outliers: 0.1,
+        bias: 0.01,
+    };
     let once = || {
         let backend = RoomBackend::new(SIZE, poses.clone(), spoil);
         let (snapshot, _) = run(backend, 40, (0..40).map(Some), config(false));
         let bits = |p: &Sim3| p.to_array().map(f64::to_bits);
-        let frames: Vec<_> = snapshot.frames.iter().map(|f| bits(&f.world_from_camera)).collect();
-        let keyframes: Vec<_> = snapshot.keyframes.iter().map(|k| bits(&k.world_from_camera)).collect();
+        let frames: Vec<_> = snapshot
+            .frames
+            .iter()
+            .map(|f| bits(&f.world_from_camera))
+            .collect();
+        let keyframes: Vec<_> = snapshot
+            .keyframes
+            .iter()
+            .map(|k| bits(&k.world_from_camera))
+            .collect();
         (frames, keyframes)
     };
     assert_eq!(once(), once());
@@ -215,7 +300,10 @@ fn single_threaded_runs_repeat_bit_for_bit() {
 fn the_pipelined_system_drains_its_queue_and_agrees() {
     let poses = square_walk(60, 0.7);
     let backend = || RoomBackend::new(SIZE, poses.clone(), Spoil::default());
-    let pipelined = Config { threads: Threads::Pipelined, ..config(false) };
+    let pipelined = Config {
+        threads: Threads::Pipelined,
+        ..config(false)
+    };
     let (a, _) = run(backend(), 60, (0..60).map(Some), pipelined);
     let (b, _) = run(backend(), 60, (0..60).map(Some), config(false));
     assert_eq!(a.keyframes.len(), b.keyframes.len());

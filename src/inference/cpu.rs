@@ -20,6 +20,13 @@ const WEIGHTS: &str = "weights.data";
 
 /// The network on the CPU, for one input size.
 pub struct CpuBackend {
+    loaded: Arc<Loaded>,
+    /// The image as the encoder takes it, `3 × H × W`.
+    normalised: Vec<f32>,
+}
+
+/// What all handles of one network share.
+struct Loaded {
     shape: NetworkShape,
     encoder: Model,
     decoder: Model,
@@ -30,8 +37,6 @@ pub struct CpuBackend {
     output_ids: [NodeId; 8],
     pool: Arc<ThreadPool>,
     threads: usize,
-    /// The image as the encoder takes it, `3 × H × W`.
-    normalised: Vec<f32>,
 }
 
 impl CpuBackend {
@@ -90,7 +95,7 @@ impl CpuBackend {
         let output_ids = output_ids
             .try_into()
             .map_err(|_| failure("loading", "outputs"))?;
-        Ok(Self {
+        let loaded = Loaded {
             shape: NetworkShape {
                 width,
                 height,
@@ -109,12 +114,15 @@ impl CpuBackend {
             decoder,
             pool: Arc::new(ThreadPool::with_num_threads(threads)),
             threads,
+        };
+        Ok(Self {
+            loaded: Arc::new(loaded),
             normalised: vec![0.0; 3 * width * height],
         })
     }
 
     fn options(&self) -> RunOptions {
-        RunOptions::default().with_thread_pool(Some(self.pool.clone()))
+        RunOptions::default().with_thread_pool(Some(self.loaded.pool.clone()))
     }
 
     /// Runs the decoder for the first `outs.len()` views. What only other outputs need is skipped.
@@ -124,10 +132,10 @@ impl CpuBackend {
         outs: &mut [&mut ViewOutput],
     ) -> Result<(), InferenceError> {
         const DOING: &str = "decoding";
-        let shape = &self.shape;
+        let shape = &self.loaded.shape;
         let extents = [1, shape.tokens, shape.feature_dim];
         let mut inputs = Vec::with_capacity(2);
-        for (id, features) in self.view_features_ids.into_iter().zip(features) {
+        for (id, features) in self.loaded.view_features_ids.into_iter().zip(features) {
             check("features", extents.iter().product(), features.len())?;
             let view = NdTensorView::from_data(extents, features);
             inputs.push((id, ValueOrView::from(view)));
@@ -139,8 +147,9 @@ impl CpuBackend {
             check("descriptors", n * d, out.descriptors.len())?;
             check("descriptor confidence", n, out.descriptor_confidence.len())?;
         }
-        let ids = &self.output_ids[..outs.len() * 4];
+        let ids = &self.loaded.output_ids[..outs.len() * 4];
         let values = self
+            .loaded
             .decoder
             .run(inputs, ids, Some(self.options()))
             .map_err(|e| failure(DOING, e))?;
@@ -161,19 +170,26 @@ impl CpuBackend {
 
 impl Backend for CpuBackend {
     fn shape(&self) -> &NetworkShape {
-        &self.shape
+        &self.loaded.shape
     }
 
     fn name(&self) -> String {
         format!(
             "{RUNTIME} {RUNTIME_VERSION} (CPU, {} threads)",
-            self.threads
+            self.loaded.threads
         )
+    }
+
+    fn share(&self) -> Box<dyn Backend> {
+        Box::new(Self {
+            loaded: Arc::clone(&self.loaded),
+            normalised: vec![0.0; self.normalised.len()],
+        })
     }
 
     fn encode(&mut self, image: &RgbImage, features: &mut [f32]) -> Result<(), InferenceError> {
         const DOING: &str = "encoding";
-        let shape = &self.shape;
+        let shape = &self.loaded.shape;
         let size = (shape.width, shape.height);
         if (image.width, image.height) != size || image.data.len() != shape.pixels() * 3 {
             return Err(InferenceError::Shape {
@@ -191,10 +207,11 @@ impl Backend for CpuBackend {
         super::normalise(image, &mut self.normalised);
         let input = NdTensorView::from_data([1, 3, size.1, size.0], &self.normalised[..]);
         let mut values = self
+            .loaded
             .encoder
             .run(
-                vec![(self.image_id, input.into())],
-                &[self.features_id],
+                vec![(self.loaded.image_id, input.into())],
+                &[self.loaded.features_id],
                 Some(self.options()),
             )
             .map_err(|e| failure(DOING, e))?;

@@ -78,6 +78,8 @@ pub trait Backend: Send {
     fn shape(&self) -> &NetworkShape;
     /// The runtime's name and version, for reports.
     fn name(&self) -> String;
+    /// Another handle on the same weights, for another thread.
+    fn share(&self) -> Box<dyn Backend>;
     /// Encodes one image of exactly `shape().width × shape().height`; `features` is `T × C`.
     fn encode(&mut self, image: &RgbImage, features: &mut [f32]) -> Result<(), InferenceError>;
     /// Decodes a pair of encoded images; both slices are `T × C`.

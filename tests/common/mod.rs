@@ -158,12 +158,18 @@ impl RoomBackend {
         let (width, height) = (self.shape.width, self.shape.height);
         let relative = self.poses[reference].inverse() * self.poses[view];
         let seed = hash((reference as u64) << 32 | (view as u64) << 2 | role);
-        let phase: Vec<f64> = (0..4).map(|k| std::f64::consts::TAU * uniform(seed, 9_000_000 + k)).collect();
+        let phase: Vec<f64> = (0..4)
+            .map(|k| std::f64::consts::TAU * uniform(seed, 9_000_000 + k))
+            .collect();
         let pair_bias = self.spoil.bias * normal(seed, 9_100_000);
         for (n, p) in self.seen[view].points.iter().enumerate() {
-            let (u, v) = ((n % width) as f64 / width as f64, (n / width) as f64 / height as f64);
+            let (u, v) = (
+                (n % width) as f64 / width as f64,
+                (n / width) as f64 / height as f64,
+            );
             let mut range = 1.0 + self.spoil.noise * normal(seed, n as u64);
-            range += pair_bias + self.spoil.bias * ((4.0 * u + phase[0]).sin() + (3.0 * v + phase[1]).cos());
+            range += pair_bias
+                + self.spoil.bias * ((4.0 * u + phase[0]).sin() + (3.0 * v + phase[1]).cos());
             if uniform(seed, 5_000_000 + n as u64) < self.spoil.outliers {
                 range *= 0.3 + 2.0 * uniform(seed, 6_000_000 + n as u64);
             }
@@ -173,7 +179,10 @@ impl RoomBackend {
             }
             out.confidence[n] = 3.0;
             out.descriptor_confidence[n] = 4.0;
-            describe(&self.poses[view].transform(p), &mut out.descriptors[n * DESCRIPTOR..][..DESCRIPTOR]);
+            describe(
+                &self.poses[view].transform(p),
+                &mut out.descriptors[n * DESCRIPTOR..][..DESCRIPTOR],
+            );
         }
     }
 }
@@ -253,7 +262,11 @@ pub fn square_walk(frames: usize, laps: f64) -> Vec<Sim3> {
             // |x|⁴ + |z|⁴ = r⁴
             let r = 2.1 / (a.cos().powi(4) + a.sin().powi(4)).powf(0.25);
             let eye = Vector3::new(r * a.cos(), 0.08 * (3.0 * a).sin(), r * a.sin());
-            let look = Vector3::new(-(a + 0.35).sin() + 0.6 * a.cos(), 0.05, (a + 0.35).cos() + 0.6 * a.sin());
+            let look = Vector3::new(
+                -(a + 0.35).sin() + 0.6 * a.cos(),
+                0.05,
+                (a + 0.35).cos() + 0.6 * a.sin(),
+            );
             Sim3::look_at(eye, eye + look, Vector3::new(0.0, 1.0, 0.0))
         })
         .collect()
@@ -261,5 +274,8 @@ pub fn square_walk(frames: usize, laps: f64) -> Vec<Sim3> {
 
 /// Metres walked.
 pub fn path_length(poses: &[Sim3]) -> f64 {
-    poses.windows(2).map(|w| (w[1].translation - w[0].translation).norm()).sum()
+    poses
+        .windows(2)
+        .map(|w| (w[1].translation - w[0].translation).norm())
+        .sum()
 }
