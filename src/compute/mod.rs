@@ -4,5 +4,6 @@
 pub mod fusion;
 pub mod global;
 pub mod matching;
+pub mod residual;
 pub mod retrieval;
 pub mod tracking;

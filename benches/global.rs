@@ -1,0 +1,60 @@
+//! Time of the global solve, an iteration and a whole one.
+
+#[path = "../tests/tracking_common/mod.rs"]
+mod tracking_common;
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use mast3r_slam::compute::global::{GlobalResidual, GlobalSolver};
+use mast3r_slam::config::LocalOptConfig;
+use mast3r_slam::geometry::Sim3;
+use std::hint::black_box;
+use std::time::Duration;
+use tracking_common::Graph;
+
+fn bench(c: &mut Criterion) {
+    let mut group = c.benchmark_group("global");
+    group
+        .sample_size(10)
+        .measurement_time(Duration::from_secs(8));
+    for (width, height, count, edges) in [
+        (256, 192, 10, 10),
+        (256, 192, 50, 75),
+        (512, 384, 10, 10),
+        (512, 384, 50, 75),
+    ] {
+        let graph = Graph::new(width, height, count, &Graph::chain(count, edges), 0.01);
+        let (keyframes, edges) = (graph.keyframes(), graph.edges());
+        let mut solver = GlobalSolver::new();
+        let mut poses = vec![Sim3::identity(); count];
+        group.throughput(Throughput::Elements(
+            2 * (edges.len() * width * height) as u64,
+        ));
+        let params = LocalOptConfig {
+            max_iters: 1,
+            ..LocalOptConfig::default()
+        };
+        // One step: two linearisations and a factorisation.
+        let id = BenchmarkId::new(
+            "rays/1 step",
+            format!("{width}x{height}, {count} keyframes, {} edges", edges.len()),
+        );
+        group.bench_function(id, |b| {
+            b.iter(|| {
+                black_box(solver.solve(
+                    &keyframes,
+                    &edges,
+                    &[],
+                    GlobalResidual::Rays,
+                    width,
+                    height,
+                    &params,
+                    &mut poses,
+                ))
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, bench);
+criterion_main!(benches);
