@@ -1,1 +1,407 @@
 //! Trajectory evaluation: association, ATE and RPE with the definitions of `evo`.
+//!
+//! ```no_run
+//! use mast3r_slam::eval::{self, Options};
+//! let e = eval::evaluate_files("run/trajectory.txt".as_ref(), "groundtruth.txt".as_ref(), &Options::default())?;
+//! println!("{e}");
+//! # Ok::<(), eval::EvalError>(())
+//! ```
+
+mod align;
+mod associate;
+mod show;
+
+pub use crate::map::trajectory::{StampedPose, TrajectoryError};
+pub use align::align;
+
+use crate::geometry::Sim3;
+use crate::map::trajectory::{self, BadRows};
+use crate::time::Stamp;
+use nalgebra::Vector3;
+use std::path::Path;
+
+/// What the estimate may be moved by before it is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Alignment {
+    /// Nothing: both are in the same frame.
+    None,
+    /// Rotation and translation.
+    Se3,
+    /// Rotation, translation and scale.
+    #[default]
+    Sim3,
+}
+
+impl Alignment {
+    /// `none`, `se3` or `sim3`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Se3 => "se3",
+            Self::Sim3 => "sim3",
+        }
+    }
+}
+
+impl std::str::FromStr for Alignment {
+    type Err = String;
+
+    /// The inverse of [`Alignment::name`].
+    fn from_str(text: &str) -> Result<Self, String> {
+        let all = [Self::None, Self::Se3, Self::Sim3];
+        let found = all.into_iter().find(|a| a.name() == text);
+        found.ok_or_else(|| format!("expected sim3, se3 or none, found {text:?}"))
+    }
+}
+
+/// How far apart the two poses of a relative error are. Pairs follow one another: the end of one
+/// is the start of the next.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Delta {
+    /// So many associated poses.
+    Frames(usize),
+    /// The first pose after so much path of the aligned estimate.
+    Metres(f64),
+}
+
+/// Settings of an evaluation.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Options {
+    /// How the estimate is aligned.
+    pub alignment: Alignment,
+    /// Most seconds between associated stamps.
+    pub tolerance: f64,
+    /// Seconds added to the estimate's stamps.
+    pub offset: f64,
+    /// Spacing of the relative errors.
+    pub delta: Delta,
+}
+
+impl Default for Options {
+    /// Sim(3), 0.01 s, consecutive poses: what `evo_ape tum GT EST -as` does.
+    fn default() -> Self {
+        Self {
+            alignment: Alignment::Sim3,
+            tolerance: 0.01,
+            offset: 0.0,
+            delta: Delta::Frames(1),
+        }
+    }
+}
+
+/// Statistics of errors.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Statistics {
+    /// Root of the mean square.
+    pub rmse: f64,
+    /// Mean.
+    pub mean: f64,
+    /// Median; of an even number the mean of the middle two.
+    pub median: f64,
+    /// Standard deviation of the population.
+    pub std: f64,
+    /// Smallest.
+    pub min: f64,
+    /// Largest.
+    pub max: f64,
+}
+
+impl Statistics {
+    /// `None` of nothing.
+    pub fn of(errors: &[f64]) -> Option<Self> {
+        let mut sorted = errors.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let (&min, &max) = (sorted.first()?, sorted.last()?);
+        let n = sorted.len();
+        let mean_of = |f: &dyn Fn(f64) -> f64| errors.iter().map(|&e| f(e)).sum::<f64>() / n as f64;
+        let mean = mean_of(&|e| e);
+        Some(Self {
+            rmse: mean_of(&|e| e * e).sqrt(),
+            mean,
+            median: (sorted[(n - 1) / 2] + sorted[n / 2]) * 0.5,
+            std: mean_of(&|e| (e - mean) * (e - mean)).sqrt(),
+            min,
+            max,
+        })
+    }
+}
+
+/// One associated pose.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PoseError {
+    /// The estimate's stamp.
+    pub stamp: Stamp,
+    /// Distance in metres between the aligned estimate and the ground truth.
+    pub error: f64,
+    /// The aligned estimate, metres in the ground truth's frame.
+    pub estimate: Vector3<f64>,
+    /// The ground truth.
+    pub truth: Vector3<f64>,
+}
+
+/// The result of [`evaluate`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Evaluation {
+    /// As asked.
+    pub options: Options,
+    /// Poses of the estimate.
+    pub estimate_poses: usize,
+    /// Poses of the ground truth.
+    pub truth_poses: usize,
+    /// Rows of the ground-truth file that were skipped because they are not finite.
+    pub skipped_truth_rows: usize,
+    /// Whether the estimate's or the ground truth's stamps are out of order or repeated. They are
+    /// used in the order given, as evo does.
+    pub unordered: bool,
+    /// Ground truth from estimate; its scale is the factor by which the estimate was too small.
+    pub alignment: Sim3,
+    /// Metres of ground truth between the first and the last associated pose.
+    pub path_length: f64,
+    /// Absolute trajectory error (translation), metres.
+    pub ate: Statistics,
+    /// 100 · ATE rmse / path length; `None` without a path.
+    pub ate_percent: Option<f64>,
+    /// Relative pose error, translation, metres; `None` with fewer than two associated poses.
+    pub rpe_translation: Option<Statistics>,
+    /// Relative pose error, rotation, degrees.
+    pub rpe_rotation: Option<Statistics>,
+    /// Every associated pose in order.
+    pub errors: Vec<PoseError>,
+}
+
+/// Why two trajectories cannot be compared.
+#[derive(Debug, thiserror::Error)]
+pub enum EvalError {
+    /// A file that could not be read.
+    #[error(transparent)]
+    Read(#[from] TrajectoryError),
+    /// A trajectory without poses.
+    #[error("the {0} holds no poses: there is nothing to compare")]
+    Empty(&'static str),
+    /// A setting out of range.
+    #[error("{name} is {value}, expected {expected}")]
+    Option {
+        /// Which.
+        name: &'static str,
+        /// As given.
+        value: f64,
+        /// What it could be.
+        expected: &'static str,
+    },
+    /// A pose that is not finite.
+    #[error("pose {index} of the {which} (stamp {stamp}) is not finite: it cannot be compared")]
+    NotFinite {
+        /// `estimate` or `ground truth`.
+        which: &'static str,
+        /// Position in the trajectory, from 0.
+        index: usize,
+        /// Its time.
+        stamp: Stamp,
+    },
+    /// No two stamps are close enough.
+    #[error(
+        "no stamp of the estimate ({} to {}) lies within {tolerance} s of one of the ground truth ({} to {}): \
+         check that both belong to one sequence and clock, or raise the tolerance",
+        estimate.0, estimate.1, truth.0, truth.1
+    )]
+    NoMatch {
+        /// First and last stamp of the estimate.
+        estimate: (Stamp, Stamp),
+        /// First and last stamp of the ground truth.
+        truth: (Stamp, Stamp),
+        /// As asked.
+        tolerance: f64,
+    },
+    /// The alignment is not determined.
+    #[error(
+        "the {pairs} associated poses lie in one place or on one line, so the rotation between the two \
+         trajectories is not determined: compare without alignment, or a longer piece"
+    )]
+    Degenerate {
+        /// How many poses were associated.
+        pairs: usize,
+    },
+}
+
+/// Reads two files and compares them. Ground-truth rows that are not finite are skipped and
+/// counted; in the estimate they are an error with its line.
+pub fn evaluate_files(
+    estimate: &Path,
+    ground_truth: &Path,
+    options: &Options,
+) -> Result<Evaluation, EvalError> {
+    let truth = trajectory::read(ground_truth, BadRows::Skip)?;
+    let estimate = trajectory::read(estimate, BadRows::Refuse)?;
+    let mut evaluation = evaluate(&estimate.poses, &truth.poses, options)?;
+    evaluation.skipped_truth_rows = truth.skipped.len();
+    Ok(evaluation)
+}
+
+/// Associates, aligns and compares.
+pub fn evaluate(
+    estimate: &[StampedPose],
+    ground_truth: &[StampedPose],
+    options: &Options,
+) -> Result<Evaluation, EvalError> {
+    check_options(options)?;
+    let estimate_range = check_poses(estimate, "estimate")?;
+    let truth_range = check_poses(ground_truth, "ground truth")?;
+    let seconds = |poses: &[StampedPose]| -> Vec<f64> {
+        poses.iter().map(|p| associate::seconds(p.stamp)).collect()
+    };
+    let (times, truth_times) = (seconds(estimate), seconds(ground_truth));
+    let pairs = associate::associate(&times, &truth_times, options.tolerance, options.offset);
+    if pairs.is_empty() {
+        return Err(EvalError::NoMatch {
+            estimate: estimate_range,
+            truth: truth_range,
+            tolerance: options.tolerance,
+        });
+    }
+    let truth: Vec<Sim3> = pairs
+        .iter()
+        .map(|&(_, g)| rigid(&ground_truth[g]))
+        .collect();
+    let raw: Vec<Sim3> = pairs.iter().map(|&(e, _)| rigid(&estimate[e])).collect();
+    let alignment = match options.alignment {
+        Alignment::None => Sim3::identity(),
+        with => {
+            let positions = |p: &[Sim3]| -> Vec<_> { p.iter().map(|p| p.translation).collect() };
+            align(
+                &positions(&raw),
+                &positions(&truth),
+                with == Alignment::Sim3,
+            )
+            .ok_or(EvalError::Degenerate { pairs: pairs.len() })?
+        }
+    };
+    let aligned: Vec<Sim3> = raw.iter().map(|p| moved(&alignment, p)).collect();
+    let errors: Vec<PoseError> = pairs
+        .iter()
+        .zip(aligned.iter().zip(&truth))
+        .map(|(&(e, _), (a, t))| PoseError {
+            stamp: estimate[e].stamp,
+            error: (a.translation - t.translation).norm(),
+            estimate: a.translation,
+            truth: t.translation,
+        })
+        .collect();
+    let distances: Vec<f64> = errors.iter().map(|e| e.error).collect();
+    let ate = Statistics::of(&distances).ok_or(EvalError::Empty("association"))?;
+    let (translation, rotation): (Vec<f64>, Vec<f64>) = spans(&aligned, options.delta)
+        .map(|(i, j)| relative_error([&aligned[i], &aligned[j]], [&truth[i], &truth[j]]))
+        .unzip();
+    let path_length = path_between(ground_truth, &pairs);
+    let in_order = |p: &[StampedPose]| p.is_sorted_by(|a, b| a.stamp < b.stamp);
+    Ok(Evaluation {
+        options: *options,
+        estimate_poses: estimate.len(),
+        truth_poses: ground_truth.len(),
+        skipped_truth_rows: 0,
+        unordered: !in_order(estimate) || !in_order(ground_truth),
+        alignment,
+        path_length,
+        ate,
+        ate_percent: (path_length > 0.0).then(|| 100.0 * ate.rmse / path_length),
+        rpe_translation: Statistics::of(&translation),
+        rpe_rotation: Statistics::of(&rotation),
+        errors,
+    })
+}
+
+fn check_options(options: &Options) -> Result<(), EvalError> {
+    let bad = |name, value, expected| {
+        Err(EvalError::Option {
+            name,
+            value,
+            expected,
+        })
+    };
+    if !(options.tolerance >= 0.0 && options.tolerance.is_finite()) {
+        return bad("the tolerance", options.tolerance, "seconds, at least 0");
+    }
+    if !options.offset.is_finite() {
+        return bad("the offset", options.offset, "a finite number of seconds");
+    }
+    match options.delta {
+        Delta::Frames(0) => bad("the delta", 0.0, "at least one frame"),
+        Delta::Metres(m) if !(m > 0.0 && m.is_finite()) => {
+            bad("the delta", m, "a positive number of metres")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// First and last stamp.
+fn check_poses(poses: &[StampedPose], which: &'static str) -> Result<(Stamp, Stamp), EvalError> {
+    let stamps = || poses.iter().map(|p| p.stamp);
+    let (Some(first), Some(last)) = (stamps().min(), stamps().max()) else {
+        return Err(EvalError::Empty(which));
+    };
+    let broken = |p: &StampedPose| !rigid(p).is_finite();
+    match poses.iter().position(broken) {
+        Some(index) => Err(EvalError::NotFinite {
+            which,
+            index,
+            stamp: poses[index].stamp,
+        }),
+        None => Ok((first, last)),
+    }
+}
+
+fn rigid(pose: &StampedPose) -> Sim3 {
+    Sim3 {
+        scale: 1.0,
+        ..pose.world_from_camera
+    }
+}
+
+/// A rigid pose after the trajectory was scaled, rotated and moved.
+fn moved(alignment: &Sim3, pose: &Sim3) -> Sim3 {
+    Sim3 {
+        scale: 1.0,
+        ..*alignment * *pose
+    }
+}
+
+/// Index pairs of the relative errors.
+fn spans(poses: &[Sim3], delta: Delta) -> impl Iterator<Item = (usize, usize)> {
+    let mut ends = Vec::new();
+    match delta {
+        Delta::Frames(n) => ends.extend((0..poses.len()).step_by(n)),
+        Delta::Metres(metres) => {
+            let mut travelled = 0.0;
+            ends.push(0);
+            for (i, step) in poses.windows(2).enumerate() {
+                travelled += (step[1].translation - step[0].translation).norm();
+                if travelled >= metres {
+                    ends.push(i + 1);
+                    travelled = 0.0;
+                }
+            }
+        }
+    }
+    let starts = ends.clone().into_iter();
+    starts.zip(ends.into_iter().skip(1))
+}
+
+/// Metres and degrees of `(Qᵢ⁻¹Qⱼ)⁻¹ (Pᵢ⁻¹Pⱼ)`.
+fn relative_error(estimate: [&Sim3; 2], truth: [&Sim3; 2]) -> (f64, f64) {
+    let step = |[i, j]: [&Sim3; 2]| i.inverse() * *j;
+    let e = step(truth).inverse() * step(estimate);
+    let angle = 2.0 * e.rotation.imag().norm().atan2(e.rotation.w.abs());
+    (e.translation.norm(), angle.to_degrees())
+}
+
+/// Length of the ground truth, with all its poses, over the indices that were associated.
+fn path_between(ground_truth: &[StampedPose], pairs: &[(usize, usize)]) -> f64 {
+    let indices = || pairs.iter().map(|&(_, g)| g);
+    let (Some(first), Some(last)) = (indices().min(), indices().max()) else {
+        return 0.0;
+    };
+    let position = |p: &StampedPose| p.world_from_camera.translation;
+    let steps = ground_truth[first..=last].windows(2);
+    steps
+        .map(|w| (position(&w[1]) - position(&w[0])).norm())
+        .sum()
+}

@@ -1,8 +1,22 @@
 //! What lasts: trajectories, keyframes, the cloud, and their files.
+//!
+//! Each unconnected submap has a coordinate frame of its own, so files that hold poses or points
+//! come once for each: `trajectory.txt` is submap 0, `trajectory_submap1.txt` the next (see
+//! [`submap_path`]).
+
+pub mod atomic;
+pub mod cloud;
+pub mod ply;
+pub mod trajectory;
+
+pub use atomic::ExportError;
+pub use cloud::{CloudOptions, CloudPoint};
+pub use trajectory::StampedPose;
 
 use crate::geometry::{Intrinsics, Sim3};
 use crate::image::RgbImage;
 use crate::time::Stamp;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What the tracker knew when a frame's pose was found.
@@ -108,4 +122,55 @@ pub struct MapSnapshot {
     pub edges: Vec<(u32, u32)>,
     /// Every processed frame in order.
     pub frames: Vec<FrameRecord>,
+}
+
+impl MapSnapshot {
+    /// The submaps that hold a frame or a keyframe, ascending. Empty for an empty map.
+    pub fn submaps(&self) -> Vec<u32> {
+        let frames = self.frames.iter().map(|f| f.submap);
+        let mut all: Vec<u32> = frames
+            .chain(self.keyframes.iter().map(|k| k.submap))
+            .collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// The submap with the most tracked frames (then keyframes; then the first): what a picture shows.
+    pub fn largest_submap(&self) -> u32 {
+        let size = |s: u32| {
+            let tracked = |f: &&FrameRecord| f.submap == s && f.state != TrackingState::Lost;
+            (
+                self.frames.iter().filter(tracked).count(),
+                self.keyframes.iter().filter(|k| k.submap == s).count(),
+                std::cmp::Reverse(s),
+            )
+        };
+        self.submaps()
+            .into_iter()
+            .max_by_key(|&s| size(s))
+            .unwrap_or(0)
+    }
+}
+
+/// Where a submap's part of `path` goes: `path` itself for submap 0, else `stem_submapN.ext`.
+pub fn submap_path(path: &Path, submap: u32) -> PathBuf {
+    if submap == 0 {
+        return path.to_owned();
+    }
+    let mut name = path.file_stem().unwrap_or_default().to_owned();
+    name.push(format!("_submap{submap}"));
+    if let Some(extension) = path.extension() {
+        name.push(".");
+        name.push(extension);
+    }
+    path.with_file_name(name)
+}
+
+/// `submaps` with 0 in it, so that the main file is always written.
+fn with_first(mut submaps: Vec<u32>) -> Vec<u32> {
+    if submaps.first() != Some(&0) {
+        submaps.insert(0, 0);
+    }
+    submaps
 }

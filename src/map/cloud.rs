@@ -1,0 +1,223 @@
+//! The dense coloured cloud: what the PLY file, COLMAP and the report's picture share.
+
+use super::{ExportError, KeyframeRecord, MapSnapshot};
+use crate::geometry::Intrinsics;
+use nalgebra::Vector3;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+/// Which points of the map belong to the cloud.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CloudOptions {
+    /// Points need more than this average confidence.
+    pub min_confidence: f32,
+    /// Edge of the voxels in metres, of which each keeps its most confident point; 0 (or anything
+    /// that is no positive number) keeps every point.
+    pub voxel_size: f32,
+}
+
+impl Default for CloudOptions {
+    /// The reference's: confidence above 1.5, every point.
+    fn default() -> Self {
+        Self {
+            min_confidence: 1.5,
+            voxel_size: 0.0,
+        }
+    }
+}
+
+/// One point of the cloud.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CloudPoint {
+    /// In the world, metres.
+    pub position: [f32; 3],
+    /// R, G, B of its pixel.
+    pub color: [u8; 3],
+    /// Average confidence.
+    pub confidence: f32,
+}
+
+/// Refuses a snapshot in which a keyframe's arrays do not fit its image.
+pub fn check(snapshot: &MapSnapshot) -> Result<(), ExportError> {
+    for k in &snapshot.keyframes {
+        let (width, height) = (k.image.width, k.image.height);
+        let n = width * height;
+        for (what, expected, found) in [
+            ("image bytes", 3 * n, k.image.data.len()),
+            ("point coordinates", 3 * n, k.points.len()),
+            ("confidences", n, k.confidence.len()),
+        ] {
+            if found != expected {
+                return Err(ExportError::Keyframe {
+                    id: k.id,
+                    what,
+                    width,
+                    height,
+                    expected,
+                    found,
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A keyframe's points in its camera (before scale) with pixel indices and confidences: those whose
+/// confidence exceeds the threshold; with intrinsics, moved along z onto their pixel's ray,
+/// `z·K⁻¹[u, v, 1]ᵀ`. Points and confidences that are not finite are left out.
+pub fn camera_points<'a>(
+    keyframe: &'a KeyframeRecord,
+    intrinsics: Option<&'a Intrinsics>,
+    min_confidence: f32,
+) -> impl Iterator<Item = (usize, Vector3<f64>, f32)> + 'a {
+    let width = keyframe.image.width.max(1);
+    let points = keyframe.points.chunks_exact(3);
+    points
+        .zip(keyframe.confidence.iter())
+        .enumerate()
+        .filter(move |(_, (_, c))| **c > min_confidence && c.is_finite())
+        .filter_map(move |(i, (p, &c))| {
+            let mut p = Vector3::new(f64::from(p[0]), f64::from(p[1]), f64::from(p[2]));
+            if let Some(k) = intrinsics {
+                // Before the constraint: a NaN in x or y marks a point that was never measured.
+                if !(p.x.is_finite() && p.y.is_finite()) {
+                    return None;
+                }
+                p = k.ray((i % width) as f64, (i / width) as f64) * p.z;
+            }
+            p.iter().all(|v| v.is_finite()).then_some((i, p, c))
+        })
+}
+
+/// A keyframe's part of the cloud: [`camera_points`] through its full Sim(3).
+pub fn keyframe_points<'a>(
+    keyframe: &'a KeyframeRecord,
+    intrinsics: Option<&'a Intrinsics>,
+    min_confidence: f32,
+) -> impl Iterator<Item = CloudPoint> + 'a {
+    let m = keyframe.world_from_camera.scaled_rotation();
+    let t = keyframe.world_from_camera.translation;
+    let (pixels, _) = keyframe.image.data.as_chunks::<3>();
+    camera_points(keyframe, intrinsics, min_confidence).filter_map(move |(i, p, confidence)| {
+        let world = m * p + t;
+        let position = [world.x as f32, world.y as f32, world.z as f32];
+        let color = *pixels.get(i)?;
+        position
+            .iter()
+            .all(|v| v.is_finite())
+            .then_some(CloudPoint {
+                position,
+                color,
+                confidence,
+            })
+    })
+}
+
+/// Every point of a submap, keyframe after keyframe, without the voxel filter. [`check`] first.
+pub fn points(
+    snapshot: &MapSnapshot,
+    submap: u32,
+    min_confidence: f32,
+) -> impl Iterator<Item = CloudPoint> + '_ {
+    let keyframes = snapshot
+        .keyframes
+        .iter()
+        .filter(move |k| k.submap == submap);
+    keyframes.flat_map(move |k| keyframe_points(k, snapshot.intrinsics.as_ref(), min_confidence))
+}
+
+/// The cloud of a submap, voxel-filtered when the options say so.
+pub fn collect(
+    snapshot: &MapSnapshot,
+    submap: u32,
+    options: &CloudOptions,
+) -> Result<Vec<CloudPoint>, ExportError> {
+    check(snapshot)?;
+    let all = points(snapshot, submap, options.min_confidence);
+    if options.voxel_size > 0.0 {
+        Ok(voxel_filter(all, options.voxel_size))
+    } else {
+        Ok(all.collect())
+    }
+}
+
+/// Keeps of each cube of `edge` metres (one corner of one cube is the origin) the point with the
+/// highest confidence, the first of equals. The order is that in which the cubes were first met,
+/// so the same input gives the same output.
+pub fn voxel_filter(points: impl Iterator<Item = CloudPoint>, edge: f32) -> Vec<CloudPoint> {
+    let per_metre = 1.0 / f64::from(edge);
+    let mut index_of: HashMap<[i64; 3], usize> = HashMap::new();
+    let mut kept: Vec<CloudPoint> = Vec::new();
+    for point in points {
+        // The cast saturates: what lies 2^63 cubes away shares the outermost one.
+        let key = point
+            .position
+            .map(|v| (f64::from(v) * per_metre).floor() as i64);
+        match index_of.entry(key) {
+            Entry::Vacant(slot) => {
+                slot.insert(kept.len());
+                kept.push(point);
+            }
+            Entry::Occupied(slot) => {
+                let best = &mut kept[*slot.get()];
+                if point.confidence > best.confidence {
+                    *best = point;
+                }
+            }
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashSet;
+
+    fn point() -> impl Strategy<Value = CloudPoint> {
+        (proptest::array::uniform3(-2.0..2.0f32), 0.0..9.0f32).prop_map(|(position, confidence)| {
+            CloudPoint {
+                position,
+                color: [0; 3],
+                confidence,
+            }
+        })
+    }
+
+    fn cube(p: &CloudPoint, edge: f32) -> [i64; 3] {
+        p.position
+            .map(|v| (f64::from(v) / f64::from(edge)).floor() as i64)
+    }
+
+    proptest! {
+        #[test]
+        fn each_cube_keeps_its_most_confident_point(
+            points in proptest::collection::vec(point(), 0..200),
+            edge in prop::sample::select(vec![0.25f32, 0.5, 1.0]),
+        ) {
+            let kept = voxel_filter(points.iter().copied(), edge);
+            let cubes: HashSet<_> = kept.iter().map(|p| cube(p, edge)).collect();
+            prop_assert_eq!(cubes.len(), kept.len());
+            let occupied: HashSet<_> = points.iter().map(|p| cube(p, edge)).collect();
+            prop_assert_eq!(occupied, cubes);
+            for k in &kept {
+                let rivals = points.iter().filter(|p| cube(p, edge) == cube(k, edge));
+                prop_assert!(rivals.map(|p| p.confidence).fold(0.0, f32::max) <= k.confidence);
+                prop_assert!(points.contains(k));
+            }
+            prop_assert_eq!(&voxel_filter(points.iter().copied(), edge), &kept);
+            prop_assert_eq!(voxel_filter(kept.iter().copied(), edge), kept);
+        }
+    }
+
+    #[test]
+    fn a_tiny_edge_saturates_instead_of_failing() {
+        let far = CloudPoint {
+            position: [3e38, -3e38, 0.0],
+            color: [1, 2, 3],
+            confidence: 2.0,
+        };
+        assert_eq!(voxel_filter([far].into_iter(), 1e-30), [far]);
+    }
+}
