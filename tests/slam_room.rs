@@ -4,7 +4,7 @@ mod common;
 
 use common::{RoomBackend, SIZE, Spoil, intrinsics, path_length, square_walk};
 use mast3r_slam::config::{Config, Loops, Threads};
-use mast3r_slam::eval::{self, Alignment, EvalOptions};
+use mast3r_slam::eval::{self, Alignment};
 use mast3r_slam::geometry::Sim3;
 use mast3r_slam::inference::Backend;
 use mast3r_slam::map::{MapSnapshot, StampedPose, TrackingState};
@@ -101,9 +101,9 @@ fn ate(snapshot: &MapSnapshot, truth: &[Sim3]) -> f64 {
             world_from_camera: *pose,
         })
         .collect();
-    let options = EvalOptions {
+    let options = eval::Options {
         alignment: Alignment::Sim3,
-        ..EvalOptions::default()
+        ..eval::Options::default()
     };
     eval::evaluate(&estimate, &truth, &options)
         .expect("evaluation")

@@ -143,3 +143,27 @@ fn normalise(image: &RgbImage, out: &mut [f32]) {
         (*r, *g, *b) = (level(red), level(green), level(blue));
     }
 }
+
+/// TEMP
+pub fn sanitise(view: &mut ViewOutput) -> usize {
+    let n = view.confidence.len();
+    let mut bad = 0;
+    let d = view.descriptors.len() / n.max(1);
+    for k in 0..n {
+        let p = &view.points[3 * k..3 * k + 3];
+        let ok = p.iter().all(|v| v.is_finite())
+            && view.confidence[k].is_finite()
+            && p.iter().any(|v| *v != 0.0)
+            && view.descriptors[k * d..k * d + d]
+                .iter()
+                .all(|v| v.is_finite());
+        if !ok {
+            bad += 1;
+            view.points[3 * k..3 * k + 3].fill(0.0);
+            view.confidence[k] = 0.0;
+            view.descriptor_confidence[k] = 0.0;
+            view.descriptors[k * d..k * d + d].fill(0.0);
+        }
+    }
+    bad
+}

@@ -80,14 +80,22 @@ impl EdgeMaker {
             &mut self.from_i,
             matching,
             q_conf,
-            (&mut edge.index_i_from_j, &mut edge.valid_j, &mut edge.quality_j),
+            (
+                &mut edge.index_i_from_j,
+                &mut edge.valid_j,
+                &mut edge.quality_j,
+            ),
         );
         let good_i = match_pair(
             &mut self.matcher,
             &mut self.from_j,
             matching,
             q_conf,
-            (&mut edge.index_j_from_i, &mut edge.valid_i, &mut edge.quality_i),
+            (
+                &mut edge.index_j_from_i,
+                &mut edge.valid_i,
+                &mut edge.quality_i,
+            ),
         );
         edge.match_fraction = good_i.min(good_j) as f32 / n as f32;
         Ok(edge)
@@ -106,13 +114,25 @@ fn match_pair(
     sanitise(view1);
     sanitise(view2);
     matcher.run(
-        View { points: &view1.points, descriptors: &view1.descriptors },
-        View { points: &view2.points, descriptors: &view2.descriptors },
+        View {
+            points: &view1.points,
+            descriptors: &view1.descriptors,
+        },
+        View {
+            points: &view2.points,
+            descriptors: &view2.descriptors,
+        },
         None,
         matching,
         index,
         valid,
     );
-    match_quality(&view1.descriptor_confidence, &view2.descriptor_confidence, index, valid, quality);
+    match_quality(
+        &view1.descriptor_confidence,
+        &view2.descriptor_confidence,
+        index,
+        valid,
+        quality,
+    );
     quality.iter().filter(|&&q| q > q_conf).count()
 }

@@ -7,7 +7,7 @@ use super::retrieval::{Database, RetrievalModel};
 use crate::compute::global::{Edge, GlobalResidual, GlobalSolver, Keyframe, PosePrior};
 use crate::compute::tracking::{Correspondences, PoseSolver, Residual, constrain_to_rays};
 use crate::config::{Config, Loops};
-use crate::geometry::{Intrinsics, Sim3};
+use crate::geometry::{Intrinsics, Sim3, Tangent};
 use crate::inference::{Backend, InferenceError, NetworkShape};
 use arc_swap::ArcSwap;
 use std::sync::Arc;
@@ -149,7 +149,9 @@ impl Mapper {
         let (pose, submap) = match &event.anchor {
             Some(a) => (
                 self.pose_of(a.keyframe) * a.keyframe_from_camera,
-                self.keyframes.get(a.keyframe as usize).map_or(0, |k| k.submap),
+                self.keyframes
+                    .get(a.keyframe as usize)
+                    .map_or(0, |k| k.submap),
             ),
             None => (event.start, self.next_submap()),
         };
@@ -161,7 +163,12 @@ impl Mapper {
         }
         candidates.retain(|&c| c != id);
         let mut seen = Vec::with_capacity(candidates.len());
-        candidates.retain(|c| !seen.contains(c) && { seen.push(*c); true });
+        candidates.retain(|c| {
+            !seen.contains(c) && {
+                seen.push(*c);
+                true
+            }
+        });
         self.insert(event.data, pointmap, pose, submap, event.anchor);
 
         let chain = event.anchor.map(|a| a.keyframe);
@@ -184,12 +191,19 @@ impl Mapper {
     }
 
     /// Spec 7.5, with the rules of B31, B32, B33, B38 and B43.
-    pub fn relocalise(&mut self, request: RelocaliseRequest) -> Result<RelocaliseReply, InferenceError> {
+    pub fn relocalise(
+        &mut self,
+        request: RelocaliseRequest,
+    ) -> Result<RelocaliseReply, InferenceError> {
         if let Some(finished) = request.finished {
             self.finish_keyframe(finished);
         }
         let id = request.data.id;
-        let reply = |data, pointmap, found| RelocaliseReply { data, pointmap, found };
+        let reply = |data, pointmap, found| RelocaliseReply {
+            data,
+            pointmap,
+            found,
+        };
         let candidates = match self.model {
             Some(_) => self.look_up(&request.data.features),
             None => self.newest(self.config.retrieval.k),
@@ -207,16 +221,27 @@ impl Mapper {
         }
         let proposed = edges.len();
         edges.retain(|e| e.match_fraction >= self.config.reloc.min_match_frac);
-        let enough = if self.config.reloc.strict { edges.len() == proposed } else { true };
-        let best = edges.iter().max_by(|a, b| a.match_fraction.total_cmp(&b.match_fraction));
+        let enough = if self.config.reloc.strict {
+            edges.len() == proposed
+        } else {
+            true
+        };
+        let best = edges
+            .iter()
+            .max_by(|a, b| a.match_fraction.total_cmp(&b.match_fraction));
         let (Some(best), true) = (best, enough) else {
             return Ok(reply(request.data, request.pointmap, false));
         };
         let target = best.j;
         let mut pointmap = request.pointmap.clone();
         self.constrain(&mut pointmap);
-        let relative = self.relative_pose(best, &pointmap.points, &self.keyframes[target as usize].pointmap.clone().points);
-        let pose = self.pose_of(target) * relative.map_or(Sim3::identity(), |i_from_j| i_from_j.inverse());
+        let relative = self.relative_pose(
+            best,
+            &pointmap.points,
+            &self.keyframes[target as usize].pointmap.clone().points,
+        );
+        let pose =
+            self.pose_of(target) * relative.map_or(Sim3::identity(), |i_from_j| i_from_j.inverse());
         let submap = self.keyframes[target as usize].submap;
         self.insert(Arc::clone(&request.data), pointmap, pose, submap, None);
         self.counts.relocalised += 1;
@@ -249,18 +274,30 @@ impl Mapper {
     }
 
     fn next_submap(&self) -> u32 {
-        self.keyframes.iter().map(|k| k.submap + 1).max().unwrap_or(0)
+        self.keyframes
+            .iter()
+            .map(|k| k.submap + 1)
+            .max()
+            .unwrap_or(0)
     }
 
     fn newest(&self, k: usize) -> Vec<u32> {
-        self.keyframes.iter().rev().take(k).map(|k| k.data.id).collect()
+        self.keyframes
+            .iter()
+            .rev()
+            .take(k)
+            .map(|k| k.data.id)
+            .collect()
     }
 
+    /// Calibrated, only a pointmap's depths count: its points go onto their pixels' rays.
     fn constrain(&self, pointmap: &mut Pointmap) {
-        if let Some(k) = &self.intrinsics {
-            let raw = std::mem::take(&mut pointmap.points);
-            pointmap.points = vec![0.0; raw.len()];
-            constrain_to_rays(&raw, k, self.shape.width, self.shape.height, &mut pointmap.points);
+        let Some(k) = self.intrinsics else { return };
+        let (w, h) = (self.shape.width, self.shape.height);
+        let mut on_rays = vec![0.0; pointmap.points.len()];
+        match constrain_to_rays(&pointmap.points, k, w, h, &mut on_rays) {
+            Ok(()) => pointmap.points = on_rays,
+            Err(error) => tracing::error!("pointmap left as it is: {error}"),
         }
     }
 
@@ -275,7 +312,12 @@ impl Mapper {
         if let Some(database) = &mut self.database {
             database.insert(data.id, &data.features);
         }
-        self.keyframes.push(MapKeyframe { data, pointmap: Arc::new(pointmap), submap, chain });
+        self.keyframes.push(MapKeyframe {
+            data,
+            pointmap: Arc::new(pointmap),
+            submap,
+            chain,
+        });
         self.poses.push(pose);
     }
 
@@ -288,7 +330,10 @@ impl Mapper {
     }
 
     fn make_edge(&mut self, i: u32, j: u32) -> Result<GraphEdge, InferenceError> {
-        let (a, b) = (&self.keyframes[i as usize].data, &self.keyframes[j as usize].data);
+        let (a, b) = (
+            &self.keyframes[i as usize].data,
+            &self.keyframes[j as usize].data,
+        );
         self.maker.make(
             self.backend.as_mut(),
             (i, &a.features),
@@ -299,10 +344,18 @@ impl Mapper {
     }
 
     /// `i_from_j` of an edge by its own matches, from the pointmaps of both keyframes.
-    fn relative_pose(&mut self, edge: &GraphEdge, points_i: &[f32], points_j: &[f32]) -> Option<Sim3> {
+    fn relative_pose(
+        &mut self,
+        edge: &GraphEdge,
+        points_i: &[f32],
+        points_j: &[f32],
+    ) -> Option<Sim3> {
         let q_conf = self.config.local_opt.q_conf;
-        let quality: Vec<f32> =
-            edge.quality_i.iter().map(|&q| if q > q_conf { q } else { 0.0 }).collect();
+        let quality: Vec<f32> = edge
+            .quality_i
+            .iter()
+            .map(|&q| if q > q_conf { q } else { 0.0 })
+            .collect();
         let problem = Correspondences {
             frame_points: points_j,
             keyframe_points: points_i,
@@ -312,7 +365,9 @@ impl Mapper {
             height: self.shape.height,
         };
         let residual = self.intrinsics.map_or(Residual::Rays, Residual::Calibrated);
-        let solved = self.pair.solve(&problem, residual, &Sim3::identity(), &self.config.tracking);
+        let solved = self
+            .pair
+            .solve(&problem, residual, &Sim3::identity(), &self.config.tracking);
         solved.ok().map(|s| s.keyframe_from_frame)
     }
 
@@ -323,7 +378,10 @@ impl Mapper {
         if a == b {
             return;
         }
-        let (pi, pj) = (Arc::clone(&self.keyframes[i].pointmap), Arc::clone(&self.keyframes[j].pointmap));
+        let (pi, pj) = (
+            Arc::clone(&self.keyframes[i].pointmap),
+            Arc::clone(&self.keyframes[j].pointmap),
+        );
         let Some(i_from_j) = self.relative_pose(edge, &pi.points, &pj.points) else {
             return;
         };
@@ -331,7 +389,11 @@ impl Mapper {
         let (moved, kept, correction) = if a < b {
             (b, a, self.poses[i] * i_from_j * self.poses[j].inverse())
         } else {
-            (a, b, self.poses[j] * i_from_j.inverse() * self.poses[i].inverse())
+            (
+                a,
+                b,
+                self.poses[j] * i_from_j.inverse() * self.poses[i].inverse(),
+            )
         };
         for (keyframe, pose) in self.keyframes.iter_mut().zip(&mut self.poses) {
             if keyframe.submap == moved {
@@ -372,7 +434,9 @@ impl Mapper {
         let weak = self.config.local_opt.min_match_frac;
         let mut priors = Vec::new();
         for (j, keyframe) in self.keyframes.iter().enumerate() {
-            let Some(anchor) = &keyframe.chain else { continue };
+            let Some(anchor) = &keyframe.chain else {
+                continue;
+            };
             let strong = self
                 .edges
                 .iter()
@@ -382,7 +446,7 @@ impl Mapper {
                     i: anchor.keyframe as usize,
                     j,
                     i_from_j: anchor.keyframe_from_camera,
-                    information: [CHAIN_INFORMATION; 7],
+                    information: Tangent::repeat(CHAIN_INFORMATION),
                 });
             }
         }
@@ -392,11 +456,24 @@ impl Mapper {
         };
         let mut poses = self.poses.clone();
         let (w, h) = (self.shape.width, self.shape.height);
-        let solved =
-            self.global.solve(&keyframes, &edges, &priors, residual, w, h, &self.config.local_opt, &mut poses);
+        let solved = self.global.solve(
+            &keyframes,
+            &edges,
+            &priors,
+            residual,
+            w,
+            h,
+            &self.config.local_opt,
+            &mut poses,
+        );
         match solved {
             Ok(report) => {
-                tracing::debug!(?report, keyframes = poses.len(), edges = edges.len(), "global solve");
+                tracing::debug!(
+                    ?report,
+                    keyframes = poses.len(),
+                    edges = edges.len(),
+                    "global solve"
+                );
                 self.poses = poses;
             }
             Err(error) => {

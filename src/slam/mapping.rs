@@ -72,7 +72,12 @@ impl Mapping {
                 (mapper, Ok(()))
             })
             .map_err(|e| SlamError::Thread(e.to_string()))?;
-        Ok(Self::Thread(MapperThread { jobs, replies, handle, waiting }))
+        Ok(Self::Thread(MapperThread {
+            jobs,
+            replies,
+            handle,
+            waiting,
+        }))
     }
 
     /// Whether a keyframe can be handed over without waiting.
@@ -92,7 +97,10 @@ impl Mapping {
     }
 
     /// Asks where a frame is. Inline the answer comes at once; from the thread through [`Mapping::reply`].
-    pub fn relocalise(&mut self, request: RelocaliseRequest) -> Result<Option<RelocaliseReply>, SlamError> {
+    pub fn relocalise(
+        &mut self,
+        request: RelocaliseRequest,
+    ) -> Result<Option<RelocaliseReply>, SlamError> {
         match self {
             Self::Inline(mapper) => Ok(Some(mapper.relocalise(request)?)),
             _ => self.send(Job::Relocalise(request)).map(|()| None),
@@ -101,9 +109,14 @@ impl Mapping {
 
     /// The thread's answer: waits for it, or only looks.
     pub fn reply(&mut self, wait: bool) -> Result<Option<RelocaliseReply>, SlamError> {
-        let Self::Thread(thread) = self else { return Ok(None) };
+        let Self::Thread(thread) = self else {
+            return Ok(None);
+        };
         let got = if wait {
-            thread.replies.recv().map_err(|_| TryRecvError::Disconnected)
+            thread
+                .replies
+                .recv()
+                .map_err(|_| TryRecvError::Disconnected)
         } else {
             thread.replies.try_recv()
         };
@@ -168,13 +181,17 @@ impl Mapping {
                 Ok(())
             }
         };
-        ended.err().unwrap_or_else(|| SlamError::Thread("it ended early".into()))
+        ended
+            .err()
+            .unwrap_or_else(|| SlamError::Thread("it ended early".into()))
     }
 
     fn take_back(&mut self, thread: MapperThread) -> Result<(), SlamError> {
         drop(thread.jobs);
-        let (mapper, result) =
-            thread.handle.join().map_err(|_| SlamError::Thread("it panicked".into()))?;
+        let (mapper, result) = thread
+            .handle
+            .join()
+            .map_err(|_| SlamError::Thread("it panicked".into()))?;
         *self = Self::Inline(Box::new(mapper));
         result
     }

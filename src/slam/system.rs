@@ -102,8 +102,13 @@ impl System {
         let config = Arc::new(config);
         let intrinsics = intrinsics.filter(|_| config.use_calib);
         let table = Arc::new(ArcSwap::from_pointee(PoseTable::default()));
-        let mapper =
-            Mapper::new(backend.share(), Arc::clone(&config), intrinsics, retrieval, Arc::clone(&table));
+        let mapper = Mapper::new(
+            backend.share(),
+            Arc::clone(&config),
+            intrinsics,
+            retrieval,
+            Arc::clone(&table),
+        );
         let mapping = match config.threads {
             Threads::Single => Mapping::Inline(Box::new(mapper)),
             Threads::Pipelined => Mapping::spawn(mapper)?,
@@ -132,18 +137,29 @@ impl System {
     pub fn process(&mut self, input: FrameInput) -> Result<FrameRecord, SlamError> {
         let start = Instant::now();
         let shape = self.backend.shape();
-        let (expected, found) = ((shape.width, shape.height), (input.image.width, input.image.height));
+        let (expected, found) = (
+            (shape.width, shape.height),
+            (input.image.width, input.image.height),
+        );
         if expected != found {
-            return Err(SlamError::ImageSize { index: input.index, expected, found });
+            return Err(SlamError::ImageSize {
+                index: input.index,
+                expected,
+                found,
+            });
         }
         let known = self.table.load().poses.len();
         self.pending.retain(|(id, _)| *id as usize >= known);
-        let mut times = StageTimes { preprocess: input.preprocess_ms, ..StageTimes::default() };
+        let mut times = StageTimes {
+            preprocess: input.preprocess_ms,
+            ..StageTimes::default()
+        };
         if self.asked.is_some() {
             self.collect_reply(false)?;
         }
         let encode = Instant::now();
-        self.backend.encode(&input.image, &mut self.tracker.features)?;
+        self.backend
+            .encode(&input.image, &mut self.tracker.features)?;
         times.encode = millis(encode);
 
         self.entries.push(Entry {
@@ -162,7 +178,9 @@ impl System {
             anchor: None,
         });
         match self.active.take() {
-            None if self.entries.len() == 1 || self.next_id == 0 => self.initialise(&input, &mut times)?,
+            None if self.entries.len() == 1 || self.next_id == 0 => {
+                self.initialise(&input, &mut times)?
+            }
             None => {
                 let unusable = self.tracker.mono(self.backend.as_mut(), &mut times)?;
                 match unusable {
@@ -214,7 +232,11 @@ impl System {
         });
         MapSnapshot {
             intrinsics: self.intrinsics,
-            keyframes: self.mapping.mapper().map(Mapper::records).unwrap_or_default(),
+            keyframes: self
+                .mapping
+                .mapper()
+                .map(Mapper::records)
+                .unwrap_or_default(),
             edges: table.edges.clone(),
             frames: frames.collect(),
         }
@@ -234,7 +256,11 @@ impl System {
     }
 
     /// A keyframe that nothing connects to what was before, at the last known pose.
-    fn start_submap(&mut self, input: &FrameInput, times: &mut StageTimes) -> Result<(), SlamError> {
+    fn start_submap(
+        &mut self,
+        input: &FrameInput,
+        times: &mut StageTimes,
+    ) -> Result<(), SlamError> {
         let pointmap = self.tracker.pointmap_of_view(&self.config);
         let data = self.keyframe_data(input);
         self.lost_tries = 0;
@@ -249,10 +275,15 @@ impl System {
         mut active: ActiveKeyframe,
         times: &mut StageTimes,
     ) -> Result<(), SlamError> {
-        let outcome = self.tracker.track(self.backend.as_mut(), &mut active, &self.config, times)?;
+        let outcome =
+            self.tracker
+                .track(self.backend.as_mut(), &mut active, &self.config, times)?;
         match outcome {
             Outcome::Tracked(tracked) => self.tracked(input, active, tracked, times),
-            Outcome::Lost { reason, match_fraction } => {
+            Outcome::Lost {
+                reason,
+                match_fraction,
+            } => {
                 tracing::info!("frame {} lost: {reason}", input.index);
                 if let Some(entry) = self.entries.last_mut() {
                     entry.record.match_fraction = match_fraction;
@@ -358,7 +389,10 @@ impl System {
             None => {}
         }
         times.mapping += millis(start);
-        if self.active.is_none() && self.asked.is_none() && self.lost_tries > self.config.reloc.max_tries {
+        if self.active.is_none()
+            && self.asked.is_none()
+            && self.lost_tries > self.config.reloc.max_tries
+        {
             tracing::warn!(
                 "frame {}: not found in {} tries, a new submap starts",
                 input.index,
@@ -385,15 +419,19 @@ impl System {
         self.lost_tries = 0;
         let id = reply.data.id;
         self.next_id = id + 1;
-        let mut map = FusedPointmap::new(reply.pointmap.confidence.len());
-        let t = &self.config.tracking;
-        map.update(&reply.pointmap.points, &reply.pointmap.confidence, t.filtering_mode, t.filtering_score);
+        let seen = &reply.pointmap;
+        let map = self
+            .tracker
+            .pointmap_of(&seen.points, &seen.confidence, &self.config);
         let pixels = self.backend.shape().pixels();
         self.active = Some(ActiveKeyframe::new(reply.data, map, pixels));
         if let Some(entry) = asked.and_then(|k| self.entries.get_mut(k)) {
             entry.record.state = TrackingState::Relocalised;
             entry.record.keyframe = Some(id);
-            entry.anchor = Some(Anchor { keyframe: id, keyframe_from_camera: Sim3::identity() });
+            entry.anchor = Some(Anchor {
+                keyframe: id,
+                keyframe_from_camera: Sim3::identity(),
+            });
         }
     }
 
@@ -435,7 +473,10 @@ impl System {
         if let (Some(entry), Some(id)) = (self.entries.last_mut(), id) {
             entry.record.state = state;
             entry.record.keyframe = Some(id);
-            entry.anchor = Some(Anchor { keyframe: id, keyframe_from_camera });
+            entry.anchor = Some(Anchor {
+                keyframe: id,
+                keyframe_from_camera,
+            });
         }
     }
 

@@ -1,12 +1,14 @@
 //! A frame's pose relative to the active keyframe (spec 5).
 
 use super::keyframe::ActiveKeyframe;
-use crate::compute::fusion::FusedPointmap;
+use crate::compute::fusion::{FusedPointmap, FusionScratch};
 use crate::compute::matching::{Matcher, View, match_quality, unique_matches};
-use crate::compute::tracking::{Correspondences, PoseSolver, Residual, SolveError, constrain_to_rays};
-use crate::config::Config;
+use crate::compute::tracking::{
+    Correspondences, PoseSolver, Residual, Solution, SolveError, constrain_to_rays,
+};
+use crate::config::{Config, TrackingConfig};
 use crate::geometry::{Intrinsics, Sim3};
-use crate::inference::{Backend, InferenceError, NetworkShape, PairOutput, ViewOutput, sanitise};
+use crate::inference::{Backend, InferenceError, NetworkShape, PairOutput, sanitise};
 use crate::map::StageTimes;
 use std::time::Instant;
 
@@ -29,7 +31,9 @@ pub struct Tracked {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum LostReason {
     /// Too little in common with the keyframe.
-    #[error("only {found:.3} of the keyframe's pixels are matched, at least {needed:.3} are needed")]
+    #[error(
+        "only {found:.3} of the keyframe's pixels are matched, at least {needed:.3} are needed"
+    )]
     FewMatches {
         /// Fraction found.
         found: f32,
@@ -38,7 +42,7 @@ pub enum LostReason {
     },
     /// The normal equations could not be solved.
     #[error("the pose could not be solved: {0}")]
-    Solver(SolveError),
+    Solver(#[from] SolveError),
     /// The network's output holds no usable point.
     #[error("the network's output is unusable: every one of {0} pixels is zero or not finite")]
     UnusableOutput(usize),
@@ -75,6 +79,7 @@ pub struct Tracker {
     frame_points: Vec<f32>,
     keyframe_points: Vec<f32>,
     moved: Vec<f32>,
+    fusion: FusionScratch,
 }
 
 impl Tracker {
@@ -95,13 +100,13 @@ impl Tracker {
             frame_points: vec![0.0; rays],
             keyframe_points: vec![0.0; rays],
             moved: vec![0.0; n * 3],
+            fusion: FusionScratch::default(),
             shape: shape.clone(),
             intrinsics,
         }
     }
 
-    /// The network's view of the frame alone (spec 2, mono): leaves points and confidences of
-    /// `features` in [`Tracker::view`].
+    /// The network's view of the frame alone (spec 2, mono), for [`Tracker::pointmap_of_view`].
     pub fn mono(
         &mut self,
         backend: &mut dyn Backend,
@@ -115,18 +120,24 @@ impl Tracker {
         Ok((bad == n).then_some(LostReason::UnusableOutput(n)))
     }
 
-    /// The last decoded output of the frame itself.
-    pub fn view(&self) -> &ViewOutput {
-        &self.output.view1
+    /// A pointmap that starts from the frame's own view.
+    pub fn pointmap_of_view(&mut self, config: &Config) -> FusedPointmap {
+        first_pointmap(
+            &self.output.view1.points,
+            &self.output.view1.confidence,
+            config,
+            &mut self.fusion,
+        )
     }
 
-    /// A pointmap that starts from the frame's own view.
-    pub fn pointmap_of_view(&self, config: &Config) -> FusedPointmap {
-        let mut map = FusedPointmap::new(self.shape.pixels());
-        let view = &self.output.view1;
-        let t = &config.tracking;
-        map.update(&view.points, &view.confidence, t.filtering_mode, t.filtering_score);
-        map
+    /// A pointmap that starts from `points` (`N × 3`) and `confidence` (`N`).
+    pub fn pointmap_of(
+        &mut self,
+        points: &[f32],
+        confidence: &[f32],
+        config: &Config,
+    ) -> FusedPointmap {
+        first_pointmap(points, confidence, config, &mut self.fusion)
     }
 
     /// Tracks the frame whose tokens are in [`Tracker::features`] against `key`, and fuses what it
@@ -138,25 +149,64 @@ impl Tracker {
         config: &Config,
         times: &mut StageTimes,
     ) -> Result<Outcome, InferenceError> {
-        let params = &config.tracking;
-        let n = self.shape.pixels();
         let start = Instant::now();
         backend.decode(&self.features, &key.data.features, &mut self.output)?;
         times.decode += millis(start);
 
         let start = Instant::now();
+        let n = self.shape.pixels();
         let PairOutput { view1, view2 } = &mut self.output;
-        for view in [&mut *view1, &mut *view2] {
-            if sanitise(view) == n {
-                key.has_index = false;
-                let reason = LostReason::UnusableOutput(n);
-                return Ok(Outcome::Lost { reason, match_fraction: 0.0 });
-            }
+        let unusable = sanitise(view1).max(sanitise(view2)) == n;
+        if unusable {
+            key.has_index = false;
+            return Ok(Outcome::Lost {
+                reason: LostReason::UnusableOutput(n),
+                match_fraction: 0.0,
+            });
         }
+        self.find_matches(key, config);
+        times.matching += millis(start);
+
+        let start = Instant::now();
+        let fractions = self.gate(key, &config.tracking);
+        let solved = self.solve(key, fractions.used, &config.tracking);
+        times.tracking += millis(start);
+        let solution = match solved {
+            Ok(solution) => solution,
+            Err(reason) => {
+                return Ok(Outcome::Lost {
+                    reason,
+                    match_fraction: fractions.used,
+                });
+            }
+        };
+
+        let start = Instant::now();
+        self.fuse(key, &solution.keyframe_from_frame, &config.tracking);
+        times.fusion += millis(start);
+        let weakest = fractions.good.min(fractions.unique);
+        Ok(Outcome::Tracked(Tracked {
+            keyframe_from_frame: solution.keyframe_from_frame,
+            match_fraction: fractions.used,
+            unique_fraction: fractions.unique,
+            iterations: solution.iterations,
+            wants_keyframe: weakest < config.tracking.match_frac_thresh,
+        }))
+    }
+
+    /// Keyframe pixels to frame pixels; starts from the map of the frame before.
+    fn find_matches(&mut self, key: &mut ActiveKeyframe, config: &Config) {
+        let PairOutput { view1, view2 } = &self.output;
         std::mem::swap(&mut key.index, &mut self.previous);
         self.matcher.run(
-            View { points: &view1.points, descriptors: &view1.descriptors },
-            View { points: &view2.points, descriptors: &view2.descriptors },
+            View {
+                points: &view1.points,
+                descriptors: &view1.descriptors,
+            },
+            View {
+                points: &view2.points,
+                descriptors: &view2.descriptors,
+            },
             key.has_index.then_some(self.previous.as_slice()),
             &config.matching,
             &mut key.index,
@@ -170,69 +220,109 @@ impl Tracker {
             &self.valid,
             &mut self.quality,
         );
-        times.matching += millis(start);
+    }
 
-        let start = Instant::now();
+    /// Zeroes the quality of matches that must not be used, and counts (spec 5.1, steps 5, 6, 9).
+    fn gate(&mut self, key: &ActiveKeyframe, params: &TrackingConfig) -> Fractions {
+        let n = self.shape.pixels() as f32;
+        let frame_confidence = &self.output.view1.confidence;
+        let average = key.pointmap.average_confidences();
         let (mut used, mut good) = (0usize, 0usize);
-        for (k, gated) in self.gated.iter_mut().enumerate() {
-            let q = self.quality[k];
-            let pass_q = q > params.q_conf;
-            good += usize::from(pass_q);
-            let pass = pass_q
-                && key.pointmap.average_confidence(k) > params.c_conf
-                && view1.confidence[key.index[k] as usize] > params.c_conf;
-            used += usize::from(pass);
-            *gated = if pass { q } else { 0.0 };
+        let matches = self.quality.iter().zip(&key.index);
+        for (((quality, index), average), gated) in matches.zip(average).zip(&mut self.gated) {
+            let passes = *quality > params.q_conf;
+            good += usize::from(passes);
+            let confident = average > params.c_conf
+                && frame_confidence
+                    .get(*index as usize)
+                    .is_some_and(|c| *c > params.c_conf);
+            used += usize::from(passes && confident);
+            *gated = if passes && confident { *quality } else { 0.0 };
         }
-        let match_fraction = used as f32 / n as f32;
-        if match_fraction < params.min_match_frac {
-            times.tracking += millis(start);
-            let reason = LostReason::FewMatches { found: match_fraction, needed: params.min_match_frac };
-            return Ok(Outcome::Lost { reason, match_fraction });
+        let unique = unique_matches(&key.index, &self.valid, &mut self.seen);
+        Fractions {
+            used: used as f32 / n,
+            good: good as f32 / n,
+            unique: unique as f32 / n,
         }
+    }
+
+    fn solve(
+        &mut self,
+        key: &ActiveKeyframe,
+        found: f32,
+        params: &TrackingConfig,
+    ) -> Result<Solution, LostReason> {
+        let needed = params.min_match_frac;
+        if found < needed {
+            return Err(LostReason::FewMatches { found, needed });
+        }
+        let (w, h) = (self.shape.width, self.shape.height);
+        let frame = &self.output.view1.points;
+        let keyframe = &key.pointmap.points;
         let (frame_points, keyframe_points, residual) = match self.intrinsics {
             Some(k) => {
-                let (w, h) = (self.shape.width, self.shape.height);
-                constrain_to_rays(&view1.points, &k, w, h, &mut self.frame_points);
-                constrain_to_rays(&key.pointmap.points, &k, w, h, &mut self.keyframe_points);
-                (&self.frame_points, &self.keyframe_points, Residual::Calibrated(k))
+                constrain_to_rays(frame, k, w, h, &mut self.frame_points)?;
+                constrain_to_rays(keyframe, k, w, h, &mut self.keyframe_points)?;
+                let residual = Residual::Calibrated(k);
+                (&self.frame_points, &self.keyframe_points, residual)
             }
-            None => (&view1.points, &key.pointmap.points, Residual::Rays),
+            None => (frame, keyframe, Residual::Rays),
         };
         let problem = Correspondences {
             frame_points,
             keyframe_points,
             index: &key.index,
             quality: &self.gated,
-            width: self.shape.width,
-            height: self.shape.height,
+            width: w,
+            height: h,
         };
-        let solved = self.solver.solve(&problem, residual, &key.keyframe_from_frame, params);
-        times.tracking += millis(start);
-        let solution = match solved {
-            Ok(solution) => solution,
-            Err(error) => {
-                return Ok(Outcome::Lost { reason: LostReason::Solver(error), match_fraction });
-            }
-        };
-
-        let start = Instant::now();
-        let pose = solution.keyframe_from_frame;
-        transform_points(&pose, &view2.points, &mut self.moved);
-        key.pointmap.update(&self.moved, &view2.confidence, params.filtering_mode, params.filtering_score);
-        let unique = unique_matches(&key.index, &self.valid, &mut self.seen);
-        let unique_fraction = unique as f32 / n as f32;
-        key.keyframe_from_frame = pose;
-        key.tracked += 1;
-        times.fusion += millis(start);
-        Ok(Outcome::Tracked(Tracked {
-            keyframe_from_frame: pose,
-            match_fraction,
-            unique_fraction,
-            iterations: solution.iterations,
-            wants_keyframe: (good as f32 / n as f32).min(unique_fraction) < params.match_frac_thresh,
-        }))
+        let initial = &key.keyframe_from_frame;
+        Ok(self.solver.solve(&problem, residual, initial, params)?)
     }
+
+    /// The keyframe's points as this frame sees them improve the keyframe's own (spec 5.1, step 8).
+    fn fuse(&mut self, key: &mut ActiveKeyframe, pose: &Sim3, params: &TrackingConfig) {
+        let view2 = &self.output.view2;
+        transform_points(pose, &view2.points, &mut self.moved);
+        key.pointmap.update(
+            &self.moved,
+            &view2.confidence,
+            params.filtering_mode,
+            params.filtering_score,
+            &mut self.fusion,
+        );
+        key.keyframe_from_frame = *pose;
+        key.tracked += 1;
+    }
+}
+
+/// Of a keyframe's pixels.
+struct Fractions {
+    /// Matched and past every gate.
+    used: f32,
+    /// Matched with enough quality.
+    good: f32,
+    /// Distinct frame pixels matched.
+    unique: f32,
+}
+
+fn first_pointmap(
+    points: &[f32],
+    confidence: &[f32],
+    config: &Config,
+    scratch: &mut FusionScratch,
+) -> FusedPointmap {
+    let mut map = FusedPointmap::new(confidence.len());
+    let t = &config.tracking;
+    map.update(
+        points,
+        confidence,
+        t.filtering_mode,
+        t.filtering_score,
+        scratch,
+    );
+    map
 }
 
 /// `dst = T·src` for `N × 3` points.
