@@ -141,9 +141,9 @@ impl PoseSolver {
         let mut previous_cost = f64::INFINITY;
         while iterations < params.max_iters && !converged {
             let Some((step, next_pose, next)) =
-                self.improve(&model, &noise, &pose, &at, &mut damping)
+                self.improve(&model, &noise, &pose, &at, params.delta_norm, &mut damping)
             else {
-                // Nothing lowers the cost: a minimum if even the plain step is short.
+                // Nothing lowers the cost. The plain step tells a minimum from a mere failure.
                 converged = newton_step(&at, 0.0).is_some_and(|s| s.norm() < params.delta_norm);
                 break;
             };
@@ -168,13 +168,15 @@ impl PoseSolver {
     }
 
     /// A step from `pose` that does not raise the cost, the pose that it leads to, and the problem
-    /// there.
+    /// there. None where even a step shorter than `delta_norm` raises the cost.
+    #[allow(clippy::too_many_arguments)]
     fn improve(
         &mut self,
         model: &Model,
         noise: &Noise,
         pose: &Sim3,
         at: &Normal,
+        delta_norm: f64,
         damping: &mut f64,
     ) -> Option<(Tangent, Sim3, Normal)> {
         for _ in 0..TRIES {
@@ -193,6 +195,9 @@ impl PoseSolver {
                         };
                         return Some((step, next_pose, next));
                     }
+                }
+                if step.norm() < delta_norm {
+                    return None;
                 }
             }
             *damping = (*damping * 10.0).max(FIRST_DAMPING);

@@ -4,7 +4,7 @@
 mod edges;
 mod system;
 
-use super::residual::{Model, Noise, View, is_progress};
+use super::residual::{Model, Noise, ROUNDING, View, is_progress};
 use crate::config::LocalOptConfig;
 use crate::geometry::{Intrinsics, Sim3, Tangent};
 use edges::{Linearised, Problem};
@@ -189,11 +189,11 @@ impl GlobalSolver {
         report.converged = false;
         while report.iterations < params.max_iters && !report.converged {
             system.assemble(layout, poses, &at);
-            let (mut accepted, mut solved) = (None, None);
+            let (mut accepted, mut shortest) = (None, None);
             for _ in 0..TRIES {
                 if let Some(step) = system.solve(layout, damping) {
                     let next_poses = layout.retract(poses, &step);
-                    solved.get_or_insert(step.norm());
+                    shortest = Some(step.norm());
                     if next_poses.iter().all(Sim3::is_finite) {
                         let next = problem.linearise(&next_poses, &mut self.scratch)?;
                         if next.is_finite()
@@ -205,15 +205,22 @@ impl GlobalSolver {
                     }
                 }
                 report.rejected_steps += 1;
+                if shortest.is_some_and(|step| step < params.delta_norm.max(STALLED)) {
+                    break;
+                }
                 damping = (damping * 10.0_f64).max(FIRST_DAMPING);
             }
             let Some((step, next_poses, next)) = accepted else {
-                // Nothing lowers the cost: a minimum if even the least damped step is short.
-                match solved {
-                    Some(step) => report.converged = step < params.delta_norm.max(STALLED),
+                // Nothing lowers the cost. If that was said of a short step with little damping, this
+                // is a minimum.
+                match shortest {
+                    Some(step) => {
+                        report.converged =
+                            step < params.delta_norm.max(STALLED) && damping <= FIRST_DAMPING;
+                    }
                     None if report.iterations == 0 => {
-                        let (used, smallest) = (at.used, system.smallest_diagonal());
-                        return Err(SolveError::Singular { used, smallest });
+                        let poses = layout.free();
+                        return Err(SolveError::Factorisation { poses });
                     }
                     None => {}
                 }
@@ -223,7 +230,7 @@ impl GlobalSolver {
             report.converged = step < params.delta_norm
                 || at.robust == 0.0
                 // The slack is that of `is_progress`.
-                || (-1e-12..params.rel_error).contains(&fall);
+                || (-ROUNDING..params.rel_error).contains(&fall);
             report.damping_used = report.damping_used.max(damping);
             damping = if damping > FIRST_DAMPING {
                 damping * 0.1

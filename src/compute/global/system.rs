@@ -61,8 +61,8 @@ impl Layout {
         let size = 7 * keyframe.len();
         let pattern = SymbolicSparseColMat::new_checked(size, size, starts, None, rows);
         let symbolic = SymbolicLlt::try_new(pattern.as_ref(), Side::Lower).map_err(|_| {
-            let what = "the order of elimination";
-            SolveError::NotFinite { what }
+            let poses = keyframe.len();
+            SolveError::Factorisation { poses }
         })?;
         Ok(Self {
             slot,
@@ -177,11 +177,5 @@ impl System {
         let column = faer::MatMut::from_column_major_slice_mut(step.as_mut_slice(), size, 1);
         llt.solve_in_place(column);
         step.iter().all(|v| v.is_finite()).then_some(step)
-    }
-
-    /// For the report of a matrix that cannot be factored.
-    pub(super) fn smallest_diagonal(&self) -> f64 {
-        let values = self.diagonal.iter().map(|(p, _)| self.values[*p]);
-        values.fold(f64::INFINITY, f64::min)
     }
 }

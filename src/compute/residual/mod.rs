@@ -79,6 +79,12 @@ pub enum SolveError {
         /// Least eigenvalue of the normal matrix scaled to a unit diagonal.
         smallest: f64,
     },
+    /// Normal equations of many poses that no damping made solvable.
+    #[error("the normal equations of {poses} poses could not be solved, however damped")]
+    Factorisation {
+        /// Poses that were free.
+        poses: usize,
+    },
 }
 
 /// Pixels of one parcel of work. Parcels are fixed by pixel number and their sums are added in
@@ -283,18 +289,21 @@ impl Normal {
 }
 
 /// Whether going from `old` to `new` (robust cost, correspondences in view) is progress. Costs are
-/// compared per correspondence, for a projection that leaves the image must not count as a gain;
-/// where the number changes, the comparison is as much less certain as the share that changed.
-/// A difference within rounding is no difference.
+/// compared per correspondence, for a projection that leaves the image must not count as a gain.
+/// One that comes into view may cost more than the average did, up to five times as much. A
+/// difference within rounding is no difference.
 pub(crate) fn is_progress(old: (f64, u64), new: (f64, u64)) -> bool {
     let (old_cost, old_used) = (old.0, old.1.max(1) as f64);
     let (new_cost, new_used) = (new.0, new.1.max(1) as f64);
-    let changed = (new_used - old_used).abs() / old_used;
-    let slack = 1e-12 + 4.0 * changed;
+    let gained = (new_used - old_used).max(0.0) / old_used;
+    let slack = ROUNDING + 4.0 * gained;
     new_cost.is_finite()
         && new_used >= 0.5 * old_used
         && new_cost * old_used <= old_cost * new_used * (1.0 + slack)
 }
+
+/// Relative difference of two costs that says nothing.
+pub(crate) const ROUNDING: f64 = 1e-12;
 
 /// Adds every correspondence of `columns` to `sums`.
 pub(crate) fn accumulate(
