@@ -32,11 +32,8 @@ use rayon::prelude::*;
 /// 3 · (1.8e-7)² ≈ 1e-13. It is an angle of 3e-7 rad, 1.4e-4 pixels at a focal length of 430.
 pub const NOISE: f32 = 1e-13;
 
-/// Rows that one task handles; also the height of its cache tile.
-const BAND_ROWS: usize = 16;
-/// Columns of a cache tile: the descriptors that its search reads (94 × 46 pixels of 96 bytes at the
-/// default radius) stay in a core's second-level cache.
-const TILE_COLUMNS: usize = 64;
+/// Rows that one task handles.
+const BAND_ROWS: usize = 8;
 
 /// The per-pixel network outputs that matching reads, `N = width · height` pixels in row-major order.
 #[derive(Debug, Clone, Copy)]

@@ -1,7 +1,7 @@
 //! Descriptor refinement (spec 3.4).
 
-use super::scores::{GROUP, Half, Scorer, Single};
-use super::{Job, TILE_COLUMNS, point, usable};
+use super::scores::{Column, GROUP, Half, Scorer, Single};
+use super::{Job, point, usable};
 
 /// Refines the valid pixels of a band by f32 scores; returns how many moved.
 pub(super) fn single(
@@ -46,8 +46,8 @@ pub(super) fn half(
     band(scorer, job, first, true, index, valid)
 }
 
-/// Refines a band tile by tile. Everything below is `inline(always)` and free of closures, so that
-/// it is compiled with the caller's target features.
+/// Refines a band. This and everything below is `inline(always)` and free of closures, so that it is
+/// compiled with the caller's target features.
 #[inline(always)]
 fn band<S: Scorer>(
     scorer: S,
@@ -58,19 +58,14 @@ fn band<S: Scorer>(
     valid: &[u8],
 ) -> usize {
     let mut moved = 0;
-    for left in (0..job.width).step_by(TILE_COLUMNS) {
-        let right = (left + TILE_COLUMNS).min(job.width);
-        for row in (0..index.len()).step_by(job.width) {
-            for offset in row + left..row + right {
-                if valid[offset] == 0 && !invalid_too {
-                    continue;
-                }
-                let start = index[offset] as usize;
-                let end = refine(&scorer, job, first + offset, start);
-                index[offset] = end as u32;
-                moved += usize::from(valid[offset] != 0 && start != end);
-            }
+    for (offset, (index, &valid)) in index.iter_mut().zip(valid).enumerate() {
+        if valid == 0 && !invalid_too {
+            continue;
         }
+        let start = *index as usize;
+        let end = refine(&scorer, job, first + offset, start);
+        *index = end as u32;
+        moved += usize::from(valid != 0 && start != end);
     }
     moved
 }
@@ -82,12 +77,12 @@ struct Best {
 }
 
 impl Best {
-    /// Takes the candidates of `group` in order, strictly better ones only.
+    /// Takes the candidates of `column` from the top, strictly better ones only.
     #[inline(always)]
-    fn take<S: Scorer>(&mut self, scorer: &S, job: &Job<'_>, n: usize, group: &[usize; GROUP]) {
+    fn take<S: Scorer>(&mut self, scorer: &S, job: &Job<'_>, n: usize, column: Column) {
         let mut scores = [0.0; GROUP];
-        scorer.scores(n, group, &mut scores);
-        // Few groups hold a better one: ask for all eight at once.
+        scorer.scores(n, column, &mut scores);
+        // Few columns hold a better one: ask for all candidates at once.
         let mut any = false;
         for &score in &scores {
             any |= score > self.score;
@@ -95,8 +90,8 @@ impl Best {
         if !any {
             return;
         }
-        for l in 0..GROUP {
-            let (score, pixel) = (scores[l], group[l]);
+        for (l, &score) in scores.iter().enumerate() {
+            let pixel = column.pixel(l);
             if score > self.score && score.is_finite() && usable(point(job.target_points, pixel)) {
                 *self = Self { score, pixel };
             }
@@ -108,12 +103,12 @@ impl Best {
 #[inline(always)]
 fn refine<S: Scorer>(scorer: &S, job: &Job<'_>, n: usize, start: usize) -> usize {
     let (width, height, radius) = (job.width, job.height, job.params.radius);
-    let widest = job.params.dilation_max;
     let mut best = Best {
         score: 0.0,
         pixel: start,
     };
-    let mut step = widest;
+    // Wider steps than the image leave only the centre.
+    let mut step = job.params.dilation_max.min(width.max(height));
     while step > 0 {
         let centre = best.pixel;
         let (u, v) = (centre % width, centre / width);
@@ -124,30 +119,18 @@ fn refine<S: Scorer>(scorer: &S, job: &Job<'_>, n: usize, start: usize) -> usize
         let down = radius.min((height - 1 - v) / step);
         let origin = centre - (left + up * width) * step;
 
-        let mut group = [centre; GROUP];
-        let mut filled = 0;
+        let rows = up + down + 1;
         for x in 0..=left + right {
-            for y in 0..=up + down {
-                let pixel = origin + (x + y * width) * step;
-                // The centre was scored a level before, and an equal score does not win.
-                if pixel == centre && step != widest {
-                    continue;
-                }
-                group[filled] = pixel;
-                filled += 1;
-                if filled == GROUP {
-                    best.take(scorer, job, n, &group);
-                    filled = 0;
-                }
+            let mut y = 0;
+            while y < rows {
+                let column = Column {
+                    top: origin + (x + y * width) * step,
+                    stride: step * width,
+                    count: (rows - y).min(GROUP),
+                };
+                best.take(scorer, job, n, column);
+                y += GROUP;
             }
-        }
-        if filled > 0 {
-            // The last candidate again and again: it cannot win against itself.
-            let last = group[filled - 1];
-            for pixel in &mut group[filled..] {
-                *pixel = last;
-            }
-            best.take(scorer, job, n, &group);
         }
         step -= 1;
     }

@@ -3,14 +3,33 @@
 
 use half::f16;
 
-/// Candidates scored together.
+/// Most candidates scored together.
 pub(super) const GROUP: usize = 8;
+
+/// Up to [`GROUP`] candidates, one below the other in view 1.
+#[derive(Clone, Copy)]
+pub(super) struct Column {
+    /// The uppermost pixel.
+    pub top: usize,
+    /// Pixels from one candidate to the next.
+    pub stride: usize,
+    /// How many there are, `1..=GROUP`.
+    pub count: usize,
+}
+
+impl Column {
+    /// Candidate `l`; the last one again beyond the end.
+    #[inline(always)]
+    pub fn pixel(self, l: usize) -> usize {
+        self.top + l.min(self.count - 1) * self.stride
+    }
+}
 
 /// Scores candidates for a pixel.
 pub(super) trait Scorer {
-    /// Dot products of the descriptor of pixel `n` of view 2 with those of the pixels in `group` of
-    /// view 1.
-    fn scores(&self, n: usize, group: &[usize; GROUP], out: &mut [f32; GROUP]);
+    /// Dot products of the descriptor of pixel `n` of view 2 with those of `column`. Beyond its end
+    /// the score is that of the last candidate, or zero: neither ever beats a candidate before.
+    fn scores(&self, n: usize, column: Column, out: &mut [f32; GROUP]);
 }
 
 /// Descriptors of both views with `dim` channels, a multiple of eight; plain Rust.
@@ -23,12 +42,14 @@ pub(super) struct Single<'a> {
 
 impl Scorer for Single<'_> {
     #[inline(always)]
-    fn scores(&self, n: usize, group: &[usize; GROUP], out: &mut [f32; GROUP]) {
+    fn scores(&self, n: usize, column: Column, out: &mut [f32; GROUP]) {
         let query = &self.query[n * self.dim..(n + 1) * self.dim];
-        for l in 0..GROUP {
+        *out = [0.0; GROUP];
+        for l in 0..column.count {
+            let pixel = column.pixel(l);
             out[l] = dot(
                 query,
-                &self.target[group[l] * self.dim..(group[l] + 1) * self.dim],
+                &self.target[pixel * self.dim..(pixel + 1) * self.dim],
             );
         }
     }
@@ -58,10 +79,12 @@ pub(super) struct Half<'a> {
 }
 
 impl Scorer for Half<'_> {
-    fn scores(&self, n: usize, group: &[usize; GROUP], out: &mut [f32; GROUP]) {
+    fn scores(&self, n: usize, column: Column, out: &mut [f32; GROUP]) {
         let round = |x: f32| f16::from_f32(x).to_f32();
         let query = &self.query[n * self.dim..(n + 1) * self.dim];
-        for (out, &pixel) in out.iter_mut().zip(group) {
+        *out = [0.0; GROUP];
+        for (l, out) in out.iter_mut().enumerate().take(column.count) {
+            let pixel = column.pixel(l);
             let target = &self.target[pixel * self.dim..(pixel + 1) * self.dim];
             *out = query.iter().zip(target).fold(0.0, |sum, (a, b)| {
                 round(sum + round(a.to_f32() * b.to_f32()))
@@ -72,7 +95,7 @@ impl Scorer for Half<'_> {
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod x86 {
-    use super::{GROUP, Scorer, Single};
+    use super::{Column, GROUP, Scorer, Single};
     use std::arch::x86_64::*;
 
     /// [`Single`] where AVX2 was found: one vector holds the eight lanes of a candidate, and the
@@ -95,24 +118,46 @@ pub(super) mod x86 {
 
     impl<const DIM: usize> Scorer for Avx2<'_, DIM> {
         #[inline(always)]
-        fn scores(&self, n: usize, group: &[usize; GROUP], out: &mut [f32; GROUP]) {
+        fn scores(&self, n: usize, column: Column, out: &mut [f32; GROUP]) {
+            if column.count == 7 {
+                // The whole column of the default radius.
+                self.sums::<7>(n, column, out);
+            } else {
+                self.sums::<GROUP>(n, column, out);
+            }
+        }
+    }
+
+    impl<const DIM: usize> Avx2<'_, DIM> {
+        /// Scores the first `COUNT` candidates, the last one again beyond the column's end.
+        #[inline(always)]
+        fn sums<const COUNT: usize>(&self, n: usize, column: Column, out: &mut [f32; GROUP]) {
             let Single { target, query, dim } = self.0;
             let dim = if DIM > 0 { DIM } else { dim };
             let query = &query[n * dim..(n + 1) * dim];
-            let mut candidates = [query; GROUP];
-            for l in 0..GROUP {
-                candidates[l] = &target[group[l] * dim..(group[l] + 1) * dim];
-            }
-            // SAFETY: the value exists only where AVX2 was found. `query` and every candidate hold
-            // `dim` floats and `k + 8 <= dim`; `out` holds eight.
+            // Both ends are in range, so everything between is.
+            let target = &target[column.top * dim..(column.pixel(GROUP - 1) + 1) * dim];
+            // SAFETY: the value exists only where AVX2 was found. Candidate `l` of the column starts
+            // at float `(column.pixel(l) - top) * dim` of `target`, whose last `dim` floats are the
+            // last candidate's; `query` holds `dim` floats, `k + 8 <= dim`, and `out` holds eight.
             unsafe {
                 let mut lanes = [_mm256_setzero_ps(); GROUP];
                 let mut k = 0;
                 while k + 8 <= dim {
                     let q = _mm256_loadu_ps(query.as_ptr().add(k));
-                    for l in 0..GROUP {
-                        let t = _mm256_loadu_ps(candidates[l].as_ptr().add(k));
-                        lanes[l] = _mm256_add_ps(lanes[l], _mm256_mul_ps(q, t));
+                    for l in 0..COUNT {
+                        let step = if COUNT == GROUP {
+                            l.min(column.count - 1)
+                        } else {
+                            l
+                        };
+                        let at = step * column.stride * dim + k;
+                        let product = _mm256_mul_ps(q, _mm256_loadu_ps(target.as_ptr().add(at)));
+                        lanes[l] = if k == 0 {
+                            product
+                        } else {
+                            _mm256_add_ps(lanes[l], product)
+                        };
                     }
                     k += 8;
                 }
@@ -123,6 +168,60 @@ pub(super) mod x86 {
                 let low = _mm256_permute2f128_ps::<0x20>(first, second);
                 let high = _mm256_permute2f128_ps::<0x31>(first, second);
                 _mm256_storeu_ps(out.as_mut_ptr(), _mm256_add_ps(low, high));
+            }
+        }
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::x86::Avx2;
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Both f32 scorers agree bit for bit wherever a score could win; NaN may differ in its bits.
+        #[test]
+        fn avx2_equals_portable(
+            blocks in 0usize..6,
+            top in 0usize..5,
+            stride in 1usize..4,
+            count in 1usize..=GROUP,
+            bits in prop::collection::vec(any::<u32>(), 2 * 40 * 40),
+            ordinary in any::<bool>(),
+        ) {
+            let dim = 8 * blocks;
+            let value = |&bits: &u32| if ordinary {
+                bits as f32 / 2f32.powi(31) - 1.0
+            } else {
+                f32::from_bits(bits)
+            };
+            let values: Vec<f32> = bits.iter().map(value).collect();
+            let (target, query) = values.split_at(40 * 40);
+            let single = Single { target, query, dim };
+            let column = Column { top, stride, count };
+            let Some(avx2) = Avx2::new(single) else {
+                return Ok(());
+            };
+            let mut expected = [0.0; GROUP];
+            single.scores(1, column, &mut expected);
+            let mut known = vec![[0.0; GROUP]];
+            avx2.scores(1, column, &mut known[0]);
+            if let Some(avx2) = avx2.with_dim::<24>() {
+                known.push([0.0; GROUP]);
+                avx2.scores(1, column, &mut known[1]);
+            }
+            for found in known {
+                for l in 0..GROUP {
+                    if l < count {
+                        let same = found[l] == expected[l]
+                            || found[l].is_nan() && expected[l].is_nan();
+                        prop_assert!(same, "{l}: {} for {}", found[l], expected[l]);
+                    } else {
+                        let last = found[count - 1];
+                        prop_assert!(found[l] == 0.0 || found[l] == last || last.is_nan());
+                    }
+                }
             }
         }
     }
