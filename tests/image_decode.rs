@@ -151,7 +151,7 @@ fn absurd_sizes_are_refused_before_they_are_allocated() {
     png[16..20].copy_from_slice(&0x7fff_ffffu32.to_be_bytes());
     // The header's checksum is wrong too; either reason will do, as long as it is one.
     message(&png);
-    assert!(read(b"P6\n0 0\n255\n").is_err() || read(b"P6\n0 0\n255\n").unwrap().width == 0);
+    message(b"P6\n0 0\n255\n");
 }
 
 #[test]

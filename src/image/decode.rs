@@ -44,6 +44,10 @@ pub fn decode_bytes(bytes: &[u8], origin: &Path) -> Result<RgbImage, ImageError>
     let mut image = DynamicImage::from_decoder(decoder).map_err(fail)?;
     image.apply_orientation(orientation);
     let rgb = image.into_rgb8();
+    if rgb.width() == 0 || rgb.height() == 0 {
+        let found = format!("one of {}×{}", rgb.width(), rgb.height());
+        return Err(content(origin, "an image of at least one pixel", found));
+    }
     Ok(RgbImage {
         width: rgb.width() as usize,
         height: rgb.height() as usize,
