@@ -1,0 +1,142 @@
+//! Sources that are lists of image files.
+
+use super::calibration::fit_calibration;
+use super::stream::{About, GroundTruth, Stream};
+use super::{SourceError, SourceFrame, SourceOptions};
+use crate::geometry::Calibration;
+use crate::image::{decode, dimensions};
+use crate::time::Stamp;
+use std::path::PathBuf;
+
+/// How many headers are tried for the size of the images.
+const TRIES: usize = 10;
+
+/// An image file and its time.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Entry {
+    pub stamp: Stamp,
+    pub path: PathBuf,
+}
+
+/// What is known of the camera.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Camera {
+    Unknown,
+    Known(Calibration),
+    /// For images of whatever size they have; the sizes in it are to be filled in.
+    OfImages(Calibration),
+}
+
+impl Camera {
+    pub fn or_unknown(calibration: Option<Calibration>) -> Self {
+        calibration.map_or(Self::Unknown, Self::Known)
+    }
+}
+
+/// Image files in their order.
+#[derive(Debug)]
+pub(super) struct Listing {
+    pub kind: &'static str,
+    /// At least one, times growing.
+    pub entries: Vec<Entry>,
+    pub camera: Camera,
+    pub always_undistort: bool,
+    pub ground_truth: Option<GroundTruth>,
+}
+
+impl Listing {
+    pub fn open(self, options: &SourceOptions) -> Result<Stream, SourceError> {
+        let total = self.entries.len();
+        if options.start >= total {
+            return Err(SourceError::Selection {
+                option: "start",
+                expected: format!("less than the number of frames, {total}"),
+                found: options.start,
+            });
+        }
+        let end = options.end.unwrap_or(total).min(total);
+        let selected: Vec<(usize, Entry)> = self
+            .entries
+            .into_iter()
+            .enumerate()
+            .take(end)
+            .skip(options.start)
+            .step_by(options.stride)
+            .collect();
+        let (size, first) = first_size(&selected)?;
+        let given = options.calibration.map_or(self.camera, Camera::Known);
+        let calibration = match given {
+            Camera::Unknown => None,
+            Camera::OfImages(calibration) => Some(Calibration {
+                width: size.0,
+                height: size.1,
+                ..calibration
+            }),
+            Camera::Known(calibration) => {
+                Some(fit_calibration(&calibration, size).map_err(|e| {
+                    SourceError::content(
+                        &first,
+                        format!(
+                            "images of {}×{} pixels, which the calibration is for",
+                            calibration.width, calibration.height
+                        ),
+                        format!("{}×{} ({e})", size.0, size.1),
+                    )
+                })?)
+            }
+        };
+        let count = selected.len();
+        let about = About {
+            description: if count == total {
+                format!("{}, {total} frames", self.kind)
+            } else {
+                format!("{}, {count} of {total} frames", self.kind)
+            },
+            count: Some(count),
+            calibration,
+            always_undistort: self.always_undistort,
+            ground_truth: self.ground_truth,
+        };
+        let frames = selected.into_iter().map(move |(index, entry)| {
+            let image = decode(&entry.path).map_err(|e| SourceError::image(&entry.path, e))?;
+            if (image.width, image.height) != size {
+                return Err(SourceError::content(
+                    &entry.path,
+                    format!(
+                        "an image of {}×{} pixels, the size of {}",
+                        size.0,
+                        size.1,
+                        first.display()
+                    ),
+                    format!("{}×{}", image.width, image.height),
+                ));
+            }
+            Ok(SourceFrame {
+                index,
+                stamp: entry.stamp,
+                origin: entry.path,
+                image,
+            })
+        });
+        Stream::new(about, frames, None)
+    }
+}
+
+/// The size of the first image whose header can be read. A broken first image is reported when its
+/// turn comes; when all of the first few are broken, opening fails.
+fn first_size(selected: &[(usize, Entry)]) -> Result<((usize, usize), PathBuf), SourceError> {
+    let mut first_error = None;
+    for (_, entry) in selected.iter().take(TRIES) {
+        match dimensions(&entry.path) {
+            Ok(size) => return Ok((size, entry.path.clone())),
+            Err(e) => {
+                first_error.get_or_insert_with(|| SourceError::image(&entry.path, e));
+            }
+        }
+    }
+    Err(first_error.unwrap_or(SourceError::Selection {
+        option: "start",
+        expected: "a choice of at least one frame".to_owned(),
+        found: 0,
+    }))
+}
