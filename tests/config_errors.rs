@@ -1,6 +1,6 @@
 //! A configuration that cannot be right is refused with file, key and what to do.
 
-use mast3r_slam::config::{self, ConfigError};
+use mast3r_slam::config::{self, Base, ConfigError};
 use std::path::{Path, PathBuf};
 
 fn folder() -> tempfile::TempDir {
@@ -205,7 +205,7 @@ fn a_value_out_of_range_is_blamed_on_the_file_that_holds_it() {
     assert_has(&message, &["parent.yaml", "retrieval.k"]);
 
     let set = vec!["network.size=100".to_owned()];
-    let message = config::load_with(None, &set)
+    let message = config::load_with(Base::Defaults, &set)
         .map(|_| ())
         .expect_err("100")
         .to_string();
@@ -258,7 +258,7 @@ fn missing_files_are_named() {
     let message = config::load(&orphan).expect_err("no parent").to_string();
     assert_has(&message, &["gone.yaml", "cannot read"]);
 
-    let message = config::load_with(Some(Path::new("minni")), &[])
+    let message = config::load_with(Base::Named(Path::new("minni")), &[])
         .expect_err("no such name")
         .to_string();
     assert_has(&message, &["minni", "mini.yaml", "base.yaml"]);
@@ -301,7 +301,7 @@ fn malformed_overrides_are_refused() {
         "tracking.=3",
         "tracking..Q_conf=1",
     ] {
-        let error = config::load_with(None, &[text.to_owned()]).expect_err(text);
+        let error = config::load_with(Base::Defaults, &[text.to_owned()]).expect_err(text);
         assert!(matches!(error, ConfigError::Override { .. }), "{error}");
         assert_has(&error.to_string(), &[text, "key=value"]);
     }
@@ -314,7 +314,7 @@ fn malformed_overrides_are_refused() {
         ("inherit=mini.yaml", "unknown key inherit"),
         ("tracking.Q_conf=[", "--set"),
     ] {
-        let message = config::load_with(None, &[text.to_owned()])
+        let message = config::load_with(Base::Defaults, &[text.to_owned()])
             .expect_err(text)
             .to_string();
         assert_has(&message, &[part, "--set"]);

@@ -1,6 +1,8 @@
 //! The files of `config/` hold what they should, and inheritance and overrides work.
 
-use mast3r_slam::config::{self, Config, FilteringMode, Loops, Threads, builtin, builtin_names};
+use mast3r_slam::config::{
+    self, Base, Config, FilteringMode, Loops, Threads, builtin, builtin_names,
+};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -92,7 +94,7 @@ fn built_in_copies_equal_the_files() {
     for name in builtin_names() {
         let from_file = config::load(&shipped(name)).expect(name);
         let stem = Path::new(name.strip_suffix(".yaml").expect("a YAML file"));
-        let built_in = config::load_with(Some(stem), &[]).expect(name);
+        let built_in = config::load_with(Base::Named(stem), &[]).expect(name);
         assert_eq!(built_in, from_file, "{name}");
         let listed = std::fs::read_to_string(shipped(name)).expect(name);
         assert_eq!(builtin(name), Some(listed.as_str()));
@@ -159,7 +161,7 @@ fn booleans_of_the_reference_s_files_are_understood() {
 fn overrides_come_last_and_the_last_one_wins() {
     let set = |items: &[&str]| {
         let items: Vec<String> = items.iter().map(|s| (*s).to_owned()).collect();
-        config::load_with(Some(Path::new("mini")), &items)
+        config::load_with(Base::Builtin("mini"), &items)
     };
     let config = set(&[
         "tracking.Q_conf=0.9",

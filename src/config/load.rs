@@ -19,12 +19,25 @@ pub fn load(path: &Path) -> Result<Config, ConfigError> {
     layers.finish()
 }
 
-/// Reads `start` (a file, else the name of a built-in configuration; `None`: the defaults), then
-/// applies `overrides` of the form `tracking.Q_conf=0.5`, the last one of a key winning.
-pub fn load_with(start: Option<&Path>, overrides: &[String]) -> Result<Config, ConfigError> {
+/// What overrides are applied to.
+#[derive(Debug, Clone, Copy)]
+pub enum Base<'a> {
+    /// [`Config::default`].
+    Defaults,
+    /// The built-in configuration of this name.
+    Builtin(&'a str),
+    /// A file; when there is none, the built-in configuration of this name.
+    Named(&'a Path),
+}
+
+/// Reads `base`, then applies `overrides` of the form `tracking.Q_conf=0.5`, the last one of a key
+/// winning.
+pub fn load_with(base: Base<'_>, overrides: &[String]) -> Result<Config, ConfigError> {
     let mut layers = Layers::default();
-    if let Some(path) = start {
-        layers.add_named(path)?;
+    match base {
+        Base::Defaults => {}
+        Base::Builtin(name) => layers.add_parent(name, None, &mut Vec::new())?,
+        Base::Named(path) => layers.add_named(path)?,
     }
     for text in overrides {
         layers.add_override(text)?;

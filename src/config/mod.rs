@@ -9,7 +9,7 @@ mod validate;
 
 pub use builtin::{builtin, builtin_names};
 pub use error::ConfigError;
-pub use load::{load, load_with};
+pub use load::{Base, load, load_with};
 
 use serde::{Deserialize, Serialize};
 
