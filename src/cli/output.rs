@@ -14,10 +14,21 @@ pub const RESULTS: [&str; 7] = [
     "colmap",
 ];
 
-/// An output folder that exists and can be written to.
+/// An output folder that exists and can be written to. Dropped while still empty, a folder that
+/// was made for this run is removed again.
 #[derive(Debug)]
 pub struct OutputFolder {
     path: PathBuf,
+    made: bool,
+}
+
+impl Drop for OutputFolder {
+    fn drop(&mut self) {
+        if self.made {
+            // Fails on a folder that is not empty, as it should.
+            let _ = std::fs::remove_dir(&self.path);
+        }
+    }
 }
 
 impl OutputFolder {
@@ -28,6 +39,7 @@ impl OutputFolder {
             path: path.to_owned(),
             cause,
         };
+        let made = !path.exists();
         std::fs::create_dir_all(path).map_err(fail)?;
         // Removed when dropped.
         tempfile::NamedTempFile::new_in(path).map_err(fail)?;
@@ -38,6 +50,7 @@ impl OutputFolder {
         }
         Ok(Self {
             path: path.to_owned(),
+            made,
         })
     }
 
@@ -138,7 +151,11 @@ mod tests {
     fn earlier_results_need_force_and_the_rest_stays() {
         let root = tempfile::tempdir().expect("a temporary folder");
         let path = root.path().join("a/b");
-        OutputFolder::create(&path, false).expect("a new folder");
+        let folder = OutputFolder::create(&path, false).expect("a new folder");
+        assert!(path.is_dir());
+        drop(folder);
+        assert!(!path.exists(), "nothing was written, so nothing stays");
+        std::fs::create_dir_all(&path).expect("a folder");
         std::fs::write(path.join("notes.txt"), "mine").expect("a file");
         OutputFolder::create(&path, false).expect("somebody's notes are no results");
         std::fs::write(path.join("trajectory.txt"), "old").expect("a file");

@@ -57,6 +57,9 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
         end: args.end,
         stride: settings.config.dataset.subsample,
     };
+    super::readable("the frames", &args.path)?;
+    let folder = args.out.clone().unwrap_or_else(|| default_out(&args.path));
+    let folder = OutputFolder::create(&folder, args.force)?;
     let mut source = layers::open_source(&args.path, &range, args.options.calib.as_deref())?;
     let what = source.describe();
     let ground_truth = match &args.ground_truth {
@@ -73,8 +76,6 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
             None => return Err(CliError::NoCalibration { what }),
         },
     };
-    let folder = args.out.clone().unwrap_or_else(|| default_out(&args.path));
-    let folder = OutputFolder::create(&folder, args.force)?;
     let jobs = start_threads(args.jobs)?;
 
     let total = source.remaining();
