@@ -1,1 +1,21 @@
-fn main() {}
+//! The program `mast3r-slam`; everything is in the library.
+
+use clap::Parser;
+use mast3r_slam::cli::{self, Cli};
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
+    match cli::execute(&Cli::parse()) {
+        Ok(finished) => finished.into(),
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}

@@ -1,1 +1,103 @@
 //! The command line: one module a sub-command.
+//!
+//! Exit codes: 0 done, 1 an error, 2 a command line that makes no sense, 130 ended by Ctrl-C with
+//! the results written.
+
+mod assets;
+mod codebook;
+mod error;
+mod eval;
+mod interrupt;
+mod layers;
+mod network;
+mod output;
+mod progress;
+mod run;
+mod session;
+mod settings;
+
+pub use error::CliError;
+
+use clap::{Parser, Subcommand};
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Monocular dense SLAM with MASt3R: images in, metric poses and a dense cloud out.
+#[derive(Debug, Parser)]
+#[command(name = "mast3r-slam", version, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the bundled model on the bundled sequence and write a report.
+    Demo(run::DemoArgs),
+    Run(Box<run::RunArgs>),
+    Eval(eval::EvalArgs),
+    #[command(subcommand)]
+    Network(network::NetworkCommand),
+    #[command(subcommand)]
+    Codebook(codebook::CodebookCommand),
+    /// Look at configurations.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+}
+
+#[derive(Debug, Subcommand)]
+enum ConfigCommand {
+    /// Print the effective configuration as YAML.
+    Show(settings::ConfigArgs),
+}
+
+/// How a command that did not fail ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finished {
+    /// Everything is done.
+    Done,
+    /// Ctrl-C ended it early; the results so far are written.
+    Interrupted,
+}
+
+impl From<Finished> for ExitCode {
+    fn from(finished: Finished) -> Self {
+        match finished {
+            Finished::Done => Self::SUCCESS,
+            Finished::Interrupted => Self::from(interrupt::EXIT_CODE),
+        }
+    }
+}
+
+/// Does what the command line says.
+pub fn execute(cli: &Cli) -> Result<Finished, CliError> {
+    match &cli.command {
+        Command::Demo(args) => run::demo(args),
+        Command::Run(args) => run::run(args),
+        Command::Eval(args) => eval::run(args),
+        Command::Network(command) => network::run(command),
+        Command::Codebook(command) => codebook::run(command),
+        Command::Config(ConfigCommand::Show(args)) => {
+            say(args.config()?.to_yaml()?.trim_end());
+            Ok(Finished::Done)
+        }
+    }
+}
+
+/// A line on standard output. A reader that has gone away (`| head`) is no error.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+/// Refuses a file or folder that cannot be opened, before any work is done.
+fn readable(what: &'static str, path: &Path) -> Result<(), CliError> {
+    match std::fs::File::open(path) {
+        Ok(_) => Ok(()),
+        Err(cause) => Err(CliError::Unreadable {
+            what,
+            path: path.to_owned(),
+            cause,
+        }),
+    }
+}

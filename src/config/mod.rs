@@ -1,5 +1,15 @@
 //! Settings: one struct per subsystem, with the reference's values for the official model as defaults.
-//! Key names are the reference's, so that its users find them.
+//! Key names are the reference's, so that its users find them. [`load()`] reads YAML files.
+
+mod builtin;
+mod error;
+mod load;
+mod schema;
+mod validate;
+
+pub use builtin::{builtin, builtin_names};
+pub use error::ConfigError;
+pub use load::{Base, load, load_with};
 
 use serde::{Deserialize, Serialize};
 

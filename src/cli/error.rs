@@ -1,0 +1,107 @@
+//! Why a command failed.
+
+use crate::config::ConfigError;
+use crate::inference::InferenceError;
+use crate::source::SourceError;
+use std::path::PathBuf;
+
+/// Why a command failed. The layers' own errors pass through unchanged.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// Of the configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Of the frames.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// Of the network's runtime.
+    #[error(transparent)]
+    Inference(#[from] InferenceError),
+    /// Options that do not go together; ends with exit code 2.
+    #[error("{0}")]
+    Usage(String),
+    /// A file given on the command line that cannot be read.
+    #[error("cannot read {what} {path}: {cause}")]
+    Unreadable {
+        /// What it is for.
+        what: &'static str,
+        /// As given.
+        path: PathBuf,
+        /// The system's reason.
+        cause: std::io::Error,
+    },
+    /// An output folder that cannot be made or written to.
+    #[error(
+        "cannot write to the output folder {path}: {cause}; choose another with --out or allow writing to it"
+    )]
+    OutputFolder {
+        /// The folder.
+        path: PathBuf,
+        /// The system's reason.
+        cause: std::io::Error,
+    },
+    /// An output folder that holds an earlier run.
+    #[error(
+        "{path} holds the results of an earlier run; choose another folder with --out or replace them with --force"
+    )]
+    OutputExists {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A file that belongs to the program is nowhere.
+    #[error(
+        "cannot find {name}, which belongs to the program; looked in {looked}; set MAST3R_SLAM_SHARE to the folder that holds it"
+    )]
+    Asset {
+        /// Path below the share folder.
+        name: &'static str,
+        /// Every place that was looked in.
+        looked: String,
+    },
+    /// A source without a single frame in the range asked for.
+    #[error("{what} has no frames in the range asked for; check --start, --end and --stride")]
+    NoFrames {
+        /// The source.
+        what: String,
+    },
+    /// Calibrated operation without a calibration.
+    #[error(
+        "use_calib is set, but {what} comes with no calibration; give one with --calib or run without it by --no-calib"
+    )]
+    NoCalibration {
+        /// The source.
+        what: String,
+    },
+    /// Ctrl-C cannot be caught.
+    #[error("cannot catch Ctrl-C: {0}")]
+    Interrupt(#[from] ctrlc::Error),
+    /// The thread pool cannot be made.
+    #[error("cannot start {jobs} threads: {cause}")]
+    Threads {
+        /// As asked.
+        jobs: usize,
+        /// The pool's reason.
+        cause: rayon::ThreadPoolBuildError,
+    },
+    /// A layer that is not wired in.
+    #[error("this build cannot do this yet: {0}")]
+    Unavailable(&'static str),
+    /// The run failed, and then its results could not be saved.
+    #[error("{run}; then what was computed could not be saved: {saving}")]
+    RunAndSaving {
+        /// Why the run ended.
+        run: Box<CliError>,
+        /// Why saving failed.
+        saving: Box<CliError>,
+    },
+}
+
+impl CliError {
+    /// The exit code: 2 for a usage error, else 1.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) => 2,
+            _ => 1,
+        }
+    }
+}

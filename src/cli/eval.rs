@@ -1,0 +1,51 @@
+//! `mast3r-slam eval`: how far a trajectory is from the truth.
+
+use super::settings::positive;
+use super::{CliError, Finished, layers, say};
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+
+/// Compare a trajectory with the ground truth: ATE and RPE.
+#[derive(Debug, Clone, Args)]
+pub struct EvalArgs {
+    /// Estimated trajectory, in TUM format.
+    pub estimate: PathBuf,
+    /// Ground truth, in TUM format.
+    pub ground_truth: PathBuf,
+    /// How the estimate may be moved before it is compared.
+    #[arg(long, value_enum, default_value_t = AlignArg::Sim3)]
+    pub align: AlignArg,
+    /// Most seconds between two stamps that belong together.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.01, value_parser = seconds)]
+    pub tolerance: f64,
+    /// Poses between the two ends of a relative error.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
+    pub delta: usize,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `--align`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum AlignArg {
+    /// Rotation, translation and scale.
+    Sim3,
+    /// Rotation and translation.
+    Se3,
+    /// Not at all.
+    None,
+}
+
+/// Runs the sub-command.
+pub fn run(args: &EvalArgs) -> Result<Finished, CliError> {
+    say(&layers::evaluate(args)?);
+    Ok(Finished::Done)
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(s) if s.is_finite() && s >= 0.0 => Ok(s),
+        _ => Err("expected seconds, 0 or more".into()),
+    }
+}

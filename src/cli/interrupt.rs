@@ -1,0 +1,27 @@
+//! Ctrl-C: the first one ends the run after the current frame, the second one at once.
+
+use super::CliError;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static REQUESTED: AtomicBool = AtomicBool::new(false);
+
+/// Exit code after Ctrl-C, as shells have it.
+pub const EXIT_CODE: u8 = 130;
+
+/// Starts catching Ctrl-C (and the system's request to terminate).
+pub fn install() -> Result<(), CliError> {
+    ctrlc::set_handler(|| {
+        if REQUESTED.swap(true, Ordering::SeqCst) {
+            std::process::exit(i32::from(EXIT_CODE));
+        }
+        eprintln!(
+            "\nstopping after this frame, then writing the results; Ctrl-C again quits at once"
+        );
+    })?;
+    Ok(())
+}
+
+/// Whether Ctrl-C was pressed.
+pub fn requested() -> bool {
+    REQUESTED.load(Ordering::SeqCst)
+}

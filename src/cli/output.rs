@@ -1,0 +1,185 @@
+//! The folder that a run writes to.
+
+use super::CliError;
+use std::path::{Path, PathBuf};
+
+/// What a run leaves in its folder, as file and folder names.
+pub const RESULTS: [&str; 7] = [
+    "trajectory.txt",
+    "keyframes.txt",
+    "frames.csv",
+    "cloud.ply",
+    "report.html",
+    "keyframes",
+    "colmap",
+];
+
+/// An output folder that exists and can be written to. Dropped while still empty, a folder that
+/// was made for this run is removed again.
+#[derive(Debug)]
+pub struct OutputFolder {
+    path: PathBuf,
+    made: bool,
+}
+
+impl Drop for OutputFolder {
+    fn drop(&mut self) {
+        if self.made {
+            // Fails on a folder that is not empty, as it should.
+            let _ = std::fs::remove_dir(&self.path);
+        }
+    }
+}
+
+impl OutputFolder {
+    /// Makes the folder and tries it with a file, so that a folder without write permission is
+    /// an error before any work. Results of an earlier run are refused unless `force`.
+    pub fn create(path: &Path, force: bool) -> Result<Self, CliError> {
+        let fail = |cause| CliError::OutputFolder {
+            path: path.to_owned(),
+            cause,
+        };
+        let made = !path.exists();
+        std::fs::create_dir_all(path).map_err(fail)?;
+        // Removed when dropped.
+        tempfile::NamedTempFile::new_in(path).map_err(fail)?;
+        if !force && !earlier(path).is_empty() {
+            return Err(CliError::OutputExists {
+                path: path.to_owned(),
+            });
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            made,
+        })
+    }
+
+    /// Removes the results of an earlier run, so that old and new do not mix. Nothing else in
+    /// the folder is touched.
+    pub fn clear(&self) -> Result<(), CliError> {
+        for old in earlier(&self.path) {
+            let removed = match old.is_dir() {
+                true => std::fs::remove_dir_all(&old),
+                false => std::fs::remove_file(&old),
+            };
+            removed.map_err(|cause| CliError::OutputFolder { path: old, cause })?;
+        }
+        Ok(())
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Refuses a file to be written whose folder is not there or not writable, before any work.
+pub fn check_folder_of(file: &Path) -> Result<(), CliError> {
+    let folder = match file.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    match tempfile::NamedTempFile::new_in(folder) {
+        Ok(_) => Ok(()),
+        Err(cause) => Err(CliError::OutputFolder {
+            path: folder.to_owned(),
+            cause,
+        }),
+    }
+}
+
+/// Results of an earlier run, those of further submaps (`trajectory_submap1.txt`) included.
+fn earlier(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .filter(|entry| is_result(&entry.file_name().to_string_lossy()))
+        .map(|entry| entry.path())
+        .collect()
+}
+
+fn is_result(name: &str) -> bool {
+    RESULTS.iter().any(|result| {
+        let (stem, extension) = result.split_once('.').unwrap_or((result, ""));
+        let Some(rest) = name.strip_prefix(stem) else {
+            return false;
+        };
+        let rest = match extension {
+            "" => Some(rest),
+            _ => rest
+                .strip_suffix(extension)
+                .and_then(|r| r.strip_suffix('.')),
+        };
+        rest.is_some_and(|rest| {
+            let digits = rest.strip_prefix("_submap");
+            rest.is_empty()
+                || digits.is_some_and(|d| !d.is_empty() && d.bytes().all(|b| b.is_ascii_digit()))
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_run_s_own_files_count_as_results() {
+        for name in [
+            "trajectory.txt",
+            "trajectory_submap12.txt",
+            "keyframes",
+            "colmap_submap1",
+        ] {
+            assert!(is_result(name), "{name}");
+        }
+        for name in [
+            "trajectory.txt.bak",
+            "my_trajectory.txt",
+            "trajectory_submap.txt",
+            "trajectory_submapx.txt",
+            "keyframes2",
+            "notes.txt",
+            "txt",
+        ] {
+            assert!(!is_result(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn earlier_results_need_force_and_the_rest_stays() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let path = root.path().join("a/b");
+        let folder = OutputFolder::create(&path, false).expect("a new folder");
+        assert!(path.is_dir());
+        drop(folder);
+        assert!(!path.exists(), "nothing was written, so nothing stays");
+        std::fs::create_dir_all(&path).expect("a folder");
+        std::fs::write(path.join("notes.txt"), "mine").expect("a file");
+        OutputFolder::create(&path, false).expect("somebody's notes are no results");
+        std::fs::write(path.join("trajectory.txt"), "old").expect("a file");
+        std::fs::create_dir(path.join("keyframes")).expect("a folder");
+        let error = OutputFolder::create(&path, false).expect_err("an earlier run");
+        assert!(matches!(error, CliError::OutputExists { .. }), "{error}");
+        let folder = OutputFolder::create(&path, true).expect("forced");
+        assert!(
+            path.join("trajectory.txt").exists(),
+            "not before the run starts"
+        );
+        folder.clear().expect("removable");
+        let left: Vec<_> = std::fs::read_dir(&path)
+            .expect("the folder")
+            .flatten()
+            .map(|e| e.file_name())
+            .collect();
+        assert_eq!(left, ["notes.txt"]);
+    }
+
+    #[test]
+    fn a_path_through_a_file_is_refused() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let error = OutputFolder::create(&file.path().join("out"), false).expect_err("no folder");
+        assert!(error.to_string().contains("--out"), "{error}");
+    }
+}

@@ -1,0 +1,152 @@
+//! Where a run stands: a bar on a terminal, single lines in a pipe.
+
+use crate::map::{FrameRecord, TrackingState};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal;
+
+/// Shows each frame as it is done.
+pub struct Progress {
+    bar: Option<ProgressBar>,
+    keyframes: usize,
+    state: TrackingState,
+    submap: u32,
+}
+
+impl Progress {
+    /// A bar of `total` frames (when known) if `wanted` and standard error is a terminal.
+    pub fn new(total: Option<usize>, wanted: bool) -> Self {
+        let bar = (wanted && std::io::stderr().is_terminal()).then(|| bar(total));
+        Self {
+            bar,
+            keyframes: 0,
+            state: TrackingState::Initialising,
+            submap: 0,
+        }
+    }
+
+    /// One more frame is done.
+    pub fn frame(&mut self, record: &FrameRecord) {
+        self.keyframes += usize::from(record.keyframe.is_some());
+        if let Some(note) = self.change(record) {
+            self.note(&note);
+        }
+        self.state = record.state;
+        self.submap = record.submap;
+        if let Some(bar) = &self.bar {
+            bar.set_message(format!(
+                "{}, {:.0} % matched, {} keyframes",
+                record.state.name(),
+                100.0 * record.match_fraction,
+                self.keyframes
+            ));
+            bar.inc(1);
+        }
+    }
+
+    /// A line that stays, above the bar where there is one.
+    pub fn note(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| eprintln!("{text}")),
+            None => eprintln!("{text}"),
+        }
+    }
+
+    /// Says what is being done after the last frame.
+    pub fn stage(&self, text: &'static str) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(text);
+        }
+    }
+
+    /// Removes the bar.
+    pub fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
+    /// Words for what a user should know of: tracking lost, found again, given up.
+    fn change(&self, record: &FrameRecord) -> Option<String> {
+        let frame = record.index;
+        if record.submap != self.submap {
+            let n = record.submap;
+            return Some(format!("frame {frame}: a new map starts (number {n})"));
+        }
+        if record.state == self.state {
+            return None;
+        }
+        match record.state {
+            TrackingState::Lost => Some(format!(
+                "frame {frame}: tracking lost, looking for a known place"
+            )),
+            TrackingState::Relocalised => Some(format!("frame {frame}: relocalised")),
+            TrackingState::Initialising | TrackingState::Tracking => None,
+        }
+    }
+}
+
+fn bar(total: Option<usize>) -> ProgressBar {
+    let (bar, template) = match total {
+        Some(n) => (
+            ProgressBar::new(n as u64),
+            "{bar:28} {pos}/{len} frames, {per_sec}, {eta} left: {msg}",
+        ),
+        None => (
+            ProgressBar::new_spinner(),
+            "{spinner} {pos} frames, {per_sec}: {msg}",
+        ),
+    };
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::map::StageTimes;
+
+    fn record(index: usize, state: TrackingState, submap: u32) -> FrameRecord {
+        FrameRecord {
+            index,
+            stamp: Default::default(),
+            state,
+            world_from_camera: crate::geometry::Sim3::identity(),
+            keyframe: None,
+            submap,
+            match_fraction: 0.5,
+            unique_fraction: 0.5,
+            iterations: 3,
+            times: StageTimes::default(),
+        }
+    }
+
+    #[test]
+    fn only_changes_are_told() {
+        use TrackingState::{Initialising, Lost, Relocalised, Tracking};
+        let mut progress = Progress::new(Some(9), false);
+        let mut told = Vec::new();
+        for (index, (state, submap)) in [
+            (Initialising, 0),
+            (Tracking, 0),
+            (Lost, 0),
+            (Lost, 0),
+            (Relocalised, 0),
+            (Tracking, 0),
+            (Lost, 0),
+            (Initialising, 1),
+            (Tracking, 1),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let record = record(index, state, submap);
+            told.extend(progress.change(&record).map(|note| (index, note)));
+            progress.frame(&record);
+        }
+        let frames: Vec<usize> = told.iter().map(|(index, _)| *index).collect();
+        assert_eq!(frames, [2, 4, 6, 7], "{told:?}");
+        assert!(told[3].1.contains("number 1"));
+    }
+}
