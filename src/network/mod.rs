@@ -1,1 +1,5 @@
 //! What MASt3R is: checkpoint reading, the description of the network, ONNX emission.
+
+pub mod checkpoint;
+
+pub use checkpoint::{Checkpoint, CheckpointError, Dtype, Tensor};
