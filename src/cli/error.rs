@@ -17,6 +17,18 @@ pub enum CliError {
     /// Of the network's runtime.
     #[error(transparent)]
     Inference(#[from] InferenceError),
+    /// Of an image.
+    #[error(transparent)]
+    Image(#[from] crate::image::ImageError),
+    /// Of the system.
+    #[error(transparent)]
+    Slam(#[from] crate::slam::SlamError),
+    /// Of an output file.
+    #[error(transparent)]
+    Export(#[from] crate::map::ExportError),
+    /// Of the comparison with a ground truth.
+    #[error(transparent)]
+    Evaluation(#[from] crate::eval::EvalError),
     /// Options that do not go together; ends with exit code 2.
     #[error("{0}")]
     Usage(String),

@@ -2,14 +2,17 @@
 
 use super::CliError;
 use super::codebook::BuildArgs;
+use super::engine::SlamEngine;
 use super::eval::EvalArgs;
 use super::network::ExportArgs;
 use super::session::Engine;
 use super::settings::Settings;
+use crate::eval;
 use crate::geometry::Calibration;
 use crate::image::RgbImage;
-use crate::map::MapSnapshot;
-use crate::source::Source;
+use crate::map::{MapSnapshot, trajectory};
+use crate::slam::Pace;
+use crate::source::{Source, SourceOptions};
 use std::path::{Path, PathBuf};
 
 /// Which frames of a source to take.
@@ -51,9 +54,14 @@ pub fn open_source(
     range: &FrameRange,
     calib: Option<&Path>,
 ) -> Result<Box<dyn Source>, CliError> {
-    let _ = (range.start, range.end, range.stride, calib);
-    let _ = path;
-    Err(CliError::Unavailable("reading frames"))
+    let calibration = calib.map(crate::source::read_calibration).transpose()?;
+    let options = SourceOptions {
+        stride: range.stride,
+        start: range.start,
+        end: range.end,
+        calibration,
+    };
+    Ok(crate::source::open(path, options)?)
 }
 
 /// Loads the network for images like `first`, tests it, and sets the system up.
@@ -63,14 +71,8 @@ pub fn engine(
     first: &RgbImage,
     jobs: usize,
 ) -> Result<Box<dyn Engine>, CliError> {
-    let _ = (
-        &settings.weights,
-        settings.weights_name(),
-        calibration,
-        first,
-        jobs,
-    );
-    Err(CliError::Unavailable("the system"))
+    let engine = SlamEngine::new(settings, calibration, first, jobs, Pace::EveryFrame)?;
+    Ok(Box::new(engine))
 }
 
 /// Writes trajectories, cloud, keyframes, table and report.
@@ -80,16 +82,18 @@ pub fn write_results(
     settings: &Settings,
     info: &RunInfo<'_>,
 ) -> Result<Results, CliError> {
-    let _ = (
-        folder,
+    let mut files = trajectory::write_frames(&folder.join("trajectory.txt"), snapshot)?;
+    files.extend(trajectory::write_keyframes(
+        &folder.join("keyframes.txt"),
         snapshot,
-        settings,
-        &info.title,
-        &info.network,
-        info.ground_truth,
-        info.seconds,
-    );
-    Err(CliError::Unavailable("writing results"))
+    )?);
+    let accuracy = info.ground_truth.map(|truth| {
+        let estimate = folder.join("trajectory.txt");
+        let evaluation = eval::evaluate_files(&estimate, truth, &eval::Options::default());
+        evaluation.map(|e| e.to_string()).map_err(CliError::from)
+    });
+    let _ = (settings, &info.title, &info.network, info.seconds);
+    Ok(Results { files, accuracy })
 }
 
 /// Compares two trajectory files; gives the text to print.

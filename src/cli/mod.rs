@@ -5,6 +5,7 @@
 
 mod assets;
 mod codebook;
+mod engine;
 mod error;
 mod eval;
 mod interrupt;
