@@ -1,41 +1,108 @@
-//! placeholder until merge
-use std::sync::Arc;
-pub struct RetrievalModel;
-#[derive(Default)]
-pub struct BuildOptions {
-    pub clusters: usize,
-}
-impl RetrievalModel {
-    pub fn build(_f: &[Vec<f32>], _c: usize, _o: &BuildOptions) -> Result<Self, String> {
-        Ok(Self)
-    }
-}
-pub struct Database {
-    items: Vec<(u32, Vec<f32>)>,
-}
-impl Database {
-    pub fn new(_m: Arc<RetrievalModel>) -> Self {
-        Self { items: vec![] }
-    }
-    pub fn insert(&mut self, id: u32, f: &[f32]) {
-        self.items.push((id, f.to_vec()));
-    }
-    pub fn query(&mut self, f: &[f32], k: usize, _min: f32) -> Vec<u32> {
-        let mut s: Vec<(f32, u32)> = self
-            .items
-            .iter()
-            .map(|(id, g)| {
-                let c = 32;
-                let mut best = 0.0f32;
-                for a in f.chunks(c) {
-                    let hit = g.chunks(c).any(|b| b[..c - 1] == a[..c - 1]);
-                    best += f32::from(hit);
-                }
-                (-best, *id)
-            })
-            .filter(|(s, _)| *s < -8.0)
-            .collect();
-        s.sort_by(|a, b| a.0.total_cmp(&b.0));
-        s.into_iter().take(k).map(|x| x.1).collect()
-    }
+//! Place recognition: which keyframes show what this image shows (ASMK, spec 7).
+//!
+//! A [`RetrievalModel`] turns an image's encoder features into a [`Description`]; a [`Database`]
+//! holds descriptions under the keyframes' own ids and answers which of them are most similar.
+//!
+//! ```no_run
+//! use mast3r_slam::slam::retrieval::{Database, Description, RetrievalModel, Scratch};
+//! # fn main() -> Result<(), mast3r_slam::slam::retrieval::RetrievalError> {
+//! # let (features, keyframe_id) = (vec![0.0f32; 192 * 192], 0u32);
+//! let model = RetrievalModel::load("codebook.safetensors".as_ref())?;
+//! let mut database = Database::new(&model);
+//! let (mut scratch, mut description) = (Scratch::default(), Description::default());
+//! let mut hits = Vec::new();
+//! model.describe(&features, &mut scratch, &mut description)?;
+//! database.query(&description, 3, 5e-3, &mut hits)?;
+//! database.insert(keyframe_id, &description)?;
+//! # Ok(()) }
+//! ```
+
+mod build;
+mod database;
+mod describe;
+mod file;
+mod model;
+mod official;
+
+use std::path::PathBuf;
+
+pub use build::BuildOptions;
+pub use database::{Database, Hit};
+pub use describe::{Description, MAX_FEATURES, QUERY_NEAREST, Scratch};
+pub use model::{CodebookInfo, RetrievalModel};
+
+use crate::network::CheckpointError;
+
+/// Why place recognition failed.
+#[derive(Debug, thiserror::Error)]
+pub enum RetrievalError {
+    /// A whitening or codebook file could not be read.
+    #[error(transparent)]
+    File(#[from] CheckpointError),
+    /// A codebook could not be written; what was there before is untouched.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The system's own error.
+        source: std::io::Error,
+    },
+    /// Mean, projection and centroids do not belong together.
+    #[error("not a retrieval model: expected {expected}, found {found}")]
+    Model {
+        /// What should be there.
+        expected: String,
+        /// What is there.
+        found: String,
+    },
+    /// The number of features is not a positive multiple of the model's dimension.
+    #[error(
+        "{found} feature values where rows of {dim} were expected: the codebook belongs to another \
+         network; build one for these weights with `mast3r-slam codebook build`"
+    )]
+    FeatureLength {
+        /// Components of a feature, `C`.
+        dim: usize,
+        /// Values given.
+        found: usize,
+    },
+    /// The network's features hold NaN or infinity.
+    #[error("feature {row} of the image is not finite: the network's output is unusable")]
+    NotFinite {
+        /// The first such row.
+        row: usize,
+    },
+    /// The network's features are all zero.
+    #[error("the image's features are all zero: the network did not run")]
+    AllZero,
+    /// The keyframe is already in the database.
+    #[error("keyframe {id} is already in the retrieval database")]
+    Duplicate {
+        /// Its id.
+        id: u32,
+    },
+    /// A description made with another model.
+    #[error(
+        "a description for {found} with a database for {expected} (bits per word): both must come \
+         from one retrieval model"
+    )]
+    OtherModel {
+        /// `C` of the database.
+        expected: usize,
+        /// `C` of the description.
+        found: usize,
+    },
+    /// Too few features to learn a codebook from.
+    #[error(
+        "{found} features from {images} images cannot make {clusters} visual words: give more \
+         images or ask for fewer words"
+    )]
+    TooFewFeatures {
+        /// Images given.
+        images: usize,
+        /// Features found in them.
+        found: usize,
+        /// Words asked for.
+        clusters: usize,
+    },
 }

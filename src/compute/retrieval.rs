@@ -1,1 +1,0 @@
-//! Place recognition arithmetic: whitening, assignment, binary residuals, scoring (spec 7).

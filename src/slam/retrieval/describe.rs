@@ -1,0 +1,143 @@
+//! From an image's features to what is stored and compared (spec 7.2, 7.3).
+
+use super::{RetrievalError, RetrievalModel};
+use crate::compute::retrieval::{BinaryWords, Nearest, binary_residuals, strongest, whiten};
+
+/// Most features of an image that are used: those with the largest norm after whitening.
+pub const MAX_FEATURES: usize = 300;
+
+/// Words that a feature of a query belongs to; one stored in the database belongs to one.
+pub const QUERY_NEAREST: usize = 5;
+
+/// An image as place recognition sees it. Reusable: [`RetrievalModel::describe`] replaces it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Description {
+    /// `C`, the bits per word.
+    pub(super) dim: usize,
+    /// Features in their five nearest words.
+    pub(super) query: BinaryWords,
+    /// Features in their nearest word.
+    pub(super) stored: BinaryWords,
+}
+
+impl Description {
+    /// Words that a query with it looks up.
+    pub fn query_words(&self) -> &BinaryWords {
+        &self.query
+    }
+
+    /// Words that are stored when it is inserted.
+    pub fn stored_words(&self) -> &BinaryWords {
+        &self.stored
+    }
+}
+
+/// Buffers that [`RetrievalModel::describe`] reuses from image to image.
+#[derive(Debug, Clone, Default)]
+pub struct Scratch {
+    whitened: Vec<f32>,
+    kept: Vec<u32>,
+    rows: Vec<f32>,
+    nearest: Vec<Nearest>,
+    assignments: Vec<(u32, u32)>,
+    sum: Vec<f32>,
+}
+
+impl RetrievalModel {
+    /// Describes an image by its encoder features, `T × C` in row-major order (as
+    /// [`crate::inference::Backend::encode`] gives them).
+    ///
+    /// # Errors
+    /// [`RetrievalError::FeatureLength`], [`RetrievalError::NotFinite`] or
+    /// [`RetrievalError::AllZero`]; `dst` is then unspecified but usable.
+    pub fn describe(
+        &self,
+        features: &[f32],
+        scratch: &mut Scratch,
+        dst: &mut Description,
+    ) -> Result<(), RetrievalError> {
+        let dim = self.dim();
+        self.local_features(features, scratch)?;
+        let count = scratch.rows.len() / dim;
+        scratch.nearest.clear();
+        scratch.nearest.resize(count * QUERY_NEAREST, Nearest::NONE);
+        self.codebook()
+            .nearest(&scratch.rows, QUERY_NEAREST, &mut scratch.nearest);
+
+        dst.dim = dim;
+        for (count, words) in [(QUERY_NEAREST, &mut dst.query), (1, &mut dst.stored)] {
+            scratch.assignments.clear();
+            for (row, nearest) in scratch.nearest.chunks_exact(QUERY_NEAREST).enumerate() {
+                // A codebook of fewer words than asked for leaves some places empty.
+                let found = nearest[..count].iter().filter(|n| **n != Nearest::NONE);
+                scratch
+                    .assignments
+                    .extend(found.map(|n| (n.word, row as u32)));
+            }
+            binary_residuals(
+                self.codebook(),
+                &scratch.rows,
+                &mut scratch.assignments,
+                &mut scratch.sum,
+                words,
+            );
+        }
+        Ok(())
+    }
+
+    /// Whitens features and leaves the strongest in `scratch.rows`.
+    pub(super) fn local_features(
+        &self,
+        features: &[f32],
+        scratch: &mut Scratch,
+    ) -> Result<(), RetrievalError> {
+        let dim = self.dim();
+        check_features(features, dim)?;
+        scratch.whitened.clear();
+        scratch.whitened.resize(features.len(), 0.0);
+        whiten(
+            features,
+            self.mean(),
+            self.projection(),
+            &mut scratch.whitened,
+        );
+        // Finite features can still overflow on their way to f32.
+        check_finite(&scratch.whitened, dim)?;
+        strongest(&scratch.whitened, dim, MAX_FEATURES, &mut scratch.kept);
+        scratch.rows.clear();
+        for &row in &scratch.kept {
+            let start = row as usize * dim;
+            scratch
+                .rows
+                .extend_from_slice(&scratch.whitened[start..start + dim]);
+        }
+        Ok(())
+    }
+
+    /// The rows that [`RetrievalModel::local_features`] left.
+    pub(super) fn rows(scratch: &Scratch) -> &[f32] {
+        &scratch.rows
+    }
+}
+
+fn check_finite(rows: &[f32], dim: usize) -> Result<(), RetrievalError> {
+    match rows.iter().position(|v| !v.is_finite()) {
+        Some(at) => Err(RetrievalError::NotFinite { row: at / dim }),
+        None => Ok(()),
+    }
+}
+
+/// Whether features are `T × dim`, finite and not all zero.
+pub(super) fn check_features(features: &[f32], dim: usize) -> Result<(), RetrievalError> {
+    if features.is_empty() || dim == 0 || !features.len().is_multiple_of(dim) {
+        return Err(RetrievalError::FeatureLength {
+            dim,
+            found: features.len(),
+        });
+    }
+    check_finite(features, dim)?;
+    if features.iter().all(|&v| v == 0.0) {
+        return Err(RetrievalError::AllZero);
+    }
+    Ok(())
+}
