@@ -1,6 +1,6 @@
 //! Calibration files.
 
-use super::{SourceError, read_text};
+use super::{SourceError, read_yaml};
 use crate::geometry::{Calibration, CalibrationError, Distortion, Intrinsics};
 use serde::Deserialize;
 use std::path::Path;
@@ -62,13 +62,10 @@ impl Numbers {
 /// # Errors
 /// Naming the file and the key that is missing, mistyped or impossible.
 pub fn read_calibration(path: &Path) -> Result<Calibration, SourceError> {
-    let text = read_text(path)?;
-    let fail = |expected: String, found: String| SourceError::content(path, expected, found);
-    let raw: Raw = serde_saphyr::from_str(&text)
-        .map_err(|e| fail("a calibration in YAML".to_owned(), e.to_string()))?;
+    let raw: Raw = read_yaml(path, "a calibration in YAML")?;
     let calibration = raw
         .calibration()
-        .map_err(|(expected, found)| fail(expected, found))?;
+        .map_err(|(expected, found)| SourceError::content(path, expected, found))?;
     validated(path, calibration)
 }
 

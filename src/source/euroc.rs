@@ -4,7 +4,7 @@ use super::calibration::read_calibration;
 use super::detect::euroc_camera;
 use super::list::{Camera, Entry, Listing};
 use super::stream::GroundTruth;
-use super::{Layout, SourceError, data_lines, read_text};
+use super::{Layout, SourceError, data_lines, read_text, read_yaml};
 use crate::time::Stamp;
 use nalgebra::{Isometry3, Matrix3, Quaternion, Rotation3, Translation3, UnitQuaternion, Vector3};
 use serde::Deserialize;
@@ -91,10 +91,7 @@ struct Pose {
 
 /// The camera's poses from the body's, `T_WC = T_WB · T_BC`, as a temporary file in TUM format.
 fn convert_truth(csv: &Path, sensor: &Path) -> Result<tempfile::TempPath, SourceError> {
-    let text = read_text(sensor)?;
-    let sensor_yaml: Sensor = serde_saphyr::from_str(&text).map_err(|e| {
-        SourceError::content(sensor, "T_BS, the camera's pose in the body", e.to_string())
-    })?;
+    let sensor_yaml: Sensor = read_yaml(sensor, "T_BS, the camera's pose in the body")?;
     let m = sensor_yaml.body_from_sensor.data;
     let body_from_camera = isometry(&m).ok_or_else(|| {
         SourceError::content(

@@ -16,6 +16,7 @@ pub use detect::{Layout, detect, path_components};
 use crate::geometry::Calibration;
 use crate::image::{ImageError, RgbImage};
 use crate::time::Stamp;
+use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 
 /// One decoded image with its time.
@@ -202,6 +203,16 @@ fn read_text(path: &Path) -> Result<String, SourceError> {
     })?;
     String::from_utf8(bytes)
         .map_err(|_| SourceError::content(path, "a text file in UTF-8", "other bytes"))
+}
+
+/// A YAML file. Numbers may be `.nan` and `.inf`: whoever reads them says which one and why not.
+fn read_yaml<T: DeserializeOwned>(path: &Path, expected: &str) -> Result<T, SourceError> {
+    let options = serde_saphyr::options! {
+        with_snippet: false,
+        non_finite_float_policy: serde_saphyr::options::NonFiniteFloatPolicy::PassThrough,
+    };
+    serde_saphyr::from_str_with_options(&read_text(path)?, options)
+        .map_err(|e| SourceError::content(path, expected, e.without_snippet().to_string()))
 }
 
 /// The lines that are neither empty nor comments, with their numbers from 1.

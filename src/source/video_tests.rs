@@ -1,5 +1,13 @@
 use super::*;
 use crate::source::Source;
+use std::sync::MutexGuard;
+
+/// One at a time: a program that is being written while another test starts one cannot be run
+/// ("text file busy").
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 #[test]
 fn messages_of_ffmpeg_4_to_9_are_understood() {
@@ -30,6 +38,7 @@ fn messages_of_ffmpeg_4_to_9_are_understood() {
 
 #[test]
 fn a_missing_program_is_named_with_what_to_do() {
+    let _alone = alone();
     let programs = Programs {
         ffmpeg: PathBuf::from("/nowhere/ffmpeg"),
         ffprobe: PathBuf::from("/nowhere/ffprobe"),
@@ -86,6 +95,7 @@ mod stand_ins {
 
     #[test]
     fn times_are_the_stream_s_own_and_bad_ones_are_skippable() {
+        let _alone = alone();
         let folder = tempfile::tempdir().unwrap();
         let frame = |ticks: &str, size: &str, bytes: &str| {
             format!(
@@ -124,6 +134,7 @@ mod stand_ins {
 
     #[test]
     fn a_failure_is_reported_once_with_the_programs_words() {
+        let _alone = alone();
         let folder = tempfile::tempdir().unwrap();
         let body = format!(
             "{HEAD}echo '[Parsed_showinfo_1 @ 0] n: 0 pts: 0 s:2x1' >&2\nprintf abcdefgh\n\
@@ -141,6 +152,7 @@ mod stand_ins {
 
     #[test]
     fn what_ffprobe_rejects_is_refused() {
+        let _alone = alone();
         for (probe, part) in [
             (
                 "echo 'moov atom not found' >&2; exit 1",
@@ -166,6 +178,7 @@ mod stand_ins {
 
     #[test]
     fn a_turned_video_is_as_it_is_shown() {
+        let _alone = alone();
         let folder = tempfile::tempdir().unwrap();
         let probe = r#"echo '{"streams":[{"width":640,"height":480,"nb_frames":"7",
             "side_data_list":[{"rotation":-90}]}]}'"#;
@@ -176,6 +189,7 @@ mod stand_ins {
 
     #[test]
     fn dropping_the_source_ends_the_program() {
+        let _alone = alone();
         let folder = tempfile::tempdir().unwrap();
         let pid = folder.path().join("pid");
         // Would run for a minute and send nothing more.
