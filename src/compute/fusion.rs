@@ -111,7 +111,8 @@ impl FusedPointmap {
         self.updates = self.updates.saturating_add(1);
     }
 
-    /// Average confidence of pixel `n`: accumulated confidence over the number of estimates.
+    /// Average confidence of pixel `n`: accumulated confidence over the number of estimates. An
+    /// estimate that was not usable counts as one of confidence 0.
     ///
     /// # Panics
     /// If `n` is not a pixel of this map.
