@@ -129,7 +129,7 @@ pub(super) struct Block {
 
 impl Block {
     #[inline(always)]
-    fn load(c: &Columns, at: usize) -> Self {
+    pub(super) fn load(c: &Columns, at: usize) -> Self {
         let column = |k: usize| Lanes::load(&c.0[k][at..at + LANES]);
         Self {
             moving: [column(0), column(1), column(2)],
