@@ -129,7 +129,7 @@ pub(super) struct Block {
 
 impl Block {
     #[inline(always)]
-    fn load(c: &Columns, at: usize) -> Self {
+    pub(super) fn load(c: &Columns, at: usize) -> Self {
         let column = |k: usize| Lanes::load(&c.0[k][at..at + LANES]);
         Self {
             moving: [column(0), column(1), column(2)],
@@ -138,19 +138,17 @@ impl Block {
         }
     }
 
-    /// `P = T·x` where that is a usable point, and where it is; `[0, 0, 1]` elsewhere, so that
-    /// every term below is finite for every lane.
+    /// `P = T·x`, and where that is a usable point.
     #[inline(always)]
     fn moved(&self, pose: &Pose) -> ([Lanes; 3], Mask) {
         let p = pose.transform(self.moving);
-        let ok = self
-            .quality
-            .between((0.0, f64::INFINITY))
-            .and(dot(&p, &p).between(MOVED_NORM2));
-        (sanitised(ok, p), ok)
+        let weighted = self.quality.between((0.0, f64::MAX));
+        let ok = weighted.and(dot(&p, &p).between(MOVED_NORM2));
+        (p, ok)
     }
 }
 
+/// `[0, 0, 1]` where not `ok`, so that every term is finite in every lane.
 #[inline(always)]
 fn sanitised(ok: Mask, p: [Lanes; 3]) -> [Lanes; 3] {
     [
@@ -169,6 +167,7 @@ fn dot(a: &[Lanes; 3], b: &[Lanes; 3]) -> Lanes {
 #[inline(always)]
 pub(super) fn rays(pose: &Pose, noise: &Noise, block: &Block, sink: &mut impl Sink) {
     let (p, ok) = block.moved(pose);
+    let p = sanitised(ok, p);
     let q = ok.select(block.quality, Lanes::ZERO).sqrt();
     let d = dot(&p, &p).sqrt();
     let inv = Lanes::ONE / d;
@@ -201,16 +200,19 @@ pub(super) fn calibrated(
     sink: &mut impl Sink,
 ) {
     let (p, ok) = block.moved(pose);
-    let ok = ok.and(p[2].between((view.depth_eps.max(0.0), f64::INFINITY)));
+    let ok = ok.and(p[2].between((view.depth_eps.max(0.0), f64::MAX)));
     let p = sanitised(ok, p);
     let inv = Lanes::ONE / p[2];
     let (x, y) = (p[0] * inv, p[1] * inv);
     let k = &view.intrinsics;
     let (u, v) = (x * k.fx + k.cx, y * k.fy + k.cy);
-    let limits = |size: usize| (view.border, size as f64 - 1.0 - view.border);
-    let ok = ok
-        .and(u.between(limits(view.width)))
-        .and(v.between(limits(view.height)));
+    // border < u < w − 1 − border, as a margin; the tighter of the two decides.
+    let margin = |at: Lanes, size: usize| {
+        let half = 0.5 * (size as f64 - 1.0);
+        -(at - half).abs() + (half - view.border)
+    };
+    let margin = margin(u, view.width).min(margin(v, view.height));
+    let ok = ok.and(margin.between((0.0, f64::MAX)));
     let q = ok.select(block.quality, Lanes::ZERO).sqrt();
 
     let s = q * (1.0 / noise.sigma.0);
@@ -250,6 +252,7 @@ pub(super) fn calibrated(
 #[inline(always)]
 pub(super) fn points(pose: &Pose, noise: &Noise, block: &Block, sink: &mut impl Sink) {
     let (p, ok) = block.moved(pose);
+    let p = sanitised(ok, p);
     let q = ok.select(block.quality, Lanes::ZERO).sqrt();
     let s = q * (1.0 / noise.sigma.0);
     let x = &block.target;

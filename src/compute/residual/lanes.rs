@@ -117,15 +117,35 @@ impl Lanes {
         self
     }
 
+    /// The smaller of two; `rhs` where either is NaN.
+    #[inline(always)]
+    pub(crate) fn min(mut self, rhs: Lanes) -> Self {
+        for l in 0..LANES {
+            self.0[l] = if self.0[l] < rhs.0[l] {
+                self.0[l]
+            } else {
+                rhs.0[l]
+            };
+        }
+        self
+    }
+
     /// `limits.0 < value < limits.1`; never for NaN.
     #[inline(always)]
     pub(crate) fn between(self, limits: (f64, f64)) -> Mask {
         let mut out = Mask([0; LANES]);
         for l in 0..LANES {
-            let inside = self.0[l] > limits.0 && self.0[l] < limits.1;
+            let inside = (self.0[l] > limits.0) & (self.0[l] < limits.1);
             out.0[l] = if inside { u64::MAX } else { 0 };
         }
         out
+    }
+
+    /// The same, by way of memory. The compiler looks for vectors only so far up an expression; a
+    /// store is where it begins anew, and without one a third of the logarithm is scalar.
+    #[inline(always)]
+    fn settled(self) -> Self {
+        std::hint::black_box(self)
     }
 
     /// Natural logarithm of positive, normal values, to about 2⁻⁵². The platform's own is neither
@@ -138,12 +158,13 @@ impl Lanes {
         const ONE: u64 = 0x3ff0_0000_0000_0000;
         // An integer below 2^52 in the low bits of 2^52 is the number 2^52 + itself.
         const TWO_52: u64 = 0x4330_0000_0000_0000;
-        let (mut m, mut k) = (Self::ZERO, Self::ZERO);
-        for l in 0..LANES {
-            let shifted = self.0[l].to_bits().wrapping_add(ONE - SQRT_HALF);
-            k.0[l] = f64::from_bits(TWO_52 | (shifted >> 52));
-            m.0[l] = f64::from_bits((shifted & 0x000f_ffff_ffff_ffff).wrapping_add(SQRT_HALF));
-        }
+        let shifted = self
+            .settled()
+            .0
+            .map(|v| v.to_bits().wrapping_add(ONE - SQRT_HALF));
+        let k = Lanes(shifted.map(|b| f64::from_bits(TWO_52 | (b >> 52)))).settled();
+        let m = shifted.map(|b| (b & 0x000f_ffff_ffff_ffff).wrapping_add(SQRT_HALF));
+        let m = Lanes(m.map(f64::from_bits)).settled();
         let k = k - (f64::from_bits(TWO_52) + 1023.0);
         // ln m = 2 artanh s, s = (m − 1)/(m + 1): |s| < 0.172, so s²²/23 < 1e-18.
         let f = m - 1.0;
