@@ -94,7 +94,7 @@ fn without_data(page: &str) -> String {
 
 #[test]
 fn a_run_with_ground_truth_shows_everything() {
-    let map = room(300, 14, 128, 96);
+    let map = room(300, 14, 192, 144);
     let page = page(&map, Some(&truth(300)));
     assert_sound(&page);
     for text in [

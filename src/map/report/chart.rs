@@ -110,9 +110,9 @@ pub(super) fn plan(plan: &Plan) -> String {
         lo[a] -= short;
         hi[a] += short;
     }
-    let (left, bottom, width) = (46.0, 40.0, 640.0);
+    let (left, bottom, width) = (46.0, 40.0, 540.0);
     let extent = [hi[0] - lo[0], hi[1] - lo[1]];
-    let per_metre = ((width - left - 8.0) / extent[0]).min(520.0 / extent[1]);
+    let per_metre = ((width - left - 8.0) / extent[0]).min(440.0 / extent[1]);
     let (w, h) = (extent[0] * per_metre, extent[1] * per_metre);
     let left = left + (width - left - 8.0 - w) / 2.0;
     let height = h + bottom + 10.0;
@@ -126,7 +126,7 @@ pub(super) fn plan(plan: &Plan) -> String {
         "<svg viewBox=\"0 0 {width} {height:.0}\" role=\"img\" aria-label=\"Trajectory from above\">"
     );
     let (right, base) = (left + w, 10.0 + h);
-    let per_tick = 80.0;
+    let per_tick = 70.0;
     for v in ticks(lo[0], hi[0], w / per_tick) {
         let [x, _] = place([v, lo[1]]);
         let _ = write!(
@@ -270,7 +270,7 @@ pub(super) fn curve(curve: &Curve) -> String {
         let [_, y] = place([start, *value]);
         let _ = write!(
             out,
-            "<path class=\"level\" d=\"M{left} {y:.1}H{:.1}\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>",
+            "<path class=\"level\" d=\"M{left} {y:.1}H{:.1}\"/><text class=\"over\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>",
             left + w,
             left + w - 4.0,
             y - 5.0

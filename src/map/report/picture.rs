@@ -10,7 +10,7 @@ use crate::map::{KeyframeRecord, MapSnapshot};
 use nalgebra::{Matrix3, Vector3};
 
 /// The picture's size in pixels.
-pub(super) const SIZE: (usize, usize) = (1040, 640);
+pub(super) const SIZE: (usize, usize) = (1000, 880);
 /// Samples a pixel along each axis.
 const OVERSAMPLING: usize = 2;
 /// Tangent of half the vertical field of view (40°).
@@ -21,10 +21,12 @@ const ELEVATION: f64 = 42.0;
 const EDGE: f64 = 0.06;
 /// At most so many points are drawn; more are thinned out evenly.
 const MOST_POINTS: usize = 6_000_000;
+/// Room around the points, as a factor of the distance.
+const MARGIN: f64 = 1.08;
 /// Points that the view is fitted to.
 const FIT_POINTS: usize = 40_000;
 /// This part of the points may fall outside the picture.
-const OUTSIDE: f64 = 0.02;
+const OUTSIDE: f64 = 0.005;
 
 /// A point with its surface, in the world.
 struct Surfel {
@@ -33,6 +35,13 @@ struct Surfel {
     /// Half the distance to the next point.
     radius: f32,
     color: [u8; 3],
+}
+
+impl Surfel {
+    fn faces(&self, eye: &Vector3<f64>) -> bool {
+        let to_eye = eye - self.position.cast::<f64>();
+        self.normal.cast::<f64>().dot(&to_eye) > 0.0
+    }
 }
 
 /// A perspective camera in the world.
@@ -83,19 +92,16 @@ pub(super) fn render(
             .iter()
             .flat_map(move |k| surfels(k, snapshot.intrinsics.as_ref(), min_confidence, every))
     };
-    let sample: Vec<Vector3<f64>> = surfels(total.div_ceil(FIT_POINTS).max(1))
-        .map(|s| s.position.cast())
-        .collect();
+    let sample: Vec<Surfel> = surfels(total.div_ceil(FIT_POINTS).max(1)).collect();
     let view = fit_view(&keyframes, &sample)?;
     let (w, h) = samples();
     let mut depth = vec![f32::INFINITY; w * h];
     let mut color = vec![[0u8; 4]; w * h];
     for s in surfels(stride) {
-        let position = s.position.cast::<f64>();
-        if s.normal.cast::<f64>().dot(&(view.eye - position)) <= 0.0 {
+        if !s.faces(&view.eye) {
             continue;
         }
-        let Some((x, y, z)) = view.project(&position) else {
+        let Some((x, y, z)) = view.project(&s.position.cast()) else {
             continue;
         };
         let radius =
@@ -180,10 +186,7 @@ fn surfels<'a>(
 }
 
 /// A view from above and behind the way the cameras mostly look, from where the points just fit.
-fn fit_view(keyframes: &[&KeyframeRecord], points: &[Vector3<f64>]) -> Option<View> {
-    if points.is_empty() {
-        return None;
-    }
+fn fit_view(keyframes: &[&KeyframeRecord], surfels: &[Surfel]) -> Option<View> {
     let mean = |axis: Vector3<f64>| -> Vector3<f64> {
         let axes = keyframes
             .iter()
@@ -210,32 +213,56 @@ fn fit_view(keyframes: &[&KeyframeRecord], points: &[Vector3<f64>]) -> Option<Vi
     let right = forward.cross(&up).normalize();
     let down = forward.cross(&right);
     let axes = Matrix3::from_rows(&[right.transpose(), down.transpose(), forward.transpose()]);
-    let local: Vec<Vector3<f64>> = points.iter().map(|p| axes * p).collect();
-    let quantile = |values: &mut Vec<f64>, q: f64| {
-        values.sort_by(f64::total_cmp);
-        values[((values.len() - 1) as f64 * q).round() as usize]
-    };
-    let middle = |a: usize| {
-        let mut values: Vec<f64> = local.iter().map(|p| p[a]).collect();
-        0.5 * (quantile(&mut values, OUTSIDE) + quantile(&mut values, 1.0 - OUTSIDE))
-    };
-    let center = Vector3::new(middle(0), middle(1), middle(2));
-    let aspect = SIZE.0 as f64 / SIZE.1 as f64;
-    // A point at (x, y, z) from the centre is inside from distance d if |x| ≤ (z + d)·slope.
-    let mut distances: Vec<f64> = local
-        .iter()
-        .map(|p| {
-            let p = p - center;
-            (p.x.abs() / (HALF_VIEW * aspect)).max(p.y.abs() / HALF_VIEW) - p.z
-        })
-        .collect();
-    let distance = quantile(&mut distances, 1.0 - OUTSIDE).max(1e-3) * 1.04;
-    let eye = axes.transpose() * (center - Vector3::z() * distance);
+    let all: Vec<Vector3<f64>> = surfels.iter().map(|s| s.position.cast()).collect();
+    let mut eye = fit_eye(&axes, &all)?;
+    // What faces away is not drawn and needs no room; which it is depends a little on the eye.
+    for _ in 0..2 {
+        let facing = surfels.iter().filter(|s| s.faces(&eye));
+        let facing: Vec<Vector3<f64>> = facing.map(|s| s.position.cast()).collect();
+        match fit_eye(&axes, &facing) {
+            Some(better) => eye = better,
+            None => break,
+        }
+    }
     Some(View {
         eye,
         axes,
         focal: samples().1 as f64 / (2.0 * HALF_VIEW),
     })
+}
+
+/// Where a camera with these axes just sees the points, but for a few, with them in the middle.
+fn fit_eye(axes: &Matrix3<f64>, points: &[Vector3<f64>]) -> Option<Vector3<f64>> {
+    if points.is_empty() {
+        return None;
+    }
+    let local: Vec<Vector3<f64>> = points.iter().map(|p| axes * p).collect();
+    let quantiles = |value: &dyn Fn(&Vector3<f64>) -> f64| {
+        let mut values: Vec<f64> = local.iter().map(value).collect();
+        values.sort_by(f64::total_cmp);
+        let at = |q: f64| values[((values.len() - 1) as f64 * q).round() as usize];
+        (at(OUTSIDE), at(1.0 - OUTSIDE))
+    };
+    let middle = |(lo, hi): (f64, f64)| 0.5 * (lo + hi);
+    let mut center = Vector3::from_fn(|a, _| middle(quantiles(&|p| p[a])));
+    let aspect = SIZE.0 as f64 / SIZE.1 as f64;
+    let mut distance = 0.0;
+    for _ in 0..6 {
+        // A point at (x, y, z) from the centre is inside from distance d if |x| ≤ (z + d)·slope.
+        let needed = |p: &Vector3<f64>| {
+            let p = p - center;
+            (p.x.abs() / (HALF_VIEW * aspect)).max(p.y.abs() / HALF_VIEW) - p.z
+        };
+        distance = (quantiles(&needed).1 * MARGIN).max(1e-3);
+        // What is nearer looks larger: the middle of the picture is not that of the points.
+        let slope = |a: usize| {
+            let depth = |p: &Vector3<f64>| (p.z - center.z + distance).max(0.1 * distance);
+            middle(quantiles(&|p| (p[a] - center[a]) / depth(p)))
+        };
+        let shift = Vector3::new(slope(0), slope(1), 0.0) * distance;
+        center += shift;
+    }
+    Some(axes.transpose() * (center - Vector3::z() * distance))
 }
 
 /// The cameras' way as a line over everything.

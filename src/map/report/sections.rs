@@ -113,7 +113,7 @@ fn tiles(out: &mut String, input: &ReportInput, submap: u32) -> Result<(), Expor
         }
         if e.options.alignment == Alignment::Sim3 {
             tile(
-                "true scale / estimate",
+                "scale correction",
                 format!("{:.3}", e.alignment.scale),
                 "",
                 false,
@@ -336,7 +336,7 @@ fn error_over_time(out: &mut String, e: &Evaluation) {
     let since = |nanos: i64| nanos.saturating_sub(start) as f64 * 1e-9;
     let points = e.errors.iter().map(|p| [since(p.stamp.nanos), p.error]);
     let curve = Curve {
-        pieces: vec![points.collect()],
+        pieces: split_at_gaps(&points.collect::<Vec<_>>()),
         level: Some((e.ate.rmse, format!("rmse {:.3} m", e.ate.rmse))),
         unit: "metres",
         label: "Absolute trajectory error over time",
@@ -356,6 +356,18 @@ fn error_over_time(out: &mut String, e: &Evaluation) {
             _ => String::new(),
         }
     );
+}
+
+/// Pieces between which nothing was compared for more than four times the usual spacing.
+fn split_at_gaps(points: &[[f64; 2]]) -> Vec<Vec<[f64; 2]>> {
+    let mut steps: Vec<f64> = points
+        .windows(2)
+        .map(|w| (w[1][0] - w[0][0]).abs())
+        .collect();
+    steps.sort_by(f64::total_cmp);
+    let usual = steps.get(steps.len() / 2).copied().unwrap_or(0.0);
+    let together = |a: &[f64; 2], b: &[f64; 2]| (b[0] - a[0]).abs() <= 4.0 * usual;
+    points.chunk_by(together).map(<[_]>::to_vec).collect()
 }
 
 /// Match fraction, with lost stretches shaded.
@@ -499,14 +511,14 @@ fn thumbnails(out: &mut String, path: &Path, input: &ReportInput) -> Result<(), 
         let _ = write!(
             out,
             "<figure><img width=\"{}\" height=\"{}\" alt=\"{}\" src=\"data:image/jpeg;base64,{}\"/>\
-             <figcaption>keyframe {} · frame {} · {} s</figcaption></figure>",
+             <figcaption>keyframe {} · frame {} · {:.3} s</figcaption></figure>",
             small.width,
             small.height,
             names[i],
             BASE64.encode(jpeg),
             k.id,
             k.frame_index,
-            k.stamp
+            k.stamp.seconds()
         );
     }
     let _ = write!(
