@@ -6,7 +6,11 @@
 
 pub mod atomic;
 pub mod cloud;
+pub mod colmap;
+pub mod csv;
+pub mod keyframes;
 pub mod ply;
+pub mod report;
 pub mod trajectory;
 
 pub use atomic::ExportError;

@@ -1,0 +1,88 @@
+//! Keyframe images and `keyframes.csv`.
+
+use super::{ExportError, MapSnapshot, atomic};
+use crate::image::RgbImage;
+use rayon::prelude::*;
+use std::collections::HashSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// The header of `keyframes.csv`. The pose is camera to world; `scale` belongs to the keyframe's
+/// points: `world = scale · R · point + t`.
+pub const COLUMNS: &str = "id,frame,stamp,submap,tx,ty,tz,qx,qy,qz,qw,scale,file";
+
+/// The image name of each keyframe in order: `<stamp>.png`, and `<stamp>_<id>.png` where a stamp
+/// came before. Digits, `.`, `-` and `_` only, which every file system takes.
+pub fn file_names(snapshot: &MapSnapshot) -> Vec<String> {
+    let mut seen = HashSet::new();
+    let keyframes = snapshot.keyframes.iter();
+    keyframes
+        .map(|k| {
+            if seen.insert(k.stamp) {
+                format!("{}.png", k.stamp)
+            } else {
+                format!("{}_{}.png", k.stamp, k.id)
+            }
+        })
+        .collect()
+}
+
+/// Writes `folder/keyframes/<stamp>.png` (the network's input images) and `folder/keyframes.csv`,
+/// last, so that what it names is there. Returns the table's path.
+pub fn write(folder: &Path, snapshot: &MapSnapshot) -> Result<PathBuf, ExportError> {
+    let images = folder.join("keyframes");
+    atomic::create_folder(&images)?;
+    let names = file_names(snapshot);
+    let jobs = snapshot.keyframes.par_iter().zip(&names);
+    jobs.try_for_each(|(k, name)| {
+        let path = images.join(name);
+        atomic::write_bytes(&path, &png(&k.image, &path)?)
+    })?;
+    let table = folder.join("keyframes.csv");
+    atomic::write(&table, |out| {
+        writeln!(out, "{COLUMNS}")?;
+        for (k, name) in snapshot.keyframes.iter().zip(&names) {
+            write!(out, "{},{},{},{}", k.id, k.frame_index, k.stamp, k.submap)?;
+            for v in k.world_from_camera.to_array() {
+                write!(out, ",{v:.9}")?;
+            }
+            writeln!(out, ",keyframes/{name}")?;
+        }
+        Ok(())
+    })?;
+    Ok(table)
+}
+
+/// An image as PNG; `path` is for the message.
+pub(super) fn png(image: &RgbImage, path: &Path) -> Result<Vec<u8>, ExportError> {
+    encode(image, image::ImageFormat::Png, path)
+}
+
+/// An image in some format; `path` is for the message.
+pub(super) fn encode(
+    rgb: &RgbImage,
+    format: image::ImageFormat,
+    path: &Path,
+) -> Result<Vec<u8>, ExportError> {
+    let fail = |reason: String| ExportError::Encode {
+        path: path.to_owned(),
+        reason,
+    };
+    let size = |n: usize| u32::try_from(n).map_err(|_| fail(format!("{n} pixels are too many")));
+    let (width, height) = (size(rgb.width)?, size(rgb.height)?);
+    if rgb.data.len() != rgb.width * rgb.height * 3 || rgb.data.is_empty() {
+        let (found, w, h) = (rgb.data.len(), rgb.width, rgb.height);
+        return Err(fail(format!("a {w}×{h} RGB image with {found} bytes")));
+    }
+    let mut bytes = std::io::Cursor::new(Vec::new());
+    image::write_buffer_with_format(
+        &mut bytes,
+        &rgb.data,
+        width,
+        height,
+        image::ExtendedColorType::Rgb8,
+        format,
+    )
+    .map_err(|e| fail(e.to_string()))?;
+    Ok(bytes.into_inner())
+}
