@@ -1,6 +1,9 @@
 //! Running the network: one trait, several runtimes.
 
+mod check;
 pub mod cpu;
+
+pub use check::{MAX_CONFIDENCE, sanitise, self_test};
 
 use crate::image::RgbImage;
 use crate::network::CheckpointError;

@@ -3,18 +3,48 @@
 pub mod architecture;
 pub mod checkpoint;
 pub mod onnx;
+pub mod pickle;
+pub mod pth;
 
+use std::io::Read;
 use std::path::Path;
 
 pub use architecture::{Architecture, Hints, Network};
 pub use checkpoint::{Checkpoint, CheckpointError, Dtype, Tensor};
 
-/// Reads a weights file: safetensors, told by its content and not by its name.
+/// Every zip archive, and so every `.pth` since PyTorch 1.6, starts with this.
+const ZIP_MAGIC: &[u8] = b"PK";
+
+/// Reads a weights file, `.pth` or safetensors, told apart by content and not by name.
 ///
 /// # Errors
 /// See [`CheckpointError`].
 pub fn load(path: &Path) -> Result<Checkpoint, CheckpointError> {
-    checkpoint::read_safetensors(path)
+    let io = |source| CheckpointError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let mut start = Vec::with_capacity(16);
+    let file = std::fs::File::open(path).map_err(io)?;
+    file.take(9).read_to_end(&mut start).map_err(io)?;
+    if start.starts_with(ZIP_MAGIC) {
+        return pth::read(path);
+    }
+    // The length of the header, then the header, a JSON object.
+    if start.len() == 9 && start[8] == b'{' {
+        return checkpoint::read_safetensors(path);
+    }
+    Err(CheckpointError::Format {
+        path: path.to_owned(),
+        expected: "weights as .pth (a zip archive) or .safetensors".into(),
+        found: match start.len() {
+            0 => "an empty file".into(),
+            9 => "a file that begins like neither; if it is a .pth from before PyTorch 1.6, save \
+                  it again with a newer one"
+                .into(),
+            bytes => format!("only {bytes} bytes: the file was cut short, fetch it again"),
+        },
+    })
 }
 
 /// Reads and checks a network. Numbers of heads come from the checkpoint's own constructor string
