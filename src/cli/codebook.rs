@@ -1,8 +1,15 @@
 //! `mast3r-slam codebook`: the vocabulary of place recognition.
 
+use super::engine::load_backend;
+use super::frames::{self, FrameRange};
 use super::output::check_folder_of;
-use super::settings::{ConfigArgs, RunOptions, positive};
-use super::{CliError, Finished, layers, run::start_threads, say};
+use super::progress::Progress;
+use super::settings::{ConfigArgs, RunOptions, Settings, positive};
+use super::{CliError, Finished, run::start_threads, say};
+use crate::image::{PreprocessOptions, Preprocessor, RgbImage};
+use crate::inference::{Backend, InferenceError};
+use crate::network;
+use crate::slam::retrieval::{BuildOptions, RetrievalModel};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -48,6 +55,71 @@ pub fn run(command: &CodebookCommand) -> Result<Finished, CliError> {
     })?;
     check_folder_of(&args.out)?;
     let jobs = start_threads(args.jobs)?;
-    say(&layers::build_codebook(&settings, args, jobs)?);
+    say(&build(&settings, args, jobs)?);
     Ok(Finished::Done)
+}
+
+/// Encodes every image and learns the words; gives the text to print.
+fn build(settings: &Settings, args: &BuildArgs, jobs: usize) -> Result<String, CliError> {
+    let range = FrameRange {
+        start: 0,
+        end: None,
+        stride: settings.config.dataset.subsample,
+    };
+    let mut features: Vec<Vec<f32>> = Vec::new();
+    // Folders of one shape share a loaded network.
+    let mut loaded: Option<Box<dyn Backend>> = None;
+    for path in &args.images {
+        super::readable("the images", path)?;
+        let mut source = frames::open(path, &range, None)?;
+        let progress = Progress::new(source.remaining(), true);
+        let mut preprocessor: Option<Preprocessor> = None;
+        while let Some(frame) = source.next_frame()? {
+            let (w, h) = (frame.image.width, frame.image.height);
+            let preprocessor = match &mut preprocessor {
+                Some(ready) => ready,
+                none => none.insert(Preprocessor::new(
+                    w,
+                    h,
+                    settings.config.network.size,
+                    None,
+                    PreprocessOptions::default(),
+                )?),
+            };
+            let (width, height) = preprocessor.output_size();
+            let fits =
+                |b: &Box<dyn Backend>| (b.shape().width, b.shape().height) == (width, height);
+            let backend = match loaded.take().filter(fits) {
+                Some(backend) => loaded.insert(backend),
+                None => loaded.insert(load_backend(&settings.weights, width, height, jobs)?),
+            };
+            let mut image = RgbImage::new(width, height);
+            preprocessor.run(&frame.image, &mut image)?;
+            let shape = backend.shape();
+            let mut tokens = vec![0.0; shape.tokens * shape.feature_dim];
+            backend.encode(&image, &mut tokens)?;
+            features.push(tokens);
+            progress.image();
+        }
+        progress.finish();
+    }
+    let Some(backend) = loaded else {
+        return Err(CliError::NoFrames {
+            what: "the images".into(),
+        });
+    };
+    let options = BuildOptions {
+        clusters: args.clusters,
+        weights_hash: network::hash(&settings.weights).map_err(InferenceError::from)?,
+        ..BuildOptions::default()
+    };
+    let model = RetrievalModel::build(&features, backend.shape().feature_dim, &options)?;
+    model.save(&args.out)?;
+    Ok(format!(
+        "{}: {} words of {} values from {} images",
+        args.out.display(),
+        model.words(),
+        model.dim(),
+        features.len()
+    ))
 }

@@ -5,10 +5,10 @@ use super::session::Engine;
 use super::settings::Settings;
 use crate::geometry::{Calibration, Intrinsics};
 use crate::image::{PreprocessOptions, Preprocessor, RgbImage};
-use crate::inference::{Backend, cpu::CpuBackend};
+use crate::inference::{Backend, cpu::CpuBackend, self_test};
 use crate::map::{FrameRecord, MapSnapshot};
 use crate::slam::retrieval::RetrievalModel;
-use crate::slam::{FrameInput, MappingCounts, Pace, System};
+use crate::slam::{FrameInput, Pace, System};
 use crate::source::SourceFrame;
 use std::path::Path;
 use std::sync::Arc;
@@ -50,11 +50,6 @@ impl SlamEngine {
             description,
         })
     }
-
-    /// Counters of the mapping side, once the system is finished.
-    pub fn mapping_counts(&self) -> Option<MappingCounts> {
-        self.system.mapping_counts()
-    }
 }
 
 impl Engine for SlamEngine {
@@ -93,12 +88,42 @@ pub fn load_backend(
     height: usize,
     jobs: usize,
 ) -> Result<Box<dyn Backend>, CliError> {
-    Ok(Box::new(CpuBackend::load(weights, width, height, jobs)?))
+    let mut backend = CpuBackend::load(weights, width, height, jobs)?;
+    self_test(&mut backend)?;
+    Ok(Box::new(backend))
 }
 
+/// The codebook of the configuration, or the one that lies beside the weights: `codebook.safetensors`,
+/// or the official pair `<weights>_retrieval_trainingfree.pth` and `<weights>_retrieval_codebook.pkl`.
 fn retrieval_model(settings: &Settings) -> Result<Option<Arc<RetrievalModel>>, CliError> {
-    let _ = settings;
-    Ok(None)
+    let named = &settings.config.retrieval.codebook;
+    let stem = settings
+        .weights
+        .file_stem()
+        .unwrap_or_default()
+        .to_string_lossy();
+    let official = settings
+        .weights
+        .with_file_name(format!("{stem}_retrieval_trainingfree.pth"));
+    let path = match named.as_str() {
+        "" if official.exists() => official,
+        "" => settings.weights.with_file_name("codebook.safetensors"),
+        named => named.into(),
+    };
+    if named.is_empty() && !path.exists() {
+        tracing::warn!(
+            "no codebook beside {}: loops are not closed; build one with `mast3r-slam codebook build`",
+            settings.weights.display()
+        );
+        return Ok(None);
+    }
+    let model = match path.to_string_lossy().rsplit_once('_') {
+        Some((head, tail)) if tail.ends_with(".pth") => {
+            RetrievalModel::load_official(&path, format!("{head}_codebook.pkl").as_ref())?
+        }
+        _ => RetrievalModel::load(&path)?,
+    };
+    Ok(Some(Arc::new(model)))
 }
 
 fn describe(settings: &Settings, backend: &dyn Backend, intrinsics: Option<&Intrinsics>) -> String {

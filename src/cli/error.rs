@@ -95,9 +95,9 @@ pub enum CliError {
         /// The pool's reason.
         cause: rayon::ThreadPoolBuildError,
     },
-    /// A layer that is not wired in.
-    #[error("this build cannot do this yet: {0}")]
-    Unavailable(&'static str),
+    /// Of place recognition.
+    #[error(transparent)]
+    Retrieval(#[from] crate::slam::retrieval::RetrievalError),
     /// The run failed, and then its results could not be saved.
     #[error("{run}; then what was computed could not be saved: {saving}")]
     RunAndSaving {

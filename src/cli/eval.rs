@@ -1,7 +1,8 @@
 //! `mast3r-slam eval`: how far a trajectory is from the truth.
 
 use super::settings::positive;
-use super::{CliError, Finished, layers, say};
+use super::{CliError, Finished, say};
+use crate::eval::{self, Alignment, Delta, Options};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -39,7 +40,23 @@ pub enum AlignArg {
 
 /// Runs the sub-command.
 pub fn run(args: &EvalArgs) -> Result<Finished, CliError> {
-    say(&layers::evaluate(args)?);
+    super::readable("the estimate", &args.estimate)?;
+    super::readable("the ground truth", &args.ground_truth)?;
+    let options = Options {
+        alignment: match args.align {
+            AlignArg::Sim3 => Alignment::Sim3,
+            AlignArg::Se3 => Alignment::Se3,
+            AlignArg::None => Alignment::None,
+        },
+        tolerance: args.tolerance,
+        delta: Delta::Frames(args.delta),
+        ..Options::default()
+    };
+    let evaluation = eval::evaluate_files(&args.estimate, &args.ground_truth, &options)?;
+    match args.json {
+        true => say(&format!("{:#}", evaluation.to_json())),
+        false => say(&evaluation.to_string()),
+    }
     Ok(Finished::Done)
 }
 

@@ -1,9 +1,14 @@
 //! `mast3r-slam network`: what a weights file holds, and its export as ONNX.
 
 use super::settings::positive;
-use super::{CliError, Finished, layers, say};
+use super::{CliError, Finished, say};
+use crate::inference::InferenceError;
+use crate::map::{ExportError, atomic};
+use crate::network;
+use crate::network::architecture::Stack;
+use crate::network::onnx::{InputSize, Views};
 use clap::{Args, Subcommand};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Look into weights files and convert them.
 #[derive(Debug, Clone, Subcommand)]
@@ -36,15 +41,69 @@ pub struct ExportArgs {
 /// Runs the sub-command.
 pub fn run(command: &NetworkCommand) -> Result<Finished, CliError> {
     match command {
-        NetworkCommand::Info { weights } => say(&layers::network_info(weights)?),
+        NetworkCommand::Info { weights } => say(&info(weights)?),
         NetworkCommand::Export(args) => {
-            let files = layers::export_network(args)?;
-            for file in files {
+            for file in export(args)? {
                 say(&file.display().to_string());
             }
         }
     }
     Ok(Finished::Done)
+}
+
+/// What a weights file holds.
+fn info(weights: &Path) -> Result<String, CliError> {
+    super::readable("the weights", weights)?;
+    let network = network::load_network(weights).map_err(InferenceError::from)?;
+    let a = &network.architecture;
+    let values: usize = a
+        .expected_shapes()
+        .values()
+        .map(|shape| shape.iter().product::<usize>())
+        .sum();
+    let stack = |s: &Stack| {
+        format!(
+            "{} blocks of width {}, {} heads, hidden {}",
+            s.depth, s.width, s.heads, s.hidden
+        )
+    };
+    Ok(format!(
+        "{}\n  encoder      {}\n  decoder      2 × {}\n  RoPE base    {}\n  DPT hooks    {:?}, layers {:?}, \
+         features {}\n  descriptors  {} values, hidden {}\n  parameters   {values}",
+        weights.display(),
+        stack(&a.encoder),
+        stack(&a.decoder),
+        a.rope_base,
+        a.hooks,
+        a.layer_dims,
+        a.feature_dim,
+        a.descriptor_dim,
+        a.descriptor_hidden,
+    ))
+}
+
+/// Writes encoder and decoder; weights go to a file beside each model where ONNX needs that.
+fn export(args: &ExportArgs) -> Result<Vec<PathBuf>, CliError> {
+    super::readable("the weights", &args.weights)?;
+    let network = network::load_network(&args.weights).map_err(InferenceError::from)?;
+    let (width, height) = args.size;
+    let size = InputSize::new(args.batch, width, height).ok_or_else(|| {
+        CliError::Usage(format!(
+            "{width}x{height}: both sides must be multiples of 16"
+        ))
+    })?;
+    atomic::create_folder(&args.out)?;
+    let mut files = Vec::with_capacity(2);
+    for (name, model) in [
+        ("encoder.onnx", network.encoder(size)),
+        ("decoder.onnx", network.decoder(size, Views::Both)),
+    ] {
+        let path = args.out.join(name);
+        let saved = model.save(&path, false);
+        saved.map_err(|e| ExportError::io("write", &path, e))?;
+        files.push(path);
+    }
+    Ok(files)
 }
 
 fn size(text: &str) -> Result<(usize, usize), String> {

@@ -43,6 +43,13 @@ impl Progress {
         }
     }
 
+    /// One more image is done that is no frame of a run.
+    pub fn image(&self) {
+        if let Some(bar) = &self.bar {
+            bar.inc(1);
+        }
+    }
+
     /// A line that stays, above the bar where there is one.
     pub fn note(&self, text: &str) {
         match &self.bar {

@@ -1,13 +1,16 @@
 //! `mast3r-slam run`: frames in, trajectory and map out.
 
 use super::assets;
-use super::layers::{self, FrameRange, Results, RunInfo};
+use super::engine::SlamEngine;
+use super::frames::{self, FrameRange};
 use super::output::OutputFolder;
 use super::progress::Progress;
-use super::session::{self, Ended};
+use super::results::{self, Results, RunInfo};
+use super::session::{self, Ended, Engine};
 use super::settings::{ConfigArgs, RunOptions, positive};
 use super::{CliError, Finished, interrupt, say};
 use crate::map::{MapSnapshot, TrackingState};
+use crate::slam::Pace;
 use clap::Args;
 use std::path::{Path, PathBuf};
 
@@ -60,7 +63,7 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
     super::readable("the frames", &args.path)?;
     let folder = args.out.clone().unwrap_or_else(|| default_out(&args.path));
     let folder = OutputFolder::create(&folder, args.force)?;
-    let mut source = layers::open_source(&args.path, &range, args.options.calib.as_deref())?;
+    let mut source = frames::open(&args.path, &range, args.options.calib.as_deref())?;
     let what = source.describe();
     let ground_truth = match &args.ground_truth {
         Some(path) => {
@@ -83,7 +86,13 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
         return Err(CliError::NoFrames { what });
     };
     say(&format!("frames: {what}"));
-    let mut engine = layers::engine(&settings, calibration.as_ref(), &first.image, jobs)?;
+    let mut engine = SlamEngine::new(
+        &settings,
+        calibration.as_ref(),
+        &first.image,
+        jobs,
+        Pace::EveryFrame,
+    )?;
     say(&format!("network: {}", engine.describe()));
     say(&format!("output: {}", folder.path().display()));
 
@@ -93,7 +102,7 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
     let ended = session::drive(
         first,
         source.as_mut(),
-        engine.as_mut(),
+        &mut engine,
         &mut progress,
         &interrupt::requested,
     );
@@ -101,11 +110,11 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
     let snapshot = engine.snapshot();
     let info = RunInfo {
         title: what,
-        network: engine.describe(),
+        backend: engine.describe(),
         ground_truth: ground_truth.as_deref(),
         seconds: ended.seconds,
     };
-    let saved = layers::write_results(folder.path(), &snapshot, &settings, &info);
+    let saved = results::write(folder.path(), &snapshot, &settings, &info);
     progress.finish();
     say(&summary(&snapshot, &ended));
     conclude(saved, ended, &folder, args.ground_truth.is_some())

@@ -1,6 +1,9 @@
 //! Running the network: one trait, several runtimes.
 
+mod check;
 pub mod cpu;
+
+pub use check::{MAX_CONFIDENCE, sanitise, self_test};
 
 use crate::image::RgbImage;
 use crate::network::CheckpointError;
@@ -142,28 +145,4 @@ fn normalise(image: &RgbImage, out: &mut [f32]) {
     for (((r, g), b), &[red, green, blue]) in planes.zip(pixels) {
         (*r, *g, *b) = (level(red), level(green), level(blue));
     }
-}
-
-/// TEMP
-pub fn sanitise(view: &mut ViewOutput) -> usize {
-    let n = view.confidence.len();
-    let mut bad = 0;
-    let d = view.descriptors.len() / n.max(1);
-    for k in 0..n {
-        let p = &view.points[3 * k..3 * k + 3];
-        let ok = p.iter().all(|v| v.is_finite())
-            && view.confidence[k].is_finite()
-            && p.iter().any(|v| *v != 0.0)
-            && view.descriptors[k * d..k * d + d]
-                .iter()
-                .all(|v| v.is_finite());
-        if !ok {
-            bad += 1;
-            view.points[3 * k..3 * k + 3].fill(0.0);
-            view.confidence[k] = 0.0;
-            view.descriptor_confidence[k] = 0.0;
-            view.descriptors[k * d..k * d + d].fill(0.0);
-        }
-    }
-    bad
 }

@@ -3,7 +3,8 @@
 
 use super::graph::{EdgeMaker, GraphEdge};
 use super::keyframe::{Anchor, KeyframeData, Pointmap, PoseTable};
-use super::retrieval::{Database, RetrievalModel};
+use super::places::Places;
+use super::retrieval::RetrievalModel;
 use crate::compute::global::{Edge, GlobalResidual, GlobalSolver, Keyframe, PosePrior};
 use crate::compute::tracking::{Correspondences, PoseSolver, Residual, constrain_to_rays};
 use crate::config::{Config, Loops};
@@ -75,8 +76,7 @@ pub struct Mapper {
     config: Arc<Config>,
     shape: NetworkShape,
     intrinsics: Option<Intrinsics>,
-    model: Option<Arc<RetrievalModel>>,
-    database: Option<Database>,
+    places: Option<Places>,
     keyframes: Vec<MapKeyframe>,
     poses: Vec<Sim3>,
     edges: Vec<GraphEdge>,
@@ -99,7 +99,7 @@ impl Mapper {
     ) -> Self {
         let shape = backend.shape().clone();
         Self {
-            database: model.as_ref().map(|m| Database::new(Arc::clone(m))),
+            places: model.map(Places::new),
             maker: EdgeMaker::new(&shape),
             global: GlobalSolver::new(),
             pair: PoseSolver::new(shape.pixels()),
@@ -107,7 +107,6 @@ impl Mapper {
             config,
             shape,
             intrinsics,
-            model,
             keyframes: Vec::new(),
             poses: Vec::new(),
             edges: Vec::new(),
@@ -128,7 +127,9 @@ impl Mapper {
         self.keyframes.clear();
         self.poses.clear();
         self.edges.clear();
-        self.database = self.model.as_ref().map(|m| Database::new(Arc::clone(m)));
+        if let Some(places) = &mut self.places {
+            places.clear();
+        }
         self.publish();
     }
 
@@ -158,8 +159,9 @@ impl Mapper {
         let mut pointmap = event.pointmap;
         self.constrain(&mut pointmap);
         let mut candidates: Vec<u32> = event.anchor.iter().map(|a| a.keyframe).collect();
+        let alike = self.look_up(&event.data.features);
         if self.config.loops == Loops::On {
-            candidates.extend(self.look_up(&event.data.features));
+            candidates.extend(alike);
         }
         candidates.retain(|&c| c != id);
         let mut seen = Vec::with_capacity(candidates.len());
@@ -204,7 +206,7 @@ impl Mapper {
             pointmap,
             found,
         };
-        let candidates = match self.model {
+        let candidates = match self.places {
             Some(_) => self.look_up(&request.data.features),
             None => self.newest(self.config.retrieval.k),
         };
@@ -309,8 +311,8 @@ impl Mapper {
         submap: u32,
         chain: Option<Anchor>,
     ) {
-        if let Some(database) = &mut self.database {
-            database.insert(data.id, &data.features);
+        if let Some(places) = &mut self.places {
+            places.remember(data.id);
         }
         self.keyframes.push(MapKeyframe {
             data,
@@ -321,12 +323,14 @@ impl Mapper {
         self.poses.push(pose);
     }
 
+    /// Keyframes that show the place of `features`, which stay the frame in question.
     fn look_up(&mut self, features: &[f32]) -> Vec<u32> {
-        let r = &self.config.retrieval;
-        match &mut self.database {
-            Some(database) => database.query(features, r.k, r.min_thresh),
-            None => Vec::new(),
-        }
+        let Some(places) = &mut self.places else {
+            return Vec::new();
+        };
+        let hits = places.look_up(features, &self.config.retrieval);
+        tracing::debug!(?hits, "places");
+        hits.iter().map(|hit| hit.id).collect()
     }
 
     fn make_edge(&mut self, i: u32, j: u32) -> Result<GraphEdge, InferenceError> {

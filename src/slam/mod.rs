@@ -4,6 +4,7 @@ mod graph;
 mod keyframe;
 mod mapper;
 mod mapping;
+mod places;
 pub mod retrieval;
 mod system;
 mod tracker;

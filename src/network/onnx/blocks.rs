@@ -55,30 +55,12 @@ impl Emitter<'_> {
         self.graph.binary("Add", x, &out)
     }
 
-    /// The rotary tables of all positions. Of the `head_dim / 2` pairs of a head, the first half
-    /// turns with the token's row, the second with its column; pair `i` of a half turns by
-    /// `position · base^(−i / (head_dim/4))`. [`rotary_rows`] puts the two members of each pair
-    /// half a head apart.
+    /// The rotary tables of all positions, as [`rotary_tables`] lays them out.
     pub fn rotary(&mut self, stack: &Stack) -> Rotary {
         let head_dim = stack.width / stack.heads;
-        let quarter = head_dim / 4;
         let base = self.network.architecture.rope_base;
         let (tokens, columns) = (self.size.tokens(), self.size.columns());
-        let mut cos = vec![0.0; tokens * head_dim];
-        let mut sin = cos.clone();
-        for token in 0..tokens {
-            for (axis, position) in [token / columns, token % columns].into_iter().enumerate() {
-                for i in 0..quarter {
-                    let angle = position as f64 * base.powf(-(i as f64) / quarter as f64);
-                    let first = token * head_dim + axis * quarter + i;
-                    let second = first + head_dim / 2;
-                    cos[first] = angle.cos() as f32;
-                    cos[second] = angle.cos() as f32;
-                    sin[first] = -angle.sin() as f32;
-                    sin[second] = angle.sin() as f32;
-                }
-            }
-        }
+        let (cos, sin) = rotary_tables(head_dim, tokens, columns, base);
         let shape = [tokens, head_dim];
         Rotary {
             cos: self.graph.weight("rotary.cos", &shape, &cos),
@@ -201,8 +183,38 @@ impl Emitter<'_> {
     }
 }
 
-/// Reorders the output rows of a query or key projection for [`Emitter::rotary`]: within each
-/// head, stored as `[row pairs' firsts, seconds, column pairs' firsts, seconds]`, the middle two
+/// Cosines and sines for `x·cos + swap_halves(x)·sin`, `tokens × head_dim` each.
+///
+/// Of the `head_dim / 2` pairs of a head, the first half turns with the token's row, the second
+/// with its column; pair `i` of a half turns by `position · base^(−i / (head_dim/4))`.
+/// [`prepare_rows`] puts the two members of each pair half a head apart.
+fn rotary_tables(
+    head_dim: usize,
+    tokens: usize,
+    columns: usize,
+    base: f64,
+) -> (Vec<f32>, Vec<f32>) {
+    let quarter = head_dim / 4;
+    let mut cos = vec![0.0; tokens * head_dim];
+    let mut sin = cos.clone();
+    for token in 0..tokens {
+        for (axis, position) in [token / columns, token % columns].into_iter().enumerate() {
+            for i in 0..quarter {
+                let angle = position as f64 * base.powf(-(i as f64) / quarter as f64);
+                let first = token * head_dim + axis * quarter + i;
+                let second = first + head_dim / 2;
+                cos[first] = angle.cos() as f32;
+                cos[second] = angle.cos() as f32;
+                sin[first] = -angle.sin() as f32;
+                sin[second] = angle.sin() as f32;
+            }
+        }
+    }
+    (cos, sin)
+}
+
+/// Reorders the output rows of a query or key projection for [`rotary_tables`]: within each head,
+/// stored as `[row pairs' firsts, seconds, column pairs' firsts, seconds]`, the middle two
 /// quarters change places. A permutation that queries and keys share leaves their products as
 /// they are. `rows` is the weight or the bias. Queries also take the logits' scale `D^(−1/2)`.
 fn prepare_rows(rows: &mut [f32], stack: &Stack, query: bool) {
@@ -215,5 +227,123 @@ fn prepare_rows(rows: &mut [f32], stack: &Stack, query: bool) {
     if query {
         let scale = 1.0 / ((stack.width / stack.heads) as f32).sqrt();
         rows.iter_mut().for_each(|w| *w *= scale);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const DIM: usize = 64;
+    const COLUMNS: usize = 32;
+    const BASE: f64 = 100.0;
+
+    /// The rotation as the network's definition has it: first 32 channels by row, last 32 by
+    /// column, pairs 16 channels apart.
+    fn by_definition(x: &[f32], row: usize, column: usize) -> Vec<f64> {
+        let mut out = vec![0.0; DIM];
+        for (axis, position) in [row, column].into_iter().enumerate() {
+            for i in 0..16 {
+                let angle = position as f64 * BASE.powf(-(i as f64) / 16.0);
+                let (u, v) = (32 * axis + i, 32 * axis + i + 16);
+                let (a, b) = (f64::from(x[u]), f64::from(x[v]));
+                out[u] = a * angle.cos() - b * angle.sin();
+                out[v] = b * angle.cos() + a * angle.sin();
+            }
+        }
+        out
+    }
+
+    /// The rotation as it is emitted: reordered, then two products and a sum.
+    fn as_emitted(x: &[f32], row: usize, column: usize) -> Vec<f32> {
+        let stack = Stack {
+            width: DIM,
+            depth: 1,
+            heads: 1,
+            hidden: 1,
+        };
+        let mut x = x.to_vec();
+        prepare_rows(&mut x, &stack, false);
+        let (cos, sin) = rotary_tables(DIM, (row + 1) * COLUMNS, COLUMNS, BASE);
+        let at = (row * COLUMNS + column) * DIM;
+        let (cos, sin) = (&cos[at..at + DIM], &sin[at..at + DIM]);
+        let swapped = |i: usize| x[(i + DIM / 2) % DIM];
+        (0..DIM)
+            .map(|i| x[i] * cos[i] + swapped(i) * sin[i])
+            .collect()
+    }
+
+    fn dot(a: &[f32], b: &[f32]) -> f64 {
+        a.iter()
+            .zip(b)
+            .map(|(&a, &b)| f64::from(a) * f64::from(b))
+            .sum()
+    }
+
+    fn vector() -> impl Strategy<Value = Vec<f32>> {
+        prop::collection::vec(-1.0f32..1.0, DIM)
+    }
+
+    // Each channel is two products of at most 1, rounded thrice: an error below 2^-22, so below
+    // 64 * 2 * 2^-22 < 4e-5 in a product of two vectors.
+    const TOLERANCE: f64 = 4e-5;
+
+    proptest! {
+        #[test]
+        fn products_are_those_of_the_definition(
+            q in vector(), k in vector(),
+            (y1, x1, y2, x2) in (0usize..24, 0usize..32, 0usize..24, 0usize..32),
+        ) {
+            let emitted = dot(&as_emitted(&q, y1, x1), &as_emitted(&k, y2, x2));
+            let defined: f64 = by_definition(&q, y1, x1)
+                .iter()
+                .zip(by_definition(&k, y2, x2))
+                .map(|(a, b)| a * b)
+                .sum();
+            prop_assert!((emitted - defined).abs() < TOLERANCE, "{emitted} {defined}");
+        }
+
+        #[test]
+        fn length_is_kept(x in vector(), row in 0usize..24, column in 0usize..32) {
+            let turned = as_emitted(&x, row, column);
+            prop_assert!((dot(&turned, &turned) - dot(&x, &x)).abs() < TOLERANCE);
+        }
+
+        #[test]
+        fn only_relative_positions_matter(
+            q in vector(), k in vector(),
+            (dy, dx) in (0usize..8, 0usize..8), (y, x) in (0usize..16, 0usize..24),
+        ) {
+            let here = dot(&as_emitted(&q, dy, dx), &as_emitted(&k, 0, 0));
+            let there = dot(&as_emitted(&q, y + dy, x + dx), &as_emitted(&k, y, x));
+            prop_assert!((here - there).abs() < TOLERANCE, "{here} {there}");
+        }
+    }
+
+    #[test]
+    fn the_first_token_is_only_reordered() {
+        for channel in 0..DIM {
+            let mut x = vec![0.0; DIM];
+            x[channel] = 1.0;
+            let turned = as_emitted(&x, 0, 0);
+            let mut sorted = turned.clone();
+            sorted.sort_by(f32::total_cmp);
+            assert_eq!(sorted[DIM - 1], 1.0);
+            assert!(sorted[..DIM - 1].iter().all(|&v| v == 0.0));
+        }
+    }
+
+    #[test]
+    fn queries_carry_the_scale_of_the_logits() {
+        let stack = Stack {
+            width: 128,
+            depth: 1,
+            heads: 2,
+            hidden: 1,
+        };
+        let mut bias = vec![8.0; 128];
+        prepare_rows(&mut bias, &stack, true);
+        assert!(bias.iter().all(|&b| b == 1.0));
     }
 }

@@ -167,7 +167,7 @@ impl Emitter<'_> {
         }
         let what = format!("{name}.fc2.descriptors");
         let desc = self.linear_of(&hidden, &what, &shuffled_weight, &shuffled_bias);
-        let desc = self.to_pixels(&desc, dim);
+        let desc = self.shuffle_to_pixels(&desc, dim);
         let norm = self.graph.norm(&desc, 3);
         let desc = self.graph.binary("Div", &desc, &norm);
         self.graph.output(&desc, names::DESCRIPTORS[view]);
@@ -175,7 +175,7 @@ impl Emitter<'_> {
         let (weight, bias) = (&weight[dim * pixels * hidden_dim..], &bias[dim * pixels..]);
         let what = format!("{name}.fc2.confidence");
         let omega = self.linear_of(&hidden, &what, weight, bias);
-        let omega = self.to_pixels(&omega, 1);
+        let omega = self.shuffle_to_pixels(&omega, 1);
         let omega = self
             .graph
             .reshape(&omega, &[size.batch, size.height, size.width]);
@@ -185,7 +185,7 @@ impl Emitter<'_> {
     }
 
     /// `B × T × (16·16·channels)` to `B × H × W × channels`.
-    fn to_pixels(&mut self, x: &Value, channels: usize) -> Value {
+    fn shuffle_to_pixels(&mut self, x: &Value, channels: usize) -> Value {
         let size = self.size;
         let (rows, columns) = (size.rows(), size.columns());
         let run = PATCH * channels;
