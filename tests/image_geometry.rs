@@ -16,7 +16,7 @@ fn pattern(x: f64, y: f64) -> f64 {
 /// The exact inverse of a mild lens: the error shrinks at least by half each time.
 fn invert(distortion: &Distortion, xd: f64, yd: f64) -> (f64, f64) {
     let (mut x, mut y) = (xd, yd);
-    for _ in 0..60 {
+    for _ in 0..25 {
         let (u, v) = distort(distortion, x, y);
         x += xd - u;
         y += yd - v;

@@ -4,7 +4,8 @@
 //! Map coordinates are f32 as OpenCV's are and rounded to 1/32 pixel, which makes the weights exact
 //! integers: on every camera of tests/image_reference.rs the result equals OpenCV 4.11's bit for bit.
 //! (OpenCV adds up coordinates along a row where this multiplies; should an f32 differ by an ulp just
-//! at a step's edge, that pixel is interpolated 1/32 pixel aside.)
+//! at a step's edge, that pixel is interpolated 1/32 pixel aside. OpenCV 5 does not round coordinates;
+//! its camera matrices are the same, its pixels differ by a few grey levels at hard edges.)
 
 use super::{ImageError, RgbImage};
 use crate::geometry::{Calibration, Distortion, Intrinsics};
