@@ -18,7 +18,7 @@ fn scene(width: usize, height: usize, grey: bool) -> RgbImage {
         for (c, value) in px.iter_mut().enumerate() {
             let c = if grey { 0 } else { c as u64 };
             *value = match (x / 64 + y / 64) % 3 {
-                0 => (x * 7 + y * 13 + c * 29 + (x * y >> 3)) as u8,
+                0 => (x * 7 + y * 13 + c * 29 + ((x * y) >> 3)) as u8,
                 1 => {
                     let n = (x * 374_761_393 + y * 668_265_263 + c * 1_442_695_041) as u32;
                     let n = (n ^ (n >> 13)).wrapping_mul(1_274_126_177);

@@ -179,7 +179,7 @@ fn freiburg_cameras_are_recognised_with_either_separator() {
         write(folder.join("rgb.txt"), "1.5 rgb/a.png\n");
         assert_eq!(detect(&folder).unwrap(), Layout::Tum, "{name}");
         let source = open(&folder, SourceOptions::default()).unwrap();
-        assert_eq!(source.describe(), "TUM RGB-D, 1 frames");
+        assert_eq!(source.describe(), "TUM RGB-D, 1 frame");
         let k = source.calibration().unwrap();
         assert_eq!(
             (k.width, k.height, k.intrinsics.fx),

@@ -17,7 +17,7 @@ pub(super) fn list(folder: &Path) -> Result<Listing, SourceError> {
     let files = images(folder)?;
     let entries = match times(&files) {
         Some(mut timed) => {
-            timed.sort_by(|a, b| a.0.cmp(&b.0));
+            timed.sort_by_key(|timed| timed.0);
             if let Some([a, b]) = timed.windows(2).find_map(|w| match w {
                 [a, b] if a.0 == b.0 => Some([a, b]),
                 _ => None,

@@ -88,7 +88,7 @@ impl Listing {
         let count = selected.len();
         let about = About {
             description: if count == total {
-                format!("{}, {total} frames", self.kind)
+                format!("{}, {}", self.kind, super::frames(total))
             } else {
                 format!("{}, {count} of {total} frames", self.kind)
             },

@@ -196,6 +196,10 @@ pub fn open(path: &Path, options: SourceOptions) -> Result<Box<dyn Source>, Sour
     Ok(Box::new(listing.open(&options)?))
 }
 
+fn frames(count: usize) -> String {
+    format!("{count} frame{}", if count == 1 { "" } else { "s" })
+}
+
 fn read_text(path: &Path) -> Result<String, SourceError> {
     let bytes = std::fs::read(path).map_err(|cause| SourceError::Io {
         path: path.to_owned(),

@@ -80,7 +80,7 @@ pub(super) fn open(
             (Some(count), Some(total)) if count != total => {
                 format!("video, {count} of {total} frames")
             }
-            (Some(count), _) => format!("video, {count} frames"),
+            (Some(count), _) => format!("video, {}", super::frames(count)),
             (None, _) => "video".to_owned(),
         },
         count,

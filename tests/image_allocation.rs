@@ -1,0 +1,60 @@
+//! Preprocessing allocates nothing once it has seen one image. (Alone in its file: it counts every
+//! allocation of the process.)
+
+use mast3r_slam::geometry::{Calibration, Distortion, Intrinsics};
+use mast3r_slam::image::{PreprocessOptions, Preprocessor, RgbImage};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call is passed on unchanged to the system's allocator; counting does not allocate.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promises are those that the system's allocator asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: `ptr` came from `System` through `alloc` with this layout.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+#[test]
+fn preprocessing_does_not_allocate() {
+    let camera = Calibration {
+        width: 640,
+        height: 480,
+        intrinsics: Intrinsics {
+            fx: 517.3,
+            fy: 516.5,
+            cx: 318.6,
+            cy: 255.3,
+        },
+        distortion: Distortion::PlumbBob([0.2624, -0.9531, -0.0054, 0.0026, 1.1633]),
+    };
+    let options = PreprocessOptions::default();
+    let mut p = Preprocessor::new(640, 480, 512, Some(&camera), options).unwrap();
+    let (src, mut dst) = (RgbImage::new(640, 480), RgbImage::default());
+    // On a worker of the pool: a call from outside may make rayon grow its queue.
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(2)
+        .build()
+        .unwrap();
+    let count = pool.install(|| {
+        p.run(&src, &mut dst).unwrap();
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        for _ in 0..5 {
+            p.run(&src, &mut dst).unwrap();
+        }
+        ALLOCATIONS.load(Ordering::Relaxed) - before
+    });
+    assert_eq!(count, 0);
+}
