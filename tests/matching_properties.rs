@@ -55,7 +55,11 @@ fn cases() -> impl Strategy<Value = Case> {
         prop::sample::select(vec![0.01f32, 0.1, 1e9]),
         0usize..10,
         0usize..7,
-        prop::sample::select(vec![Refinement::Single, Refinement::Half]),
+        prop::sample::select(vec![
+            Refinement::Single,
+            Refinement::SingleAll,
+            Refinement::Half,
+        ]),
     );
     (scene, params).prop_map(|(s, p)| Case {
         size: s.0,

@@ -6,20 +6,21 @@ use super::{Job, point, usable};
 /// Pixels that are refined together.
 const BLOCK: usize = 128;
 
-/// Refines the valid pixels of a band by f32 scores; returns how many moved.
+/// Refines a band by f32 scores; returns how many valid pixels moved.
 pub(super) fn single(
     scorer: Single<'_>,
     job: &Job<'_>,
     first: usize,
+    invalid_too: bool,
     index: &mut [u32],
     valid: &[u8],
 ) -> usize {
     #[cfg(target_arch = "x86_64")]
     if let Some(scorer) = super::scores::x86::Avx2::new(scorer) {
         // SAFETY: the scorer exists, so AVX2 does.
-        return unsafe { single_avx2(scorer, job, first, index, valid) };
+        return unsafe { single_avx2(scorer, job, first, invalid_too, index, valid) };
     }
-    band(scorer, job, first, false, index, valid)
+    band(scorer, job, first, invalid_too, index, valid)
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -28,13 +29,14 @@ fn single_avx2(
     scorer: super::scores::x86::Avx2<'_>,
     job: &Job<'_>,
     first: usize,
+    invalid_too: bool,
     index: &mut [u32],
     valid: &[u8],
 ) -> usize {
     // A constant number of channels lets the compiler unroll the sums.
     match scorer.with_dim::<24>() {
-        Some(scorer) => band(scorer, job, first, false, index, valid),
-        None => band(scorer, job, first, false, index, valid),
+        Some(scorer) => band(scorer, job, first, invalid_too, index, valid),
+        None => band(scorer, job, first, invalid_too, index, valid),
     }
 }
 
