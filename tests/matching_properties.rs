@@ -104,7 +104,7 @@ fn disturb(case: &Case, random: &mut Random, points: &mut [f32], descriptors: &m
     }
     let pixels = points.len() / 3;
     for n in 0..pixels {
-        if case.broken == 0 || random.next() % case.broken != 0 {
+        if case.broken == 0 || !random.next().is_multiple_of(case.broken) {
             continue;
         }
         let value = DEGENERATE[(random.next() % 8) as usize];

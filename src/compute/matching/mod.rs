@@ -4,7 +4,7 @@
 //! place, starting from an earlier match; an occlusion check compares the two 3-D points; the
 //! descriptors then choose the best pixel nearby.
 //!
-//! [`Matcher`] is the fast implementation. [`reference`] is the same algorithm written plainly; the
+//! [`Matcher`] is the fast implementation. [`mod@reference`] is the same algorithm written plainly; the
 //! two agree bit for bit, on every processor and for every number of threads.
 //!
 //! Where this departs from the reference implementation, on purpose:
