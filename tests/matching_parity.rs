@@ -192,13 +192,13 @@ fn an_earlier_match_is_where_the_search_starts() {
 #[test]
 fn an_initial_index_outside_the_image_counts_as_none() {
     let scene = Scene::new(64, 48, 8, [0.02, 0.0, 0.0], 0.1);
-    let wild = vec![u32::MAX; scene.pixels()];
+    let n = scene.pixels() as u32;
     let params = MatchingConfig::default();
-    let (a, b) = (
-        run(&scene, Some(&wild), &params),
-        run(&scene, None, &params),
-    );
-    assert_eq!((a.index, a.valid), (b.index, b.valid));
+    let none = run(&scene, None, &params);
+    for wild in [n, n + 1, u32::MAX] {
+        let found = run(&scene, Some(&vec![wild; scene.pixels()]), &params);
+        assert_eq!((&found.index, &found.valid), (&none.index, &none.valid));
+    }
 }
 
 #[test]

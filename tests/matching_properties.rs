@@ -55,7 +55,11 @@ fn cases() -> impl Strategy<Value = Case> {
         prop::sample::select(vec![0.01f32, 0.1, 1e9]),
         0usize..10,
         0usize..7,
-        prop::sample::select(vec![Refinement::Single, Refinement::Half]),
+        prop::sample::select(vec![
+            Refinement::Single,
+            Refinement::SingleAll,
+            Refinement::Half,
+        ]),
     );
     (scene, params).prop_map(|(s, p)| Case {
         size: s.0,
@@ -100,7 +104,7 @@ fn disturb(case: &Case, random: &mut Random, points: &mut [f32], descriptors: &m
     }
     let pixels = points.len() / 3;
     for n in 0..pixels {
-        if case.broken == 0 || random.next() % case.broken != 0 {
+        if case.broken == 0 || !random.next().is_multiple_of(case.broken) {
             continue;
         }
         let value = DEGENERATE[(random.next() % 8) as usize];

@@ -196,7 +196,7 @@ fn a_target_without_a_usable_point_is_passed_over() {
 }
 
 #[test]
-fn invalid_pixels_are_refined_in_half_only() {
+fn invalid_pixels_are_refined_where_asked() {
     let mut scene = Scene::new(SIZE, SIZE, 1, [0.0; 3], 0.0);
     let n = 7 * SIZE + 7;
     // Five metres behind what view 1 sees: converged, but occluded.
@@ -210,7 +210,11 @@ fn invalid_pixels_are_refined_in_half_only() {
         points: &scene.points2,
         descriptors: &ones,
     };
-    for (refinement, expected) in [(Refinement::Single, n), (Refinement::Half, n + 1)] {
+    for (refinement, expected) in [
+        (Refinement::Single, n),
+        (Refinement::SingleAll, n + 1),
+        (Refinement::Half, n + 1),
+    ] {
         let (mut index, mut valid) = (vec![0; SIZE * SIZE], vec![0; SIZE * SIZE]);
         let mut matcher = Matcher::new(SIZE, SIZE, 1).with_refinement(refinement);
         let params = MatchingConfig::default();

@@ -4,14 +4,14 @@
 //! place, starting from an earlier match; an occlusion check compares the two 3-D points; the
 //! descriptors then choose the best pixel nearby.
 //!
-//! [`Matcher`] is the fast implementation. [`reference`] is the same algorithm written plainly; the
+//! [`Matcher`] is the fast implementation. [`mod@reference`] is the same algorithm written plainly; the
 //! two agree bit for bit, on every processor and for every number of threads.
 //!
 //! Where this departs from the reference implementation, on purpose:
 //! * Points that are not finite, or of zero length, are never part of a valid match (B22), neither
 //!   as a start nor as the target of a refinement.
 //! * Invalid pixels are not refined (B56): their index is only the next call's starting point.
-//!   [`Refinement::Half`] refines them too, as the reference does.
+//!   [`Refinement::SingleAll`] and [`Refinement::Half`] refine them too, as the reference does.
 //! * A search ends when its cost is below [`NOISE`]. The reference goes on for all its iterations;
 //!   what it then follows is rounding error, and a step of 1e-5 pixels to the left of a pixel's
 //!   centre truncates to the wrong pixel (one in fifty when both views are the same).
@@ -60,6 +60,9 @@ pub enum Refinement {
     /// the order of `k`, which are then added as `((0+1)+(2+3)) + ((4+5)+(6+7))`.
     #[default]
     Single,
+    /// [`Refinement::Single`] for every pixel, valid or not, as the reference does: an invalid
+    /// pixel's search then starts elsewhere the next time, and finds a match a little more often.
+    SingleAll,
     /// The reference's: descriptors rounded to f16, scores rounded to f16 after every multiply and
     /// every add in the order of `k`; for every pixel, valid or not. Slow; for parity tests.
     Half,
@@ -156,6 +159,7 @@ impl Matcher {
             query_points: query.points,
             initial,
             descriptors: Descriptors::None,
+            invalid_too: self.refinement != Refinement::Single,
         };
         if refines && self.refinement == Refinement::Half {
             to_half(target.descriptors, &mut self.target_half);
@@ -215,6 +219,8 @@ struct Job<'a> {
     query_points: &'a [f32],
     initial: Option<&'a [u32]>,
     descriptors: Descriptors<'a>,
+    /// Whether invalid pixels are refined.
+    invalid_too: bool,
 }
 
 impl Job<'_> {
@@ -229,7 +235,9 @@ impl Job<'_> {
         search::run(self, first, index, valid);
         let refined = match self.descriptors {
             Descriptors::None => 0,
-            Descriptors::Single(d) => refine::single(d, self, first, index, valid),
+            Descriptors::Single(d) => {
+                refine::single(d, self, first, self.invalid_too, index, valid)
+            }
             Descriptors::Half(d) => refine::half(d, self, first, index, valid),
         };
         MatchStats {

@@ -63,3 +63,57 @@ pub(super) fn build(points: &[f32], width: usize, height: usize, out: &mut [f32]
             }
         });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Against the 3×3 kernels of spec 3.1, in f64 on an image that was padded beforehand.
+    #[test]
+    fn gradients_are_the_scharr_kernels_of_the_padded_ray_image() {
+        let kernel = [[-3.0, 0.0, 3.0], [-10.0, 0.0, 10.0], [-3.0, 0.0, 3.0]];
+        for (width, height) in [(3, 3), (7, 4), (5, 9)] {
+            let points: Vec<f32> = (0..3 * width * height)
+                .map(|i| ((i * i * 7 + i * 3) % 23) as f32 - 10.3)
+                .collect();
+            let mut image = vec![0.0; width * height * STRIDE];
+            build(&points, width, height, &mut image);
+
+            let ray = |u: usize, v: usize, c: usize| {
+                let p = &points[3 * (v * width + u)..][..3];
+                let norm = p.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
+                f64::from(p[c]) / norm
+            };
+            // One row and column more on each side, the second repeated: 1 | 0 1 2 … n-1 | n-2.
+            let order = |n: usize| -> Vec<usize> {
+                std::iter::once(1).chain(0..n).chain([n - 2]).collect()
+            };
+            let (columns, rows) = (order(width), order(height));
+            for v in 0..height {
+                for u in 0..width {
+                    let pixel = &image[(v * width + u) * STRIDE..][..STRIDE];
+                    for c in 0..3 {
+                        let (mut gu, mut gv) = (0.0, 0.0);
+                        for (y, weights) in kernel.iter().enumerate() {
+                            for (x, weight) in weights.iter().enumerate() {
+                                gu += weight / 32.0 * ray(columns[u + x], rows[v + y], c);
+                                gv += weight / 32.0 * ray(columns[u + y], rows[v + x], c);
+                            }
+                        }
+                        // About ten f32 roundings of numbers up to 1.
+                        for (found, expected) in [
+                            (pixel[c], ray(u, v, c)),
+                            (pixel[4 + c], gu),
+                            (pixel[8 + c], gv),
+                        ] {
+                            assert!(
+                                (f64::from(found) - expected).abs() < 1e-6,
+                                "({u}, {v}) channel {c}: {found} for {expected}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -58,7 +58,7 @@ pub fn run(
             + (y[2] - x[2]) * (y[2] - x[2]))
             .sqrt();
         let ok = converged && distance < params.dist_thresh && usable(x) && usable(y);
-        let end = if ok || refinement == Refinement::Half {
+        let end = if ok || refinement != Refinement::Single {
             refine(shape, refinement, target, query, n, found, params)
         } else {
             found
@@ -175,7 +175,7 @@ fn refine(
         let a = &query.descriptors[n * dim..(n + 1) * dim];
         let b = &target.descriptors[pixel * dim..(pixel + 1) * dim];
         match refinement {
-            Refinement::Single => dot_single(a, b),
+            Refinement::Single | Refinement::SingleAll => dot_single(a, b),
             Refinement::Half => dot_half(a, b),
         }
     };

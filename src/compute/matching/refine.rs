@@ -3,20 +3,24 @@
 use super::scores::{Column, GROUP, Half, Scorer, Single};
 use super::{Job, point, usable};
 
-/// Refines the valid pixels of a band by f32 scores; returns how many moved.
+/// Pixels that are refined together.
+const BLOCK: usize = 128;
+
+/// Refines a band by f32 scores; returns how many valid pixels moved.
 pub(super) fn single(
     scorer: Single<'_>,
     job: &Job<'_>,
     first: usize,
+    invalid_too: bool,
     index: &mut [u32],
     valid: &[u8],
 ) -> usize {
     #[cfg(target_arch = "x86_64")]
     if let Some(scorer) = super::scores::x86::Avx2::new(scorer) {
         // SAFETY: the scorer exists, so AVX2 does.
-        return unsafe { single_avx2(scorer, job, first, index, valid) };
+        return unsafe { single_avx2(scorer, job, first, invalid_too, index, valid) };
     }
-    band(scorer, job, first, false, index, valid)
+    band(scorer, job, first, invalid_too, index, valid)
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -25,13 +29,14 @@ fn single_avx2(
     scorer: super::scores::x86::Avx2<'_>,
     job: &Job<'_>,
     first: usize,
+    invalid_too: bool,
     index: &mut [u32],
     valid: &[u8],
 ) -> usize {
     // A constant number of channels lets the compiler unroll the sums.
     match scorer.with_dim::<24>() {
-        Some(scorer) => band(scorer, job, first, false, index, valid),
-        None => band(scorer, job, first, false, index, valid),
+        Some(scorer) => band(scorer, job, first, invalid_too, index, valid),
+        None => band(scorer, job, first, invalid_too, index, valid),
     }
 }
 
@@ -48,6 +53,9 @@ pub(super) fn half(
 
 /// Refines a band. This and everything below is `inline(always)` and free of closures, so that it is
 /// compiled with the caller's target features.
+///
+/// A block of pixels goes through each level together, and within a level in steps of that level:
+/// one pixel's candidates are then mostly the last one's, and still in the first-level cache.
 #[inline(always)]
 fn band<S: Scorer>(
     scorer: S,
@@ -57,26 +65,50 @@ fn band<S: Scorer>(
     index: &mut [u32],
     valid: &[u8],
 ) -> usize {
+    // Wider steps than the image leave only the centre.
+    let widest = job.params.dilation_max.min(job.width.max(job.height));
     let mut moved = 0;
-    for (offset, (index, &valid)) in index.iter_mut().zip(valid).enumerate() {
-        if valid == 0 && !invalid_too {
-            continue;
+    for (block, (index, valid)) in index.chunks_mut(BLOCK).zip(valid.chunks(BLOCK)).enumerate() {
+        let first = first + block * BLOCK;
+        let mut best = [Best::NONE; BLOCK];
+        for (best, &index) in best.iter_mut().zip(index.iter()) {
+            best.pixel = index as usize;
         }
-        let start = *index as usize;
-        let end = refine(&scorer, job, first + offset, start);
-        *index = end as u32;
-        moved += usize::from(valid != 0 && start != end);
+        let mut step = widest;
+        while step > 0 {
+            for phase in 0..step.min(BLOCK) {
+                let mut l = phase;
+                while l < index.len() {
+                    if valid[l] != 0 || invalid_too {
+                        level(&scorer, job, first + l, step, &mut best[l]);
+                    }
+                    l += step;
+                }
+            }
+            step -= 1;
+        }
+        for ((index, &valid), best) in index.iter_mut().zip(valid).zip(&best) {
+            let end = best.pixel as u32;
+            moved += usize::from(valid != 0 && *index != end);
+            *index = end;
+        }
     }
     moved
 }
 
 /// The best candidate so far.
+#[derive(Clone, Copy)]
 struct Best {
     score: f32,
     pixel: usize,
 }
 
 impl Best {
+    const NONE: Self = Self {
+        score: 0.0,
+        pixel: 0,
+    };
+
     /// Takes the candidates of `column` from the top, strictly better ones only.
     #[inline(always)]
     fn take<S: Scorer>(&mut self, scorer: &S, job: &Job<'_>, n: usize, column: Column) {
@@ -99,40 +131,29 @@ impl Best {
     }
 }
 
-/// Follows the best-scoring pixel for pixel `n` of view 2 from `start` through all levels.
+/// Moves `best` to the best-scoring pixel around it for pixel `n` of view 2, at offsets that are
+/// multiples of `step`.
 #[inline(always)]
-fn refine<S: Scorer>(scorer: &S, job: &Job<'_>, n: usize, start: usize) -> usize {
+fn level<S: Scorer>(scorer: &S, job: &Job<'_>, n: usize, step: usize, best: &mut Best) {
     let (width, height, radius) = (job.width, job.height, job.params.radius);
-    let mut best = Best {
-        score: 0.0,
-        pixel: start,
-    };
-    // Wider steps than the image leave only the centre.
-    let mut step = job.params.dilation_max.min(width.max(height));
-    while step > 0 {
-        let centre = best.pixel;
-        let (u, v) = (centre % width, centre / width);
-        // Steps that stay inside the image.
-        let left = radius.min(u / step);
-        let right = radius.min((width - 1 - u) / step);
-        let up = radius.min(v / step);
-        let down = radius.min((height - 1 - v) / step);
-        let origin = centre - (left + up * width) * step;
-
-        let rows = up + down + 1;
-        for x in 0..=left + right {
-            let mut y = 0;
-            while y < rows {
-                let column = Column {
-                    top: origin + (x + y * width) * step,
-                    stride: step * width,
-                    count: (rows - y).min(GROUP),
-                };
-                best.take(scorer, job, n, column);
-                y += GROUP;
-            }
+    let (u, v) = (best.pixel % width, best.pixel / width);
+    // Steps that stay inside the image.
+    let left = radius.min(u / step);
+    let right = radius.min((width - 1 - u) / step);
+    let up = radius.min(v / step);
+    let down = radius.min((height - 1 - v) / step);
+    let origin = best.pixel - (left + up * width) * step;
+    let rows = up + down + 1;
+    for x in 0..=left + right {
+        let mut y = 0;
+        while y < rows {
+            let column = Column {
+                top: origin + (x + y * width) * step,
+                stride: step * width,
+                count: (rows - y).min(GROUP),
+            };
+            best.take(scorer, job, n, column);
+            y += GROUP;
         }
-        step -= 1;
     }
-    best.pixel
 }

@@ -45,9 +45,9 @@ impl Scorer for Single<'_> {
     fn scores(&self, n: usize, column: Column, out: &mut [f32; GROUP]) {
         let query = &self.query[n * self.dim..(n + 1) * self.dim];
         *out = [0.0; GROUP];
-        for l in 0..column.count {
+        for (l, out) in out.iter_mut().enumerate().take(column.count) {
             let pixel = column.pixel(l);
-            out[l] = dot(
+            *out = dot(
                 query,
                 &self.target[pixel * self.dim..(pixel + 1) * self.dim],
             );
@@ -145,7 +145,7 @@ pub(super) mod x86 {
                 let mut k = 0;
                 while k + 8 <= dim {
                     let q = _mm256_loadu_ps(query.as_ptr().add(k));
-                    for l in 0..COUNT {
+                    for (l, lanes) in lanes.iter_mut().enumerate().take(COUNT) {
                         let step = if COUNT == GROUP {
                             l.min(column.count - 1)
                         } else {
@@ -153,10 +153,10 @@ pub(super) mod x86 {
                         };
                         let at = step * column.stride * dim + k;
                         let product = _mm256_mul_ps(q, _mm256_loadu_ps(target.as_ptr().add(at)));
-                        lanes[l] = if k == 0 {
+                        *lanes = if k == 0 {
                             product
                         } else {
-                            _mm256_add_ps(lanes[l], product)
+                            _mm256_add_ps(*lanes, product)
                         };
                     }
                     k += 8;
