@@ -311,3 +311,6 @@ fn fixed_poses(problem: &Problem<'_>, at: &Linearised, pin: usize) -> (Vec<bool>
     }
     (fixed, loose)
 }
+
+#[cfg(test)]
+mod tests;
