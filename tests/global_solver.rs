@@ -538,12 +538,12 @@ fn noisy_problems_converge_with_the_default_settings() {
 }
 
 /// Spoils a problem.
-type Change<'a> = dyn Fn(&mut [Keyframe<'a>], &mut [Edge<'a>], &mut PosePrior);
+type Change = dyn for<'a> Fn(&mut [Keyframe<'a>], &mut [Edge<'a>], &mut PosePrior);
 
 #[test]
 fn input_that_does_not_fit_is_refused_and_changes_nothing() {
     let graph = loopy();
-    let refuse = |change: &Change<'_>| {
+    let refuse = |change: &Change| {
         let (mut keyframes, mut edges) = (graph.keyframes(), graph.edges());
         let mut prior = PosePrior {
             i: 0,
