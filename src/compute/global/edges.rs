@@ -16,6 +16,8 @@ pub(super) struct Problem<'a> {
     pub(super) keyframes: &'a [Keyframe<'a>],
     pub(super) edges: &'a [Edge<'a>],
     pub(super) priors: &'a [PosePrior],
+    /// Of each edge, whether it counts.
+    pub(super) active: Vec<bool>,
     pub(super) model: Model,
     pub(super) noise: Noise,
     pub(super) pixels: usize,
@@ -142,7 +144,10 @@ impl<'a> Problem<'a> {
         sums.clear();
         sums.resize(directed * chunks, Normal::default());
         sums.par_iter_mut().enumerate().for_each(|(task, out)| {
-            *out = self.chunk(&self.directed(task / chunks), task % chunks, poses);
+            let n = task / chunks;
+            if self.active[n / 2] {
+                *out = self.chunk(&self.directed(n), task % chunks, poses);
+            }
         });
 
         let mut out = Linearised {

@@ -138,10 +138,11 @@ impl GlobalSolver {
         poses: &mut [Sim3],
     ) -> Result<GlobalReport, SolveError> {
         let (model, noise) = model(residual, width, height, params);
-        let problem = Problem {
+        let mut problem = Problem {
             keyframes,
             edges,
             priors,
+            active: vec![true; edges.len()],
             model,
             noise,
             pixels: width * height,
@@ -155,13 +156,21 @@ impl GlobalSolver {
             ..GlobalReport::default()
         };
         if keyframes.len() > params.pin && !(edges.is_empty() && priors.is_empty()) {
-            let at = problem.linearise(&current, &mut self.scratch)?;
+            let mut at = problem.linearise(&current, &mut self.scratch)?;
             if !at.is_finite() {
                 let what = "the normal matrix";
                 return Err(SolveError::NotFinite { what });
             }
-            let (fixed, loose_groups) = fixed_poses(&problem, &at, params.pin);
+            let groups = groups(&problem, &at);
+            let (fixed, loose_groups) = fixed_poses(&groups, params.pin);
             report.loose_groups = loose_groups;
+            // What is too weak to connect two groups must not pull at them either.
+            for (active, e) in problem.active.iter_mut().zip(edges) {
+                *active = groups[e.i] == groups[e.j];
+            }
+            if problem.active.contains(&false) {
+                at = problem.linearise(&current, &mut self.scratch)?;
+            }
             report.initial_cost = at.robust;
             report.final_cost = at.robust;
             report.matches = at.used;
@@ -274,11 +283,9 @@ fn model(
     (model, Noise { sigma, huber })
 }
 
-/// Which poses stay: the pinned ones, and the first of each group without one. A group is what
-/// edges with matches and priors with information connect.
-fn fixed_poses(problem: &Problem<'_>, at: &Linearised, pin: usize) -> (Vec<bool>, usize) {
-    let count = problem.keyframes.len();
-    let mut parent: Vec<usize> = (0..count).collect();
+/// For each keyframe the first one of its group. A group is what edges with matches and priors
+/// with information connect.
+fn groups(problem: &Problem<'_>, at: &Linearised) -> Vec<usize> {
     fn root(parent: &mut [usize], mut k: usize) -> usize {
         while parent[k] != k {
             parent[k] = parent[parent[k]];
@@ -286,10 +293,11 @@ fn fixed_poses(problem: &Problem<'_>, at: &Linearised, pin: usize) -> (Vec<bool>
         }
         k
     }
+    let mut parent: Vec<usize> = (0..problem.keyframes.len()).collect();
     let matched = problem.edges.iter().zip(at.edge_matches());
     let by_edge = matched.filter(|(_, used)| *used >= CONNECTING);
     let by_prior = problem.priors.iter();
-    let by_prior = by_prior.filter(|p| p.information.iter().all(|v| *v > 0.0));
+    let by_prior = by_prior.filter(|p| p.information.iter().any(|v| *v > 0.0));
     let links = by_edge
         .map(|(e, _)| (e.i, e.j))
         .chain(by_prior.map(|p| (p.i, p.j)));
@@ -298,16 +306,16 @@ fn fixed_poses(problem: &Problem<'_>, at: &Linearised, pin: usize) -> (Vec<bool>
         let (a, b) = (root(&mut parent, i), root(&mut parent, j));
         parent[a.max(b)] = a.min(b);
     }
-    let mut fixed = vec![false; count];
-    let mut loose = 0;
-    for k in 0..count {
-        if k < pin {
-            fixed[k] = true;
-        } else if root(&mut parent, k) == k {
-            // Its group's first, so none of its group is pinned.
-            fixed[k] = true;
-            loose += 1;
-        }
-    }
-    (fixed, loose)
+    (0..parent.len()).map(|k| root(&mut parent, k)).collect()
 }
+
+/// Which poses stay: the pinned ones, and the first of each group without one; and the number of
+/// these groups.
+fn fixed_poses(groups: &[usize], pin: usize) -> (Vec<bool>, usize) {
+    let is_first = |k: usize| groups[k] == k;
+    let fixed = (0..groups.len()).map(|k| k < pin || is_first(k)).collect();
+    (fixed, (pin..groups.len()).filter(|&k| is_first(k)).count())
+}
+
+#[cfg(test)]
+mod tests;

@@ -178,4 +178,9 @@ impl System {
         llt.solve_in_place(column);
         step.iter().all(|v| v.is_finite()).then_some(step)
     }
+
+    #[cfg(test)]
+    pub(super) fn gradient(&self) -> &DVector<f64> {
+        &self.gradient
+    }
 }

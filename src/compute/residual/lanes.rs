@@ -24,7 +24,7 @@ macro_rules! binary {
             #[inline(always)]
             fn $method(mut self, rhs: Lanes) -> Lanes {
                 for l in 0..LANES {
-                    self.0[l] = self.0[l] $op rhs.0[l];
+                    self.0[l] $op rhs.0[l];
                 }
                 self
             }
@@ -34,17 +34,17 @@ macro_rules! binary {
             #[inline(always)]
             fn $method(mut self, rhs: f64) -> Lanes {
                 for l in 0..LANES {
-                    self.0[l] = self.0[l] $op rhs;
+                    self.0[l] $op rhs;
                 }
                 self
             }
         }
     };
 }
-binary!(Add, add, +);
-binary!(Sub, sub, -);
-binary!(Mul, mul, *);
-binary!(Div, div, /);
+binary!(Add, add, +=);
+binary!(Sub, sub, -=);
+binary!(Mul, mul, *=);
+binary!(Div, div, /=);
 
 impl Neg for Lanes {
     type Output = Lanes;

@@ -1,0 +1,278 @@
+//! The assembled system against the cost that it is the derivative of.
+
+use super::edges::{Problem, Scratch, prior_term};
+use super::*;
+use nalgebra::Vector3;
+use proptest::prelude::*;
+
+const SIZE: (usize, usize) = (7, 5);
+
+fn tangent(limit: f64) -> impl Strategy<Value = Tangent> {
+    proptest::collection::vec(-limit..limit, 7).prop_map(|v| Tangent::from_column_slice(&v))
+}
+
+fn intrinsics() -> Intrinsics {
+    Intrinsics {
+        fx: 8.0,
+        fy: 8.5,
+        cx: 3.0,
+        cy: 2.0,
+    }
+}
+
+/// Each keyframe's own pointmap; matches are pixel with the same pixel.
+struct Small {
+    points: Vec<Vec<f32>>,
+    confidence: Vec<f32>,
+    index: Vec<u32>,
+    valid: Vec<u8>,
+    quality: Vec<f32>,
+    poses: Vec<Sim3>,
+}
+
+impl Small {
+    fn new(poses: Vec<Sim3>) -> Self {
+        let count = SIZE.0 * SIZE.1;
+        let points = (0..poses.len())
+            .map(|k| {
+                (0..count)
+                    .flat_map(|n| {
+                        let (u, v) = ((n % SIZE.0) as f64, (n / SIZE.0) as f64);
+                        let z = 3.0 + (n as f64 * 0.7).sin() + 0.05 * k as f64;
+                        let p = intrinsics().ray(u, v) * z;
+                        [p.x as f32, p.y as f32, p.z as f32]
+                    })
+                    .collect()
+            })
+            .collect();
+        Self {
+            points,
+            confidence: vec![2.0; count],
+            index: (0..count as u32).collect(),
+            valid: vec![1; count],
+            quality: (0..count).map(|n| 1.6 + 0.1 * (n % 7) as f32).collect(),
+            poses,
+        }
+    }
+
+    fn keyframes(&self) -> Vec<Keyframe<'_>> {
+        self.points
+            .iter()
+            .zip(&self.poses)
+            .map(|(points, &world_from_camera)| Keyframe {
+                points,
+                confidence: &self.confidence,
+                world_from_camera,
+            })
+            .collect()
+    }
+
+    fn edge(&self, i: usize, j: usize) -> Edge<'_> {
+        Edge {
+            i,
+            j,
+            index_i_from_j: &self.index,
+            valid_j: &self.valid,
+            quality_j: &self.quality,
+            index_j_from_i: &self.index,
+            valid_i: &self.valid,
+            quality_i: &self.quality,
+        }
+    }
+}
+
+/// Central differences of the whole cost: the gradient with respect to each pose must be what
+/// the sparse system holds, through adjoints, signs, priors and block places.
+#[test]
+fn the_gradient_is_the_derivative_of_the_cost() {
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(24));
+    let poses = proptest::collection::vec(tangent(0.05), 4);
+    let inputs = (poses, tangent(0.3), tangent(0.4));
+    runner
+        .run(&inputs, |(offsets, outer, prior)| {
+            // Far from the origin and from unit scale, near each other.
+            let outer = Sim3::exp(&(outer * 4.0));
+            let poses: Vec<_> = offsets.iter().map(|o| outer * Sim3::exp(o)).collect();
+            let small = Small::new(poses.clone());
+            let keyframes = small.keyframes();
+            let edges = [small.edge(0, 1), small.edge(3, 1), small.edge(2, 3)];
+            let priors = [PosePrior {
+                i: 2,
+                j: 0,
+                i_from_j: Sim3::exp(&prior),
+                information: Tangent::from_fn(|r, _| 50.0 + 10.0 * r as f64),
+            }];
+            let params = LocalOptConfig {
+                sigma_ray: 0.1,
+                sigma_dist: 0.5,
+                sigma_depth: 0.2,
+                ..LocalOptConfig::default()
+            };
+            for residual in [
+                GlobalResidual::Rays,
+                GlobalResidual::Points,
+                GlobalResidual::Calibrated(intrinsics()),
+            ] {
+                let (model, noise) = model(residual, SIZE.0, SIZE.1, &params);
+                let problem = Problem {
+                    keyframes: &keyframes,
+                    edges: &edges,
+                    priors: &priors,
+                    active: vec![true; edges.len()],
+                    model,
+                    noise,
+                    pixels: SIZE.0 * SIZE.1,
+                    c_conf: 0.0,
+                    q_conf: 1.5,
+                };
+                let mut scratch = Scratch::default();
+                let layout = Layout::new(&[false; 4], &edges, &priors).unwrap();
+                let mut system = System::new(&layout);
+                let at = problem.linearise(&poses, &mut scratch).unwrap();
+                system.assemble(&layout, &poses, &at);
+                for k in 0..28 {
+                    let mut step = nalgebra::DVector::zeros(28);
+                    step[k] = 1e-6;
+                    let plus = layout.retract(&poses, &step);
+                    let minus = layout.retract(&poses, &-step);
+                    let plus = problem.linearise(&plus, &mut scratch).unwrap();
+                    let minus = problem.linearise(&minus, &mut scratch).unwrap();
+                    prop_assert_eq!(plus.used, minus.used);
+                    let numeric = (plus.robust - minus.robust) / 2e-6;
+                    let got = system.gradient()[k];
+                    // Rounding of the cost, 1e-15 of it over 2e-6, and 1e-12 of its third
+                    // derivative.
+                    let close = 1e-8 * at.robust + 1e-5 * (1.0 + got.abs());
+                    prop_assert!(
+                        (numeric - got).abs() < close,
+                        "{residual:?} {k}: {numeric} {got}"
+                    );
+                }
+            }
+            Ok(())
+        })
+        .unwrap();
+}
+
+proptest! {
+    /// A prior's Hessian is `rowᵀ·Λ·row`, and its row the derivative of its residual.
+    #[test]
+    fn a_priors_row_is_the_derivative_of_its_residual(
+        a in tangent(1.0), b in tangent(1.0), m in tangent(0.8)
+    ) {
+        let poses = [Sim3::exp(&a), Sim3::exp(&b)];
+        let prior = |information| PosePrior { i: 0, j: 1, i_from_j: Sim3::exp(&m), information };
+        let error = |relative: &Sim3| (*relative * Sim3::exp(&m).inverse()).log();
+        let relative = poses[0].inverse() * poses[1];
+        // Beyond π the logarithm jumps.
+        prop_assume!(error(&relative).fixed_rows::<3>(3).norm() < 2.5);
+        for r in 0..7 {
+            let mut information = Tangent::zeros();
+            information[r] = 1.0;
+            let (term, cost) = prior_term(&prior(information), &poses);
+            let e = error(&relative)[r];
+            prop_assert!((cost - 0.5 * e * e).abs() < 1e-12);
+            for k in 0..7 {
+                let mut xi = Tangent::zeros();
+                xi[k] = 1e-5;
+                let numeric = (error(&relative.retract(&xi))[r] - error(&relative.retract(&-xi))[r]) / 2e-5;
+                prop_assert!((term.hessian[(k, k)] - numeric * numeric).abs() < 1e-6 * (1.0 + numeric * numeric));
+                prop_assert!((term.gradient[k] - numeric * e).abs() < 1e-6 * (1.0 + numeric.abs()));
+            }
+        }
+    }
+}
+
+/// The sparse solve against a dense one of the same equations.
+#[test]
+fn the_sparse_step_is_the_dense_one() {
+    let mut poses: Vec<Sim3> = Vec::new();
+    for k in 0..6 {
+        let xi = Tangent::from_fn(|r, _| 0.03 * ((k * 7 + r) as f64).sin());
+        poses.push(Sim3::exp(&xi));
+    }
+    let small = Small::new(poses.clone());
+    let keyframes = small.keyframes();
+    let pairs = [(0, 1), (1, 2), (4, 2), (3, 4), (5, 3), (5, 0), (1, 4)];
+    let edges = pairs.map(|(i, j)| small.edge(i, j));
+    let params = LocalOptConfig::default();
+    let (model, noise) = model(GlobalResidual::Points, SIZE.0, SIZE.1, &params);
+    let problem = Problem {
+        keyframes: &keyframes,
+        edges: &edges,
+        priors: &[],
+        active: vec![true; edges.len()],
+        model,
+        noise,
+        pixels: SIZE.0 * SIZE.1,
+        c_conf: 0.0,
+        q_conf: 1.5,
+    };
+    let at = problem.linearise(&poses, &mut Scratch::default()).unwrap();
+    let fixed = [true, false, false, true, false, false];
+    let layout = Layout::new(&fixed, &edges, &[]).unwrap();
+    let mut system = System::new(&layout);
+    system.assemble(&layout, &poses, &at);
+
+    let slots = [None, Some(0), Some(1), None, Some(2), Some(3)];
+    let mut h = nalgebra::DMatrix::<f64>::zeros(28, 28);
+    let mut g = nalgebra::DVector::<f64>::zeros(28);
+    for term in &at.terms {
+        let transport = poses[term.i].inverse().adjoint();
+        let block = transport.transpose() * term.hessian * transport;
+        for (a, sign_a) in [(term.i, -1.0), (term.j, 1.0)] {
+            let Some(row) = slots[a] else { continue };
+            let mut rows = g.fixed_rows_mut::<7>(7 * row);
+            rows += transport.transpose() * term.gradient * sign_a;
+            for (b, sign_b) in [(term.i, -1.0), (term.j, 1.0)] {
+                if let Some(column) = slots[b] {
+                    let mut view = h.fixed_view_mut::<7, 7>(7 * row, 7 * column);
+                    view += block * (sign_a * sign_b);
+                }
+            }
+        }
+    }
+    for damping in [0.0, 0.5] {
+        let mut damped = h.clone();
+        for k in 0..28 {
+            damped[(k, k)] *= 1.0 + damping;
+        }
+        let dense = -damped.cholesky().unwrap().solve(&g);
+        let sparse = system.solve(&layout, damping).unwrap();
+        // Conditioning of about 1e5 times rounding, and the floor of 1e-12.
+        assert!((&dense - &sparse).norm() < 1e-6 * dense.norm());
+    }
+}
+
+#[test]
+fn a_damped_step_exists_where_nothing_is_observed() {
+    let poses = vec![Sim3::identity(); 3];
+    let mut small = Small::new(poses.clone());
+    // One single match, on the axis, where the Hessian has rank four.
+    small.valid.fill(0);
+    small.valid[17] = 1;
+    let keyframes = small.keyframes();
+    let edges = [small.edge(0, 1), small.edge(1, 2)];
+    let params = LocalOptConfig::default();
+    let (model, noise) = model(GlobalResidual::Rays, SIZE.0, SIZE.1, &params);
+    let problem = Problem {
+        keyframes: &keyframes,
+        edges: &edges,
+        priors: &[],
+        active: vec![true; edges.len()],
+        model,
+        noise,
+        pixels: SIZE.0 * SIZE.1,
+        c_conf: 0.0,
+        q_conf: 1.5,
+    };
+    let at = problem.linearise(&poses, &mut Scratch::default()).unwrap();
+    let layout = Layout::new(&[true, false, false], &edges, &[]).unwrap();
+    let mut system = System::new(&layout);
+    system.assemble(&layout, &poses, &at);
+    let step = system.solve(&layout, 1e-3).unwrap();
+    // Points 5 cm apart at 3 m: nothing has to move further than that, whatever is undetermined.
+    assert!(step.norm() < 0.3, "{step}");
+    let outer = Vector3::new(step[0], step[1], step[2]);
+    assert!(outer.norm() < 0.1);
+}
