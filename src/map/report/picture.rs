@@ -276,7 +276,7 @@ fn draw_path(view: &View, path: &[Vec<Vector3<f64>>], color: &mut [[u8; 4]]) {
                 };
                 let length = (b.0 - a.0).hypot(b.1 - a.1);
                 // Longer than the picture: far outside, or a pose gone wrong.
-                if !(length <= (w + h) as f64) {
+                if !length.is_finite() || length > (w + h) as f64 {
                     continue;
                 }
                 let steps = length.ceil().max(1.0);
