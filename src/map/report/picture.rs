@@ -17,8 +17,9 @@ const OVERSAMPLING: usize = 2;
 const HALF_VIEW: f64 = 0.364;
 /// Degrees above the horizon.
 const ELEVATION: f64 = 42.0;
-/// Neighbours in the image farther apart than this part of their range are not one surface.
-const EDGE: f64 = 0.06;
+/// Neighbours in the image farther apart than this part of their range, divided by the columns, are
+/// not one surface: about 12 pixels' width, a surface seen at 5°.
+const EDGE: f64 = 16.0;
 /// At most so many points are drawn; more are thinned out evenly.
 const MOST_POINTS: usize = 6_000_000;
 /// Room around the points, as a factor of the distance.
@@ -105,7 +106,7 @@ pub(super) fn render(
             continue;
         };
         let radius =
-            (f64::from(s.radius) * view.focal / z * (stride as f64).sqrt()).clamp(0.7, 7.0);
+            (f64::from(s.radius) * view.focal / z * (stride as f64).sqrt()).clamp(0.7, 16.0);
         let [r, g, b] = s.color;
         disc(w, h, x, y, radius, |i| {
             if (z as f32) < depth[i] {
@@ -165,7 +166,7 @@ fn surfels<'a>(
                 return None;
             }
             let (right, down) = (point(i + 1)? - p, point(i + width)? - p);
-            let far = EDGE * p.norm();
+            let far = EDGE / width as f64 * p.norm();
             if right.norm() > far || down.norm() > far {
                 return None;
             }
