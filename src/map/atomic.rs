@@ -103,7 +103,9 @@ where
     // Otherwise the results would be readable by their owner only; the umask still applies.
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    let mut file = builder.tempfile_in(folder).map_err(fail)?;
+    // Its own message would name the temporary file.
+    let named = |e: io::Error| fail(e.kind().into());
+    let mut file = builder.tempfile_in(folder).map_err(named)?;
     let mut out = BufWriter::with_capacity(1 << 16, file.as_file_mut());
     body(&mut out).and_then(|()| out.flush()).map_err(fail)?;
     drop(out);
@@ -112,7 +114,7 @@ where
     Ok(())
 }
 
-/// [`write`] for content that is already in memory.
+/// [`write()`] for content that is already in memory.
 pub fn write_bytes(path: &Path, bytes: &[u8]) -> Result<(), ExportError> {
     write(path, |out| out.write_all(bytes))
 }

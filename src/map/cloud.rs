@@ -3,7 +3,7 @@
 use super::{ExportError, KeyframeRecord, MapSnapshot};
 use crate::geometry::Intrinsics;
 use nalgebra::Vector3;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::collections::hash_map::Entry;
 
 /// Which points of the map belong to the cloud.
@@ -146,24 +146,29 @@ pub fn collect(
 /// so the same input gives the same output.
 pub fn voxel_filter(points: impl Iterator<Item = CloudPoint>, edge: f32) -> Vec<CloudPoint> {
     let per_metre = 1.0 / f64::from(edge);
-    let mut index_of: HashMap<[i64; 3], usize> = HashMap::new();
+    let mut index_of: FxHashMap<[i64; 3], usize> = FxHashMap::default();
     let mut kept: Vec<CloudPoint> = Vec::new();
+    // Pixels side by side mostly share a cube: the last one is not looked up again.
+    let mut last: Option<([i64; 3], usize)> = None;
     for point in points {
         // The cast saturates: what lies 2^63 cubes away shares the outermost one.
         let key = point
             .position
             .map(|v| (f64::from(v) * per_metre).floor() as i64);
-        match index_of.entry(key) {
-            Entry::Vacant(slot) => {
-                slot.insert(kept.len());
-                kept.push(point);
-            }
-            Entry::Occupied(slot) => {
-                let best = &mut kept[*slot.get()];
-                if point.confidence > best.confidence {
-                    *best = point;
+        let index = match last {
+            Some((same, index)) if same == key => index,
+            _ => match index_of.entry(key) {
+                Entry::Vacant(slot) => {
+                    slot.insert(kept.len());
+                    kept.push(point);
+                    kept.len() - 1
                 }
-            }
+                Entry::Occupied(slot) => *slot.get(),
+            },
+        };
+        last = Some((key, index));
+        if point.confidence > kept[index].confidence {
+            kept[index] = point;
         }
     }
     kept

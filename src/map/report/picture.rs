@@ -17,8 +17,9 @@ const OVERSAMPLING: usize = 2;
 const HALF_VIEW: f64 = 0.364;
 /// Degrees above the horizon.
 const ELEVATION: f64 = 42.0;
-/// Neighbours in the image farther apart than this part of their range are not one surface.
-const EDGE: f64 = 0.06;
+/// Neighbours in the image farther apart than this part of their range, divided by the columns, are
+/// not one surface: about 12 pixels' width, a surface seen at 5°.
+const EDGE: f64 = 16.0;
 /// At most so many points are drawn; more are thinned out evenly.
 const MOST_POINTS: usize = 6_000_000;
 /// Room around the points, as a factor of the distance.
@@ -105,7 +106,7 @@ pub(super) fn render(
             continue;
         };
         let radius =
-            (f64::from(s.radius) * view.focal / z * (stride as f64).sqrt()).clamp(0.7, 7.0);
+            (f64::from(s.radius) * view.focal / z * (stride as f64).sqrt()).clamp(0.7, 16.0);
         let [r, g, b] = s.color;
         disc(w, h, x, y, radius, |i| {
             if (z as f32) < depth[i] {
@@ -165,7 +166,7 @@ fn surfels<'a>(
                 return None;
             }
             let (right, down) = (point(i + 1)? - p, point(i + width)? - p);
-            let far = EDGE * p.norm();
+            let far = EDGE / width as f64 * p.norm();
             if right.norm() > far || down.norm() > far {
                 return None;
             }
@@ -276,7 +277,7 @@ fn draw_path(view: &View, path: &[Vec<Vector3<f64>>], color: &mut [[u8; 4]]) {
                 };
                 let length = (b.0 - a.0).hypot(b.1 - a.1);
                 // Longer than the picture: far outside, or a pose gone wrong.
-                if !(length <= (w + h) as f64) {
+                if !length.is_finite() || length > (w + h) as f64 {
                     continue;
                 }
                 let steps = length.ceil().max(1.0);
@@ -314,4 +315,75 @@ fn shrink(color: &[[u8; 4]]) -> Vec<u8> {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::RgbImage;
+    use crate::time::Stamp;
+    use std::sync::Arc;
+
+    /// A camera one metre above a green floor and one below a red ceiling (y is down).
+    fn corridor() -> MapSnapshot {
+        let (width, height) = (40, 41);
+        let camera = Intrinsics {
+            fx: 20.0,
+            fy: 20.0,
+            cx: 19.5,
+            cy: 20.0,
+        };
+        let mut image = RgbImage::new(width, height);
+        let (mut points, mut confidence) = (Vec::new(), Vec::new());
+        for i in 0..width * height {
+            let ray = camera.ray((i % width) as f64, (i / width) as f64);
+            let p = ray / ray.y.abs();
+            points.extend([p.x as f32, p.y as f32, p.z as f32]);
+            // The horizon has no points, and what is near it is far away.
+            confidence.push(if ray.y.abs() > 0.2 { 2.0 } else { 0.0 });
+            let color = if ray.y > 0.0 {
+                [0, 200, 0]
+            } else {
+                [200, 0, 0]
+            };
+            image.data[3 * i..3 * i + 3].copy_from_slice(&color);
+        }
+        MapSnapshot {
+            keyframes: vec![KeyframeRecord {
+                id: 0,
+                frame_index: 0,
+                stamp: Stamp::default(),
+                submap: 0,
+                world_from_camera: Sim3::identity(),
+                image: Arc::new(image),
+                points: Arc::new(points),
+                confidence: Arc::new(confidence),
+            }],
+            ..MapSnapshot::default()
+        }
+    }
+
+    #[test]
+    fn the_floor_is_seen_through_the_ceiling() {
+        let pixels = render(&corridor(), 0, 1.0, &[]).unwrap();
+        let count = |color: [u8; 4]| pixels.chunks_exact(4).filter(|p| **p == color).count();
+        // A tenth of the picture at least: the view is fitted to the floor.
+        assert!(count([0, 200, 0, 255]) * 10 > SIZE.0 * SIZE.1);
+        assert_eq!(count([200, 0, 0, 255]), 0);
+    }
+
+    #[test]
+    fn the_way_is_drawn_over_it_and_far_poses_are_left_out() {
+        let near = vec![Vector3::new(-0.5, 0.5, 2.0), Vector3::new(0.5, 0.5, 2.0)];
+        let far = vec![Vector3::zeros(), Vector3::new(1e300, 0.0, 1.0)];
+        let pixels = render(&corridor(), 0, 1.0, &[near, far]).unwrap();
+        let orange = pixels.chunks_exact(4).filter(|p| **p == [234, 88, 12, 255]);
+        assert!(orange.count() > 100);
+    }
+
+    #[test]
+    fn nothing_confident_is_no_picture() {
+        assert!(render(&corridor(), 0, 2.0, &[]).is_none());
+        assert!(render(&corridor(), 1, 0.0, &[]).is_none());
+    }
 }

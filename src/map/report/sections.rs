@@ -339,12 +339,14 @@ fn error_over_time(out: &mut String, e: &Evaluation) {
         pieces: split_at_gaps(&points.collect::<Vec<_>>()),
         level: Some((e.ate.rmse, format!("rmse {:.3} m", e.ate.rmse))),
         unit: "metres",
+        // Below a millimetre the plot would show rounding.
+        top: 1e-3,
         label: "Absolute trajectory error over time",
         ..Curve::default()
     };
     let _ = write!(
         out,
-        "<section class=\"card\"><h2>Absolute trajectory error over time</h2>{}\
+        "<section class=\"card\"><h2>Absolute trajectory error over time</h2><div class=\"wide\">{}</div>\
          <p class=\"plain\">{} associated poses · mean {:.4} m · median {:.4} m · largest {:.4} m{}</p></section>",
         chart::curve(&curve),
         e.errors.len(),
@@ -416,7 +418,7 @@ fn tracking_over_time(out: &mut String, input: &ReportInput) {
     }
     let _ = write!(
         out,
-        "<section class=\"card\"><h2>Tracking</h2>{}<div class=\"legend\">\
+        "<section class=\"card\"><h2>Tracking</h2><div class=\"wide\">{}</div><div class=\"legend\">\
          <span><i style=\"border-color:var(--estimate)\"></i>matched pixels</span>",
         chart::curve(&curve)
     );
