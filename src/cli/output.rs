@@ -4,12 +4,13 @@ use super::CliError;
 use std::path::{Path, PathBuf};
 
 /// What a run leaves in its folder, as file and folder names.
-pub const RESULTS: [&str; 7] = [
+pub const RESULTS: [&str; 8] = [
     "trajectory.txt",
     "keyframes.txt",
     "frames.csv",
     "cloud.ply",
     "report.html",
+    "keyframes.csv",
     "keyframes",
     "colmap",
 ];

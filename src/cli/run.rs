@@ -85,10 +85,10 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
     say(&format!("frames: {what}"));
     let mut engine = layers::engine(&settings, calibration.as_ref(), &first.image, jobs)?;
     say(&format!("network: {}", engine.describe()));
-    say(&format!("output: {}", folder.path().display()));
 
     interrupt::install()?;
     folder.clear()?;
+    say(&format!("output: {}", folder.path().display()));
     let mut progress = Progress::new(total, !args.no_progress);
     let ended = session::drive(
         first,
