@@ -208,3 +208,26 @@ fn what_is_shown_loads_back_to_the_same_values() {
         assert_eq!(config::load(&path).expect(name), config, "{text}");
     }
 }
+
+#[test]
+fn reports_list_every_key_with_its_value_as_written() {
+    let flat = Config::default().flat();
+    let value = |key: &str| flat.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str());
+    for (key, expected) in [
+        ("use_calib", "false"),
+        ("threads", "pipelined"),
+        ("network.size", "512"),
+        ("tracking.match_frac_thresh", "0.333"),
+        ("tracking.huber", "1.345"),
+        ("network.weights", ""),
+    ] {
+        assert_eq!(value(key), Some(expected), "{key}");
+    }
+    let mut keys = BTreeSet::new();
+    let tree = serde_json::to_value(Config::default()).expect("a configuration serialises");
+    leaves("", &tree, &mut keys);
+    assert_eq!(
+        flat.into_iter().map(|(k, _)| k).collect::<BTreeSet<_>>(),
+        keys
+    );
+}

@@ -38,7 +38,7 @@ pub struct BuildArgs {
     #[arg(long, value_name = "FILE", default_value = "codebook.safetensors")]
     pub out: PathBuf,
     /// Words of the codebook.
-    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = positive)]
+    #[arg(long, value_name = "N", default_value_t = 2048, value_parser = positive)]
     pub clusters: usize,
     /// Threads for the network and everything else [default: all cores].
     #[arg(long, value_name = "N", value_parser = positive)]

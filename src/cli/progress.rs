@@ -1,7 +1,7 @@
 //! Where a run stands: a bar on a terminal, single lines in a pipe.
 
 use crate::map::{FrameRecord, TrackingState};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use std::io::IsTerminal;
 
 /// Shows each frame as it is done.
@@ -96,17 +96,22 @@ fn bar(total: Option<usize>) -> ProgressBar {
     let (bar, template) = match total {
         Some(n) => (
             ProgressBar::new(n as u64),
-            "{bar:28} {pos}/{len} frames, {per_sec}, {eta} left: {msg}",
+            "{bar:28} {pos}/{len} frames, {rate}, {eta} left: {wide_msg}",
         ),
         None => (
             ProgressBar::new_spinner(),
-            "{spinner} {pos} frames, {per_sec}: {msg}",
+            "{spinner} {pos} frames, {rate}: {wide_msg}",
         ),
     };
     match ProgressStyle::with_template(template) {
-        Ok(style) => bar.with_style(style),
+        Ok(style) => bar.with_style(style.with_key("rate", rate)),
         Err(_) => bar,
     }
+}
+
+fn rate(state: &ProgressState, out: &mut dyn std::fmt::Write) {
+    // Nothing to be done about a terminal that takes no text.
+    let _ = write!(out, "{:.1} a second", state.per_sec());
 }
 
 #[cfg(test)]

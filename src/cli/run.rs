@@ -94,10 +94,10 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
         Pace::EveryFrame,
     )?;
     say(&format!("network: {}", engine.describe()));
-    say(&format!("output: {}", folder.path().display()));
 
     interrupt::install()?;
     folder.clear()?;
+    say(&format!("output: {}", folder.path().display()));
     let mut progress = Progress::new(total, !args.no_progress);
     let ended = session::drive(
         first,

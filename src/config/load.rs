@@ -53,6 +53,11 @@ impl Config {
             message: e.to_string(),
         })
     }
+
+    /// Every key with its value as text, for reports.
+    pub fn flat(&self) -> Vec<(String, String)> {
+        Schema::of(self).leaves()
+    }
 }
 
 /// Settings merged so far, and where each came from.
@@ -65,7 +70,7 @@ struct Layers {
 impl Default for Layers {
     fn default() -> Self {
         Self {
-            schema: Schema::new(),
+            schema: Schema::of(&Config::default()),
             merged: Map::new(),
             origins: BTreeMap::new(),
         }

@@ -25,14 +25,14 @@ const RENAMED: [(&str, &str); 5] = [
     ),
 ];
 
-/// The default configuration as a tree, which every other tree must fit.
+/// A configuration as a tree; that of the default one is what every file must fit.
 pub(super) struct Schema {
     root: Map<String, Value>,
 }
 
 impl Schema {
-    pub(super) fn new() -> Self {
-        let root = match serde_json::to_value(Config::default()) {
+    pub(super) fn of(config: &Config) -> Self {
+        let root = match serde_json::to_value(config) {
             Ok(Value::Object(map)) => map,
             // A struct of named fields is always an object.
             _ => Map::new(),
@@ -124,8 +124,33 @@ impl Schema {
         best
     }
 
+    /// Dotted paths of all settings with their values as text.
+    pub(super) fn leaves(&self) -> Vec<(String, String)> {
+        let text = |value: &Value| match value {
+            Value::String(s) => s.clone(),
+            // The tree holds f32 settings as f64: 0.333, not 0.3330000042915344.
+            Value::Number(n) if n.is_f64() => match n.as_f64().map(|x| (x, x as f32)) {
+                Some((x, short)) if f64::from(short) == x => short.to_string(),
+                _ => n.to_string(),
+            },
+            other => other.to_string(),
+        };
+        let mut leaves = Vec::new();
+        for (name, value) in &self.root {
+            match value {
+                Value::Object(section) => leaves.extend(
+                    section
+                        .iter()
+                        .map(|(key, value)| (join(name, key), text(value))),
+                ),
+                value => leaves.push((name.clone(), text(value))),
+            }
+        }
+        leaves
+    }
+
     /// Dotted paths of all settings and sections.
-    pub(super) fn all_keys(&self) -> Vec<String> {
+    fn all_keys(&self) -> Vec<String> {
         let mut keys = Vec::new();
         for (name, value) in &self.root {
             keys.push(name.clone());

@@ -1,0 +1,316 @@
+//! Whole runs of the program on few frames of the bundled sequence, at a small network size: what
+//! is left when input is broken or Ctrl-C comes.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn bundled() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/room_loop")
+}
+
+fn program(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mast3r-slam"));
+    command
+        .args(args)
+        .env_remove("RUST_LOG")
+        .env_remove("MAST3R_SLAM_SHARE");
+    command
+}
+
+/// Tracks `sequence` into `out`; small and repeatable.
+fn run(sequence: &Path, out: &Path, more: &[&str]) -> Output {
+    let mut args = vec!["run", text(sequence), "--out", text(out)];
+    args.extend(["--size", "64", "--threads", "single"]);
+    args.extend(more);
+    program(&args).output().expect("the program starts")
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a UTF-8 path")
+}
+
+fn message(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Exit code 1, one error that holds `parts`, no panic.
+fn assert_failed(output: &Output, parts: &[&str]) {
+    let message = message(output);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert_eq!(message.matches("error:").count(), 1, "{message}");
+    assert!(!message.contains("panicked"), "{message}");
+    for part in parts {
+        assert!(message.contains(part), "{part:?} is not in: {message}");
+    }
+}
+
+/// Poses in a TUM file.
+fn poses(path: &Path) -> usize {
+    let text = std::fs::read_to_string(path).expect("a trajectory");
+    text.lines().filter(|l| !l.starts_with('#')).count()
+}
+
+/// The first `count` frames of the bundled sequence, in a folder of their own.
+fn sequence(folder: &Path, count: usize) -> PathBuf {
+    let path = folder.join("sequence");
+    std::fs::create_dir_all(path.join("rgb")).expect("a folder");
+    let list = std::fs::read_to_string(bundled().join("rgb.txt")).expect("rgb.txt");
+    let rows: Vec<&str> = list
+        .lines()
+        .filter(|l| !l.starts_with('#'))
+        .take(count)
+        .collect();
+    for row in &rows {
+        let image = row.split(' ').nth(1).expect("a file name");
+        std::fs::copy(bundled().join(image), path.join(image)).expect("a copy");
+    }
+    std::fs::write(path.join("rgb.txt"), rows.join("\n") + "\n").expect("rgb.txt");
+    for name in ["camera.yaml", "groundtruth.txt"] {
+        std::fs::copy(bundled().join(name), path.join(name)).expect("a copy");
+    }
+    path
+}
+
+/// Image number `index` of such a folder.
+fn image(sequence: &Path, index: usize) -> PathBuf {
+    let list = std::fs::read_to_string(sequence.join("rgb.txt")).expect("rgb.txt");
+    let row = list.lines().nth(index).expect("a row");
+    sequence.join(row.split(' ').nth(1).expect("a file name"))
+}
+
+struct Scene {
+    folder: tempfile::TempDir,
+    sequence: PathBuf,
+}
+
+impl Scene {
+    fn new(count: usize) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let sequence = sequence(folder.path(), count);
+        Self { folder, sequence }
+    }
+
+    fn out(&self) -> PathBuf {
+        self.folder.path().join("out")
+    }
+
+    fn run(&self, more: &[&str]) -> Output {
+        run(&self.sequence, &self.out(), more)
+    }
+}
+
+#[test]
+fn a_run_leaves_every_result() {
+    let scene = Scene::new(5);
+    let output = scene.run(&["--calibrated"]);
+    assert!(output.status.success(), "{}", message(&output));
+    for name in [
+        "keyframes.txt",
+        "keyframes.csv",
+        "frames.csv",
+        "cloud.ply",
+        "report.html",
+    ] {
+        let size = std::fs::metadata(scene.out().join(name)).expect(name).len();
+        assert!(size > 0, "{name} is empty");
+    }
+    assert_eq!(poses(&scene.out().join("trajectory.txt")), 5);
+    assert!(scene.out().join("colmap").is_dir());
+    let keyframes = std::fs::read_dir(scene.out().join("keyframes")).expect("keyframes");
+    assert!(keyframes.count() > 0);
+    // In a pipe: no bar, no escape sequences.
+    assert!(!output.stderr.contains(&0x1b), "{}", message(&output));
+    let said = String::from_utf8_lossy(&output.stdout);
+    for part in ["5 frames in", "calibrated", "ATE"] {
+        assert!(said.contains(part), "{part} is not in: {said}");
+    }
+}
+
+#[test]
+fn start_end_and_stride_choose_frames() {
+    let scene = Scene::new(7);
+    let output = scene.run(&["--start", "1", "--end", "6", "--stride", "2"]);
+    assert!(output.status.success(), "{}", message(&output));
+    let trajectory = std::fs::read_to_string(scene.out().join("trajectory.txt")).expect("poses");
+    let stamps: Vec<&str> = trajectory
+        .lines()
+        .filter(|l| !l.starts_with('#'))
+        .filter_map(|l| l.split(' ').next())
+        .collect();
+    assert_eq!(stamps, ["1000.100000", "1000.300000", "1000.500000"]);
+
+    let output = scene.run(&["--force", "--start", "7"]);
+    assert_failed(&output, &["7"]);
+}
+
+#[test]
+fn a_truncated_image_ends_the_run_and_saves_the_frames_before_it() {
+    let scene = Scene::new(6);
+    let broken = image(&scene.sequence, 4);
+    let bytes = std::fs::read(&broken).expect("an image");
+    std::fs::write(&broken, &bytes[..bytes.len() / 2]).expect("half an image");
+    let output = scene.run(&[]);
+    let name = broken.file_name().expect("a name").to_string_lossy();
+    assert_failed(&output, &[&name]);
+    assert_eq!(poses(&scene.out().join("trajectory.txt")), 4);
+    assert!(scene.out().join("report.html").exists());
+}
+
+#[test]
+fn images_that_are_none_are_named() {
+    for (content, index) in [("", 0), ("just text\n", 3)] {
+        let scene = Scene::new(4);
+        let broken = image(&scene.sequence, index);
+        std::fs::write(&broken, content).expect("a file");
+        let output = scene.run(&[]);
+        let name = broken.file_name().expect("a name").to_string_lossy();
+        assert_failed(&output, &[&name]);
+        let saved = scene.out().join("trajectory.txt");
+        match index {
+            0 => assert!(!saved.exists(), "nothing was computed"),
+            n => assert_eq!(poses(&saved), n),
+        }
+    }
+}
+
+#[test]
+fn an_image_of_another_size_is_named() {
+    let scene = Scene::new(4);
+    let odd = image(&scene.sequence, 2);
+    // A whole image, a grey one of 16×16 pixels.
+    std::fs::write(&odd, [b"P5 16 16 255\n", &[128u8; 256][..]].concat()).expect("an image");
+    let output = scene.run(&[]);
+    let name = odd.file_name().expect("a name").to_string_lossy();
+    assert_failed(&output, &[&name, "16"]);
+    assert_eq!(poses(&scene.out().join("trajectory.txt")), 2);
+}
+
+#[test]
+fn folders_and_lists_that_hold_no_frames_are_refused() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let empty = folder.path().join("empty");
+    std::fs::create_dir(&empty).expect("a folder");
+    let out = folder.path().join("out");
+    assert_failed(&run(&empty, &out, &[]), &["empty"]);
+    assert!(!out.exists(), "an output folder without outputs");
+
+    let scene = Scene::new(3);
+    let list = scene.sequence.join("rgb.txt");
+    let rows = std::fs::read_to_string(&list).expect("rgb.txt");
+    let mut lines: Vec<&str> = rows.lines().collect();
+    lines.swap(0, 2);
+    std::fs::write(&list, lines.join("\n")).expect("rgb.txt");
+    assert_failed(&scene.run(&[]), &["rgb.txt"]);
+}
+
+#[test]
+fn a_calibration_that_does_not_fit_is_refused() {
+    let scene = Scene::new(2);
+    let file = scene.folder.path().join("other.yaml");
+    std::fs::write(
+        &file,
+        "width: 640\nheight: 360\ncalibration: [500, 500, 320, 180]\n",
+    )
+    .expect("a file");
+    let output = scene.run(&["--calib", text(&file)]);
+    assert_failed(&output, &["640", "360", "512", "384"]);
+
+    std::fs::remove_file(scene.sequence.join("camera.yaml")).expect("there was one");
+    let output = scene.run(&["--calibrated"]);
+    assert_failed(&output, &["use_calib", "--calib", "--no-calib"]);
+}
+
+#[test]
+fn ground_truth_with_nan_is_used_and_one_of_another_time_is_not() {
+    let scene = Scene::new(5);
+    let truth = scene.sequence.join("groundtruth.txt");
+    let mut rows = std::fs::read_to_string(&truth).expect("poses");
+    rows.push_str("1010.5 nan nan nan 0 0 0 1\n");
+    std::fs::write(&truth, &rows).expect("poses");
+    let output = scene.run(&[]);
+    assert!(output.status.success(), "{}", message(&output));
+
+    let other = scene.folder.path().join("other.txt");
+    std::fs::write(
+        &other,
+        "5 0 0 0 0 0 0 1\n6 1 0 0 0 0 0 1\n7 1 1 0 0 0 0 1\n",
+    )
+    .expect("poses");
+    let output = scene.run(&["--force", "--ground-truth", text(&other)]);
+    assert_failed(&output, &["ground truth"]);
+    assert_eq!(
+        poses(&scene.out().join("trajectory.txt")),
+        5,
+        "saved all the same"
+    );
+}
+
+#[test]
+fn weights_that_are_none_are_refused() {
+    let scene = Scene::new(2);
+    let bundled =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("engines/mast3r-mini/model.safetensors");
+    let bytes = std::fs::read(bundled).expect("the bundled weights");
+    let weights = scene.folder.path().join("cut.safetensors");
+    for keep in [0, 5, 1000, bytes.len() - 1] {
+        std::fs::write(&weights, &bytes[..keep]).expect("a file");
+        let output = scene.run(&["--weights", text(&weights)]);
+        assert_failed(&output, &["cut.safetensors"]);
+        assert!(!scene.out().exists(), "{keep}");
+        let info = program(&["network", "info", text(&weights)]).output();
+        assert_failed(&info.expect("the program starts"), &["cut.safetensors"]);
+    }
+}
+
+#[test]
+fn eval_prints_json_that_programs_read() {
+    let truth = bundled().join("groundtruth.txt");
+    let args = ["eval", text(&truth), text(&truth), "--json", "--delta", "3"];
+    let output = program(&args).output().expect("the program starts");
+    assert!(output.status.success(), "{}", message(&output));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    // The same file twice; the alignment rounds.
+    assert!(
+        json["ate"]["rmse"].as_f64().is_some_and(|e| e < 1e-9),
+        "{json}"
+    );
+    assert_eq!(json["pairs"], 300);
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_the_run_and_writes_the_results() {
+    use std::io::{BufRead, BufReader};
+    use std::process::Stdio;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let out = folder.path().join("out");
+    let mut child = program(&[
+        "run",
+        text(&bundled()),
+        "--out",
+        text(&out),
+        "--size",
+        "128",
+    ])
+    .stdout(Stdio::piped())
+    .stderr(Stdio::piped())
+    .spawn()
+    .expect("the program starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    // From this line on Ctrl-C is caught.
+    assert!(
+        lines
+            .by_ref()
+            .any(|l| l.is_ok_and(|l| l.starts_with("output:")))
+    );
+    let kill = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status();
+    assert!(kill.expect("kill runs").success());
+    let said: Vec<String> = lines.map_while(Result::ok).collect();
+    let status = child.wait().expect("it ends");
+    assert_eq!(status.code(), Some(130), "{said:?}");
+    let count = poses(&out.join("trajectory.txt"));
+    assert!((1..100).contains(&count), "{count} of 100 frames");
+    assert!(out.join("report.html").exists());
+}
