@@ -5,9 +5,11 @@ mod network_support;
 use std::collections::BTreeMap;
 
 use mast3r_slam::inference::{Backend, PairOutput, ViewOutput};
-use mast3r_slam::network::{Checkpoint, Tensor};
+use mast3r_slam::network::architecture::Stack;
+use mast3r_slam::network::{Architecture, Checkpoint, Tensor, load_network};
 use network_support::{
-    backend, noise, noise_image, relative_error, run, set, tiny_checkpoint, tiny_network,
+    backend, noise, noise_image, relative_error, repository, run, set, tiny_checkpoint,
+    tiny_network,
 };
 
 #[test]
@@ -111,6 +113,68 @@ fn any_multiple_of_16_runs() {
             "{width}x{height}"
         );
     }
+}
+
+/// The published model: its tensors were counted by instantiating it.
+#[test]
+fn the_official_model_has_its_688_million_parameters() {
+    let official = Architecture {
+        encoder: Stack {
+            width: 1024,
+            depth: 24,
+            heads: 16,
+            hidden: 4096,
+        },
+        decoder: Stack {
+            width: 768,
+            depth: 12,
+            heads: 12,
+            hidden: 3072,
+        },
+        rope_base: 100.0,
+        hooks: [0, 6, 9, 12],
+        layer_dims: [96, 192, 384, 768],
+        feature_dim: 256,
+        output_dims: [128, 128],
+        descriptor_hidden: 7168,
+        descriptor_dim: 24,
+    };
+    let shapes = official.expected_shapes();
+    let used: usize = shapes.values().map(|s| s.iter().product::<usize>()).sum();
+    // The mask token, and four tensors per head in the coarsest fusion block.
+    let unused = 768 + 2 * 1_180_160;
+    assert_eq!(used + unused, 688_638_856);
+    assert_eq!(shapes.len() + 1 + 2 * 4, 1009);
+    assert_eq!(
+        shapes["downstream_head1.head_local_features.fc2.weight"],
+        [6400, 7168]
+    );
+}
+
+#[test]
+fn the_bundled_model_has_the_dimensions_of_its_card() {
+    let weights = repository("engines/mast3r-mini/model.safetensors");
+    let network = load_network(&weights).unwrap();
+    let stack = |depth| Stack {
+        width: 192,
+        depth,
+        heads: 3,
+        hidden: 384,
+    };
+    assert_eq!(
+        network.architecture,
+        Architecture {
+            encoder: stack(8),
+            decoder: stack(10),
+            rope_base: 100.0,
+            hooks: [0, 5, 7, 10],
+            layer_dims: [24, 48, 64, 96],
+            feature_dim: 64,
+            output_dims: [32, 32],
+            descriptor_hidden: 240,
+            descriptor_dim: 24,
+        }
+    );
 }
 
 /// A map of `channels × height × width`.

@@ -7,16 +7,24 @@ use rten::{Model, ModelOptions, NodeId, RunOptions, ThreadPool, ValueOrView};
 use rten_tensor::prelude::*;
 use rten_tensor::{NdTensorView, Tensor};
 
+use super::activations::{RawView, finish};
 use super::{Backend, InferenceError, NetworkShape, PairOutput, ViewOutput};
 use crate::image::RgbImage;
-use crate::network::onnx::{InputSize, OnnxModel, Views, names};
+use crate::network::onnx::{InputSize, OnnxModel, names};
 use crate::network::{Network, load_network};
 
 const RUNTIME: &str = "rten";
 /// The version that `Cargo.toml` asks for.
 const RUNTIME_VERSION: &str = "0.27";
+/// Below this the weights are stored a second time in the runtime's packed layout. It saves a
+/// small part of each small product; with a large network there is nothing to save, and memory
+/// to lose.
+const PREPACK_LIMIT: usize = 256 << 20;
 /// Name under which the weights are handed over beside the graph.
 const WEIGHTS: &str = "weights.data";
+
+/// Raw points with confidence, descriptors, their confidence.
+const OUTPUTS_PER_VIEW: usize = 3;
 
 /// The network on the CPU, for one input size.
 pub struct CpuBackend {
@@ -33,8 +41,8 @@ struct Loaded {
     image_id: NodeId,
     features_id: NodeId,
     view_features_ids: [NodeId; 2],
-    /// Points, confidence, descriptors and their confidence of view 1, then of view 2.
-    output_ids: [NodeId; 8],
+    /// Points, descriptors and their confidence of view 1, then of view 2, all raw.
+    output_ids: [NodeId; 2 * OUTPUTS_PER_VIEW],
     pool: Arc<ThreadPool>,
     threads: usize,
 }
@@ -79,22 +87,23 @@ impl CpuBackend {
             });
         }
         let encoder = build(network.encoder(size), "loading the encoder")?;
-        let decoder = build(network.decoder(size, Views::Both), "loading the decoder")?;
-        let view_outputs = |view: usize| {
-            [
-                names::POINTS[view],
-                names::CONFIDENCE[view],
-                names::DESCRIPTORS[view],
-                names::DESCRIPTOR_CONFIDENCE[view],
-            ]
+        let decoder = build(network.raw_decoder(size), "loading the decoder")?;
+        let output = |view: usize, output: usize| {
+            let outputs = [
+                names::RAW_POINTS,
+                names::RAW_DESCRIPTORS,
+                names::RAW_DESCRIPTOR_CONFIDENCE,
+            ];
+            id(&decoder, outputs[output][view])
         };
-        let mut output_ids = Vec::with_capacity(8);
-        for name in view_outputs(0).into_iter().chain(view_outputs(1)) {
-            output_ids.push(id(&decoder, name)?);
-        }
-        let output_ids = output_ids
-            .try_into()
-            .map_err(|_| failure("loading", "outputs"))?;
+        let output_ids = [
+            output(0, 0)?,
+            output(0, 1)?,
+            output(0, 2)?,
+            output(1, 0)?,
+            output(1, 1)?,
+            output(1, 2)?,
+        ];
         let loaded = Loaded {
             shape: NetworkShape {
                 width,
@@ -147,22 +156,27 @@ impl CpuBackend {
             check("descriptors", n * d, out.descriptors.len())?;
             check("descriptor confidence", n, out.descriptor_confidence.len())?;
         }
-        let ids = &self.loaded.output_ids[..outs.len() * 4];
+        let ids = &self.loaded.output_ids[..outs.len() * OUTPUTS_PER_VIEW];
         let values = self
             .loaded
             .decoder
             .run(inputs, ids, Some(self.options()))
             .map_err(|e| failure(DOING, e))?;
-        let buffers = outs.iter_mut().flat_map(|out| {
-            [
-                &mut out.points,
-                &mut out.confidence,
-                &mut out.descriptors,
-                &mut out.descriptor_confidence,
-            ]
-        });
-        for (value, buffer) in values.into_iter().zip(buffers) {
-            take(value, buffer, DOING)?;
+        let tensors = values
+            .into_iter()
+            .map(|value| value.try_into().map_err(|e| failure(DOING, e)))
+            .collect::<Result<Vec<Tensor<f32>>, _>>()?;
+        for (raw, out) in tensors.chunks_exact(OUTPUTS_PER_VIEW).zip(outs) {
+            let [points, descriptors, confidence] = [0, 1, 2].map(|i| raw[i].to_slice());
+            check("raw points", n * 4, points.len())?;
+            check("raw descriptors", n * d, descriptors.len())?;
+            check("raw descriptor confidence", n, confidence.len())?;
+            let raw = RawView {
+                points: &points,
+                descriptors: &descriptors,
+                descriptor_confidence: &confidence,
+            };
+            self.loaded.pool.run(|| finish(&raw, shape, out));
         }
         Ok(())
     }
@@ -216,7 +230,10 @@ impl Backend for CpuBackend {
             )
             .map_err(|e| failure(DOING, e))?;
         let value = values.pop().ok_or_else(|| failure(DOING, "no output"))?;
-        take(value, features, DOING)
+        let tensor: Tensor<f32> = value.try_into().map_err(|e| failure(DOING, e))?;
+        check("encoder output", features.len(), tensor.len())?;
+        features.copy_from_slice(&tensor.to_slice());
+        Ok(())
     }
 
     fn decode(
@@ -243,9 +260,10 @@ impl Backend for CpuBackend {
 
 fn build(model: OnnxModel, doing: &'static str) -> Result<Model, InferenceError> {
     let (graph, weights) = model.into_external(WEIGHTS);
+    let prepack = weights.len() < PREPACK_LIMIT;
     ModelOptions::with_all_ops()
         .external_data(WEIGHTS, weights)
-        .prepack_weights(true)
+        .prepack_weights(prepack)
         .load(graph)
         .map_err(|e| failure(doing, e))
 }
@@ -271,12 +289,4 @@ fn check(what: &'static str, expected: usize, found: usize) -> Result<(), Infere
         expected: format!("{expected} values"),
         found: format!("{found} values"),
     })
-}
-
-/// Copies an output of the runtime into the caller's buffer, in row-major order.
-fn take(value: rten::Value, out: &mut [f32], doing: &'static str) -> Result<(), InferenceError> {
-    let tensor: Tensor<f32> = value.try_into().map_err(|e| failure(doing, e))?;
-    check("network output", out.len(), tensor.len())?;
-    out.copy_from_slice(&tensor.to_slice());
-    Ok(())
 }

@@ -1,5 +1,6 @@
 //! Running the network: one trait, several runtimes.
 
+mod activations;
 mod check;
 pub mod cpu;
 

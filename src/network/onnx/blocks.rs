@@ -18,12 +18,7 @@ impl Emitter<'_> {
     pub fn linear_of(&mut self, x: &Value, what: &str, weight: &[f32], bias: &[f32]) -> Value {
         let outputs = bias.len();
         let inputs = weight.len() / outputs;
-        let mut transposed = vec![0.0; weight.len()];
-        for (o, row) in weight.chunks_exact(inputs).enumerate() {
-            for (i, &w) in row.iter().enumerate() {
-                transposed[i * outputs + o] = w;
-            }
-        }
+        let transposed = transpose(weight, outputs, inputs);
         let matrix = self
             .graph
             .weight(&format!("{what}.weight"), &[inputs, outputs], &transposed);
@@ -183,6 +178,23 @@ impl Emitter<'_> {
     }
 }
 
+/// A `rows × columns` matrix turned over. In tiles, because a large one column by column would
+/// miss the cache at every element.
+fn transpose(matrix: &[f32], rows: usize, columns: usize) -> Vec<f32> {
+    const TILE: usize = 16;
+    let mut out = vec![0.0; matrix.len()];
+    for row in (0..rows).step_by(TILE) {
+        for column in (0..columns).step_by(TILE) {
+            for r in row..(row + TILE).min(rows) {
+                for c in column..(column + TILE).min(columns) {
+                    out[c * rows + r] = matrix[r * columns + c];
+                }
+            }
+        }
+    }
+    out
+}
+
 /// Cosines and sines for `x·cos + swap_halves(x)·sin`, `tokens × head_dim` each.
 ///
 /// Of the `head_dim / 2` pairs of a head, the first half turns with the token's row, the second
@@ -331,6 +343,19 @@ mod tests {
             sorted.sort_by(f32::total_cmp);
             assert_eq!(sorted[DIM - 1], 1.0);
             assert!(sorted[..DIM - 1].iter().all(|&v| v == 0.0));
+        }
+    }
+
+    #[test]
+    fn transposing_covers_every_tile() {
+        for (rows, columns) in [(1, 1), (3, 40), (16, 32), (33, 17), (64, 16)] {
+            let matrix: Vec<f32> = (0..rows * columns).map(|n| n as f32).collect();
+            let out = transpose(&matrix, rows, columns);
+            for r in 0..rows {
+                for c in 0..columns {
+                    assert_eq!(out[c * rows + r], matrix[r * columns + c]);
+                }
+            }
         }
     }
 

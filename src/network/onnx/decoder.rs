@@ -3,14 +3,14 @@
 use super::super::architecture::Stack;
 use super::blocks::Rotary;
 use super::graph::Value;
-use super::{Emitter, Views, names};
+use super::{Emitter, Finish, Views, names};
 
 /// Names of the two branches' blocks.
 const BRANCHES: [&str; 2] = ["dec_blocks", "dec_blocks2"];
 
 impl Emitter<'_> {
     /// Both branches layer by layer, then the heads of the wanted views.
-    pub(super) fn decoder(&mut self, views: Views) {
+    pub(super) fn decoder(&mut self, views: Views, finish: Finish) {
         let architecture = &self.network.architecture;
         let (stack, hooks) = (architecture.decoder.clone(), architecture.hooks);
         let shape = [
@@ -50,7 +50,7 @@ impl Emitter<'_> {
             }
         }
         for (view, tokens) in hooked.iter().enumerate().take(wanted) {
-            self.head(view, tokens);
+            self.head(view, tokens, finish);
         }
     }
 

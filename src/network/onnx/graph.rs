@@ -102,8 +102,12 @@ impl Graph {
         self.weights
             .resize(self.weights.len().next_multiple_of(ALIGNMENT), 0);
         let offset = self.weights.len();
-        self.weights
-            .extend(values.iter().flat_map(|v| v.to_le_bytes()));
+        self.weights.resize(offset + values.len() * 4, 0);
+        // Element by element into place compiles to a copy; collecting bytes does not.
+        let (elements, _) = self.weights[offset..].as_chunks_mut::<4>();
+        for (element, value) in elements.iter_mut().zip(values) {
+            *element = value.to_le_bytes();
+        }
         let name = self.unique(what);
         self.stored.push(Stored {
             name: name.clone(),

@@ -3,16 +3,27 @@
 
 use super::super::architecture::PATCH;
 use super::graph::Value;
-use super::{Emitter, names};
+use super::{Emitter, Finish, names};
 
 impl Emitter<'_> {
     /// Both heads of `view` (0 or 1) from its tokens at the four hooks.
-    pub(super) fn head(&mut self, view: usize, tokens: &[Value; 4]) {
+    pub(super) fn head(&mut self, view: usize, tokens: &[Value; 4], finish: Finish) {
         let head = format!("downstream_head{}", view + 1);
         let raw = self.dpt(&format!("{head}.dpt"), tokens);
-        self.points(view, &raw);
         let [first, .., last] = tokens;
-        self.descriptors(view, &format!("{head}.head_local_features"), first, last);
+        let (desc, omega) = self.local(&format!("{head}.head_local_features"), first, last);
+        match finish {
+            Finish::InGraph => {
+                self.points(view, &raw);
+                self.descriptors(view, &desc, &omega);
+            }
+            Finish::Raw => {
+                self.graph.output(&raw, names::RAW_POINTS[view]);
+                self.graph.output(&desc, names::RAW_DESCRIPTORS[view]);
+                self.graph
+                    .output(&omega, names::RAW_DESCRIPTOR_CONFIDENCE[view]);
+            }
+        }
     }
 
     fn conv(&mut self, x: &Value, name: &str, kernel: usize, out: usize, stride: usize) -> Value {
@@ -138,13 +149,14 @@ impl Emitter<'_> {
         g.output(&confidence, names::CONFIDENCE[view]);
     }
 
-    /// The MLP on the joined first and last tokens, its outputs shuffled to pixels. Channel
-    /// `c·256 + i·16 + j` of a token belongs to its pixel (row i, column j); the rows of the last
-    /// layer are reordered here so that a pixel's channels come out side by side.
-    fn descriptors(&mut self, view: usize, name: &str, first: &Value, last: &Value) {
+    /// The MLP on the joined first and last tokens: descriptors (`B × T × 16·16·D`) and the
+    /// logarithms of their confidences (`B × T × 16·16`).
+    ///
+    /// Stored, channel `c·256 + i·16 + j` of a token belongs to its pixel (row i, column j); the
+    /// rows of the last layer are reordered here so that a pixel's channels come side by side.
+    fn local(&mut self, name: &str, first: &Value, last: &Value) -> (Value, Value) {
         let dim = self.network.architecture.descriptor_dim;
         let hidden_dim = self.network.architecture.descriptor_hidden;
-        let size = self.size;
         self.graph.set_scope(name);
         let joined = self.graph.concat(&[first, last], 2);
         let hidden = self.linear(&joined, &format!("{name}.fc1"));
@@ -167,15 +179,23 @@ impl Emitter<'_> {
         }
         let what = format!("{name}.fc2.descriptors");
         let desc = self.linear_of(&hidden, &what, &shuffled_weight, &shuffled_bias);
-        let desc = self.shuffle_to_pixels(&desc, dim);
+        let (weight, bias) = (&weight[dim * pixels * hidden_dim..], &bias[dim * pixels..]);
+        let what = format!("{name}.fc2.confidence");
+        let omega = self.linear_of(&hidden, &what, weight, bias);
+        (desc, omega)
+    }
+
+    /// `descriptor = δ/‖δ‖`, its confidence `e^ω`, for every pixel.
+    fn descriptors(&mut self, view: usize, desc: &Value, omega: &Value) {
+        let dim = self.network.architecture.descriptor_dim;
+        let size = self.size;
+        self.graph.set_scope(&format!("descriptors{}", view + 1));
+        let desc = self.shuffle_to_pixels(desc, dim);
         let norm = self.graph.norm(&desc, 3);
         let desc = self.graph.binary("Div", &desc, &norm);
         self.graph.output(&desc, names::DESCRIPTORS[view]);
 
-        let (weight, bias) = (&weight[dim * pixels * hidden_dim..], &bias[dim * pixels..]);
-        let what = format!("{name}.fc2.confidence");
-        let omega = self.linear_of(&hidden, &what, weight, bias);
-        let omega = self.shuffle_to_pixels(&omega, 1);
+        let omega = self.shuffle_to_pixels(omega, 1);
         let omega = self
             .graph
             .reshape(&omega, &[size.batch, size.height, size.width]);

@@ -68,6 +68,15 @@ pub enum Views {
     First,
 }
 
+/// How far the decoder model computes its outputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Finish {
+    /// Points, unit descriptors and confidences for every pixel.
+    InGraph,
+    /// What the heads give before their activations.
+    Raw,
+}
+
 /// Input and output names of the emitted models.
 pub mod names {
     /// Encoder input, `B × 3 × H × W`: `rgb / 127.5 − 1`.
@@ -84,6 +93,13 @@ pub mod names {
     pub const DESCRIPTORS: [&str; 2] = ["desc1", "desc2"];
     /// Confidences of the descriptors, `B × H × W`.
     pub const DESCRIPTOR_CONFIDENCE: [&str; 2] = ["desc_conf1", "desc_conf2"];
+    /// Raw decoder: points and confidence before their activations, `B × 4 × H × W`.
+    pub const RAW_POINTS: [&str; 2] = ["raw_pts3d1", "raw_pts3d2"];
+    /// Raw decoder: descriptors before normalisation, `B × T × 16 × 16 × D`: by token, then by
+    /// row and column within its patch.
+    pub const RAW_DESCRIPTORS: [&str; 2] = ["raw_desc1", "raw_desc2"];
+    /// Raw decoder: logarithms of the descriptors' confidences, `B × T × 16 × 16`.
+    pub const RAW_DESCRIPTOR_CONFIDENCE: [&str; 2] = ["raw_desc_conf1", "raw_desc_conf2"];
 }
 
 /// An emitted model, its weights kept apart from the graph so that they exist only once.
@@ -145,7 +161,14 @@ fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    let mut builder = tempfile::Builder::new();
+    #[cfg(unix)]
+    {
+        // As any other file that is written, instead of private; the umask still applies.
+        use std::os::unix::fs::PermissionsExt;
+        builder.permissions(std::fs::Permissions::from_mode(0o666));
+    }
+    let mut file = builder.tempfile_in(folder)?;
     file.write_all(bytes)?;
     file.as_file().sync_all()?;
     file.persist(path)?;
@@ -162,8 +185,19 @@ impl Network {
 
     /// The decoder with its heads: [`names::VIEW_FEATURES`] to the dense outputs of `views`.
     pub fn decoder(&self, size: InputSize, views: Views) -> OnnxModel {
+        self.decoder_with(size, views, Finish::InGraph)
+    }
+
+    /// The decoder with its heads up to [`names::RAW_POINTS`], [`names::RAW_DESCRIPTORS`] and
+    /// [`names::RAW_DESCRIPTOR_CONFIDENCE`] of both views: for runtimes on which one pass of
+    /// one's own over the pixels beats the dozen operators of the activations.
+    pub fn raw_decoder(&self, size: InputSize) -> OnnxModel {
+        self.decoder_with(size, Views::Both, Finish::Raw)
+    }
+
+    fn decoder_with(&self, size: InputSize, views: Views, finish: Finish) -> OnnxModel {
         let mut emitter = Emitter::new(self, size, "decoder");
-        emitter.decoder(views);
+        emitter.decoder(views, finish);
         OnnxModel::new(emitter.graph)
     }
 }
