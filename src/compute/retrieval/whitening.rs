@@ -29,31 +29,30 @@ pub fn whiten(features: &[f32], mean: &[f64], projection: &[f64], dst: &mut [f32
         .par_chunks(TASK_ROWS * dim)
         .zip(dst.par_chunks_mut(TASK_ROWS * dim))
         .for_each_init(
-            || vec![0.0; ROWS * dim],
-            |centred, (features, dst)| {
-                for (features, dst) in features.chunks(ROWS * dim).zip(dst.chunks_mut(ROWS * dim)) {
-                    // Rows that a last, shorter block lacks keep old values; nobody reads them.
-                    for (row, centred) in features
-                        .chunks_exact(dim)
-                        .zip(centred.chunks_exact_mut(dim))
-                    {
-                        for ((c, &f), &m) in centred.iter_mut().zip(row).zip(mean) {
-                            *c = f64::from(f) - m;
-                        }
+            || (vec![0.0; TASK_ROWS * dim], vec![[0.0; COLUMNS]; dim]),
+            |(centred, panel), (features, dst)| {
+                // Rows that a last, shorter task lacks keep old values; nobody reads them.
+                for (row, centred) in features
+                    .chunks_exact(dim)
+                    .zip(centred.chunks_exact_mut(dim))
+                {
+                    for ((c, &f), &m) in centred.iter_mut().zip(row).zip(mean) {
+                        *c = f64::from(f) - m;
                     }
-                    project(centred, projection, dim, dst);
                 }
+                project(centred, projection, panel, dst);
             },
         );
 }
 
-/// `dst[r] = centred[r] · projection` for up to `ROWS` rows.
+/// `dst[r] = centred[r] · projection` for the rows of `dst`, at most `TASK_ROWS`. `panel` is scratch
+/// of as many entries as a row has.
 #[multiversion(targets("x86_64+avx2+fma"))]
-fn project(centred: &[f64], projection: &[f64], dim: usize, dst: &mut [f32]) {
+fn project(centred: &[f64], projection: &[f64], panel: &mut [[f64; COLUMNS]], dst: &mut [f32]) {
     match_target! {
-        "x86_64+avx2+fma" => project_generic::<true>(centred, projection, dim, dst),
-        "aarch64" => project_generic::<true>(centred, projection, dim, dst),
-        _ => project_generic::<false>(centred, projection, dim, dst),
+        "x86_64+avx2+fma" => project_generic::<true>(centred, projection, panel, dst),
+        "aarch64" => project_generic::<true>(centred, projection, panel, dst),
+        _ => project_generic::<false>(centred, projection, panel, dst),
     }
 }
 
@@ -61,36 +60,53 @@ fn project(centred: &[f64], projection: &[f64], dim: usize, dst: &mut [f32]) {
 fn project_generic<const FMA: bool>(
     centred: &[f64],
     projection: &[f64],
-    dim: usize,
+    panel: &mut [[f64; COLUMNS]],
     dst: &mut [f32],
 ) {
-    let rows: [&[f64]; ROWS] = std::array::from_fn(|r| &centred[r * dim..(r + 1) * dim]);
+    let dim = panel.len();
     for start in (0..dim).step_by(COLUMNS) {
+        // A block of columns, packed, stays in the cache for all rows; a last, narrower one leaves
+        // values in its other columns that nobody reads.
         let width = COLUMNS.min(dim - start);
-        let mut sums = [[0.0f64; COLUMNS]; ROWS];
-        for c in 0..dim {
-            let mut p = [0.0f64; COLUMNS];
-            let line = &projection[c * dim + start..c * dim + start + width];
-            match line.first_chunk::<COLUMNS>() {
-                Some(whole) => p = *whole,
-                None => p[..width].copy_from_slice(line),
-            }
-            for (sums, row) in sums.iter_mut().zip(rows) {
-                for (sum, &p) in sums.iter_mut().zip(&p) {
-                    *sum = if FMA {
-                        row[c].mul_add(p, *sum)
-                    } else {
-                        *sum + row[c] * p
-                    };
+        for (packed, line) in panel.iter_mut().zip(projection.chunks_exact(dim)) {
+            packed[..width].copy_from_slice(&line[start..start + width]);
+        }
+        for (dst, centred) in dst
+            .chunks_mut(ROWS * dim)
+            .zip(centred.chunks_exact(ROWS * dim))
+        {
+            let rows = std::array::from_fn(|r| &centred[r * dim..(r + 1) * dim]);
+            let sums = products::<FMA>(&rows, panel);
+            for (row, sums) in dst.chunks_exact_mut(dim).zip(&sums) {
+                for (d, &sum) in row[start..start + width].iter_mut().zip(sums) {
+                    *d = sum as f32;
                 }
             }
         }
-        for (row, sums) in dst.chunks_exact_mut(dim).zip(&sums) {
-            for (d, &sum) in row[start..start + width].iter_mut().zip(sums) {
-                *d = sum as f32;
+    }
+}
+
+/// Scalar products of `ROWS` rows with the `COLUMNS` columns of a panel.
+#[inline(always)]
+fn products<const FMA: bool>(
+    rows: &[&[f64]; ROWS],
+    panel: &[[f64; COLUMNS]],
+) -> [[f64; COLUMNS]; ROWS] {
+    let rows = rows.map(|row| &row[..panel.len()]);
+    let mut sums = [[0.0; COLUMNS]; ROWS];
+    for (c, line) in panel.iter().enumerate() {
+        for (sums, row) in sums.iter_mut().zip(rows) {
+            let y = row[c];
+            for (sum, &p) in sums.iter_mut().zip(line) {
+                *sum = if FMA {
+                    y.mul_add(p, *sum)
+                } else {
+                    *sum + y * p
+                };
             }
         }
     }
+    sums
 }
 
 /// The indices, ascending, of the at most `keep` rows of `rows` (`T × dim`) with the largest L2

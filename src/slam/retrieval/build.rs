@@ -32,8 +32,8 @@ pub struct BuildOptions {
 impl Default for BuildOptions {
     fn default() -> Self {
         Self {
-            clusters: 2048,
-            iterations: 20,
+            clusters: 1024,
+            iterations: 10,
             seed: 0,
             whiten: true,
             weights_hash: String::new(),
@@ -45,6 +45,10 @@ impl RetrievalModel {
     /// Learns a model from the encoder features (`T × dim`) of many images. The features that are
     /// clustered are those that a description would use, so memory is
     /// `images × min(T, 300) × dim × 4` bytes beside the input.
+    ///
+    /// Learn from varied images, and from others than those to be recognised: residuals sum to zero
+    /// over the very features that a word is the mean of, so that scores among training images are
+    /// several times lower than among new ones and no one threshold suits both.
     ///
     /// # Errors
     /// Those of [`RetrievalModel::describe`] for an image's features;
@@ -99,7 +103,7 @@ impl RetrievalModel {
         let mut rows = Vec::new();
         for image in features {
             whitening.local_features(image, &mut scratch)?;
-            rows.extend_from_slice(Self::rows(&scratch));
+            rows.extend_from_slice(&scratch.rows);
         }
         if rows.len() / dim < options.clusters {
             return Err(too_few(rows.len() / dim));

@@ -37,7 +37,8 @@ impl Description {
 pub struct Scratch {
     whitened: Vec<f32>,
     kept: Vec<u32>,
-    rows: Vec<f32>,
+    /// The strongest of the whitened features.
+    pub(super) rows: Vec<f32>,
     nearest: Vec<Nearest>,
     assignments: Vec<(u32, u32)>,
     sum: Vec<f32>,
@@ -112,11 +113,6 @@ impl RetrievalModel {
                 .extend_from_slice(&scratch.whitened[start..start + dim]);
         }
         Ok(())
-    }
-
-    /// The rows that [`RetrievalModel::local_features`] left.
-    pub(super) fn rows(scratch: &Scratch) -> &[f32] {
-        &scratch.rows
     }
 }
 
