@@ -396,6 +396,13 @@ impl Backend for Canned {
         "canned".into()
     }
 
+    fn share(&self) -> Box<dyn Backend> {
+        Box::new(Self {
+            shape: self.shape.clone(),
+            view: self.view.clone(),
+        })
+    }
+
     fn encode(&mut self, image: &RgbImage, features: &mut [f32]) -> Result<(), InferenceError> {
         features.fill(image.data.iter().map(|&b| f32::from(b)).sum());
         Ok(())

@@ -185,6 +185,9 @@ pub struct LocalOptConfig {
     /// Gate on match quality.
     #[serde(rename = "Q_conf")]
     pub q_conf: f32,
+    /// How many keyframes before a new one are connected with it, besides what retrieval finds; the
+    /// reference has 1.
+    pub neighbours: usize,
     /// Least fraction of matched pixels of an edge between non-consecutive keyframes.
     pub min_match_frac: f32,
     /// As in tracking.
@@ -305,6 +308,7 @@ impl Default for LocalOptConfig {
     fn default() -> Self {
         Self {
             pin: 1,
+            neighbours: 1,
             c_conf: 0.0,
             q_conf: 1.5,
             min_match_frac: 0.1,

@@ -159,6 +159,13 @@ impl Mapper {
         let mut pointmap = event.pointmap;
         self.constrain(&mut pointmap);
         let mut candidates: Vec<u32> = event.anchor.iter().map(|a| a.keyframe).collect();
+        for back in 2..=self.config.local_opt.neighbours as u32 {
+            let same = |c: &u32| {
+                let of = |k: u32| self.keyframes.get(k as usize).map(|k| k.submap);
+                of(*c) == Some(submap)
+            };
+            candidates.extend(id.checked_sub(back).filter(same));
+        }
         let alike = self.look_up(&event.data.features);
         if self.config.loops == Loops::On {
             candidates.extend(alike);

@@ -2,7 +2,7 @@
 
 use super::keyframe::ActiveKeyframe;
 use crate::compute::fusion::{FusedPointmap, FusionScratch};
-use crate::compute::matching::{Matcher, View, match_quality, unique_matches};
+use crate::compute::matching::{Matcher, Refinement, View, match_quality, unique_matches};
 use crate::compute::tracking::{
     Correspondences, PoseSolver, Residual, Solution, SolveError, constrain_to_rays,
 };
@@ -88,7 +88,9 @@ impl Tracker {
         let n = shape.pixels();
         let rays = if intrinsics.is_some() { n * 3 } else { 0 };
         Self {
-            matcher: Matcher::new(shape.width, shape.height, shape.descriptor_dim),
+            // An invalid pixel's place is where the next frame's search starts.
+            matcher: Matcher::new(shape.width, shape.height, shape.descriptor_dim)
+                .with_refinement(Refinement::SingleAll),
             solver: PoseSolver::new(n),
             output: PairOutput::zeros(shape),
             features: vec![0.0; shape.tokens * shape.feature_dim],
