@@ -8,7 +8,7 @@ use rten_tensor::prelude::*;
 use rten_tensor::{NdTensorView, Tensor};
 
 use super::activations::{RawView, finish};
-use super::{Backend, InferenceError, NetworkShape, PairOutput, ViewOutput};
+use super::{Backend, InferenceError, NetworkShape, PairOutput, ViewOutput, self_test};
 use crate::image::RgbImage;
 use crate::network::onnx::{InputSize, OnnxModel, names};
 use crate::network::{Network, load_network};
@@ -43,26 +43,30 @@ pub struct CpuBackend {
 }
 
 impl CpuBackend {
-    /// Reads the weights (safetensors or `.pth`) and builds the network for images of
-    /// `width × height`, both multiples of 16. `threads` is the number of threads that one call
-    /// uses; outputs are the same bits from run to run.
+    /// Reads the weights (safetensors or `.pth`), builds the network for images of
+    /// `width × height`, both multiples of 16, and runs [`self_test`] on it. `threads` is the
+    /// number of threads that one call uses; outputs are the same bits from run to run.
     ///
     /// # Errors
     /// [`InferenceError::Weights`] where the file cannot be used, [`InferenceError::Shape`] for
-    /// an impossible size or no threads.
+    /// an impossible size or no threads, [`InferenceError::SelfTest`] for a network that runs and
+    /// cannot be right.
     pub fn load(
         weights: &Path,
         width: usize,
         height: usize,
         threads: usize,
     ) -> Result<Self, InferenceError> {
-        Self::new(&load_network(weights)?, width, height, threads)
+        let mut backend = Self::new(&load_network(weights)?, width, height, threads)?;
+        self_test(&mut backend)?;
+        Ok(backend)
     }
 
-    /// As [`CpuBackend::load`], of a network that has been read already.
+    /// Builds the network for images of `width × height` from weights that have been read
+    /// already, without testing it.
     ///
     /// # Errors
-    /// As [`CpuBackend::load`].
+    /// [`InferenceError::Shape`] for an impossible size or no threads.
     pub fn new(
         network: &Network,
         width: usize,
