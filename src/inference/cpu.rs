@@ -16,10 +16,6 @@ use crate::network::{Network, load_network};
 const RUNTIME: &str = "rten";
 /// The version that `Cargo.toml` asks for.
 const RUNTIME_VERSION: &str = "0.27";
-/// Below this the weights are stored a second time in the runtime's packed layout. It saves a
-/// small part of each small product; with a large network there is nothing to save, and memory
-/// to lose.
-const PREPACK_LIMIT: usize = 256 << 20;
 /// Name under which the weights are handed over beside the graph.
 const WEIGHTS: &str = "weights.data";
 
@@ -245,12 +241,12 @@ impl Backend for CpuBackend {
     }
 }
 
+/// The weights are not prepacked: measured, that gains nothing (products here have 192 rows and
+/// more, which pay for the packing), and it doubles the weights' memory.
 fn build(model: OnnxModel, doing: &'static str) -> Result<Model, InferenceError> {
     let (graph, weights) = model.into_external(WEIGHTS);
-    let prepack = weights.len() < PREPACK_LIMIT;
     ModelOptions::with_all_ops()
         .external_data(WEIGHTS, weights)
-        .prepack_weights(prepack)
         .load(graph)
         .map_err(|e| failure(doing, e))
 }
