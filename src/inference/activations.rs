@@ -88,3 +88,84 @@ fn squared_norm(values: &[f32]) -> f32 {
     }
     lanes.iter().sum::<f32>() + rest.iter().map(|value| value * value).sum::<f32>()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(width: usize, height: usize, dim: usize) -> NetworkShape {
+        NetworkShape {
+            width,
+            height,
+            tokens: width * height / (PATCH * PATCH),
+            feature_dim: 1,
+            descriptor_dim: dim,
+        }
+    }
+
+    #[test]
+    fn every_pixel_gets_its_own_values() {
+        let shape = shape(48, 32, 3);
+        let n = shape.pixels();
+        // Position of a pixel in the token-by-token order.
+        let shuffled = |u: usize, v: usize| ((v / 16 * 3 + u / 16) * 16 + v % 16) * 16 + u % 16;
+        let mut points = vec![0.0; 4 * n];
+        let mut descriptors = vec![0.0; 3 * n];
+        let mut omegas = vec![0.0; n];
+        for pixel in 0..n {
+            let at = shuffled(pixel % 48, pixel / 48);
+            points[2 * n + pixel] = (pixel as f32 + 1.0) * 1e-3;
+            points[3 * n + pixel] = pixel as f32 * 1e-3;
+            descriptors[at * 3] = 1.0;
+            descriptors[at * 3 + 1] = pixel as f32 * 1e-3;
+            omegas[at] = pixel as f32 * -1e-3;
+        }
+        let mut out = ViewOutput::zeros(&shape);
+        let raw = RawView {
+            points: &points,
+            descriptors: &descriptors,
+            descriptor_confidence: &omegas,
+        };
+        finish(&raw, &shape, &mut out);
+        for pixel in 0..n {
+            let x = f64::from(pixel as f32 * 1e-3);
+            // Neighbours differ by 1e-3 of their value or more; rounding is a few 1e-7.
+            let near = |found: f32, expected: f64| {
+                let error = (f64::from(found) - expected).abs();
+                assert!(
+                    error <= 1e-6 * expected.abs(),
+                    "{pixel}: {found} {expected}"
+                );
+            };
+            near(out.points[pixel * 3], 0.0);
+            near(
+                out.points[pixel * 3 + 2],
+                f64::from((pixel as f32 + 1.0) * 1e-3).exp_m1(),
+            );
+            near(out.confidence[pixel], 1.0 + x.exp());
+            near(out.descriptors[pixel * 3], 1.0 / (1.0 + x * x).sqrt());
+            near(out.descriptors[pixel * 3 + 1], x / (1.0 + x * x).sqrt());
+            near(out.descriptor_confidence[pixel], (-x).exp());
+        }
+    }
+
+    #[test]
+    fn degenerate_values_come_out_as_the_formulas_have_them() {
+        let shape = shape(16, 16, 9);
+        let mut points = vec![0.0; 4 * 256];
+        (points[0], points[1]) = (1e-20, 200.0); // too near to have a direction; overflow
+        points[3 * 256 + 1] = 100.0;
+        let raw = RawView {
+            points: &points,
+            descriptors: &[0.0; 9 * 256],
+            descriptor_confidence: &[0.0; 256],
+        };
+        let mut out = ViewOutput::zeros(&shape);
+        finish(&raw, &shape, &mut out);
+        assert!(out.points[0] < 1e-30);
+        assert_eq!(out.points[3], f32::INFINITY);
+        assert_eq!((out.confidence[0], out.confidence[1]), (2.0, f32::INFINITY));
+        assert!(out.descriptors.iter().all(|d| d.is_nan()));
+        assert_eq!(out.descriptor_confidence, [1.0; 256]);
+    }
+}

@@ -8,7 +8,7 @@ use rten_tensor::prelude::*;
 use rten_tensor::{NdTensorView, Tensor};
 
 use super::activations::{RawView, finish};
-use super::{Backend, InferenceError, NetworkShape, PairOutput, ViewOutput};
+use super::{Backend, InferenceError, NetworkShape, PairOutput, ViewOutput, self_test};
 use crate::image::RgbImage;
 use crate::network::onnx::{InputSize, OnnxModel, names};
 use crate::network::{Network, load_network};
@@ -16,10 +16,6 @@ use crate::network::{Network, load_network};
 const RUNTIME: &str = "rten";
 /// The version that `Cargo.toml` asks for.
 const RUNTIME_VERSION: &str = "0.27";
-/// Below this the weights are stored a second time in the runtime's packed layout. It saves a
-/// small part of each small product; with a large network there is nothing to save, and memory
-/// to lose.
-const PREPACK_LIMIT: usize = 256 << 20;
 /// Name under which the weights are handed over beside the graph.
 const WEIGHTS: &str = "weights.data";
 
@@ -48,26 +44,30 @@ struct Loaded {
 }
 
 impl CpuBackend {
-    /// Reads the weights (safetensors or `.pth`) and builds the network for images of
-    /// `width × height`, both multiples of 16. `threads` is the number of threads that one call
-    /// uses; outputs are the same bits from run to run.
+    /// Reads the weights (safetensors or `.pth`), builds the network for images of
+    /// `width × height`, both multiples of 16, and runs [`self_test`] on it. `threads` is the
+    /// number of threads that one call uses; outputs are the same bits from run to run.
     ///
     /// # Errors
     /// [`InferenceError::Weights`] where the file cannot be used, [`InferenceError::Shape`] for
-    /// an impossible size or no threads.
+    /// an impossible size or no threads, [`InferenceError::SelfTest`] for a network that runs and
+    /// cannot be right.
     pub fn load(
         weights: &Path,
         width: usize,
         height: usize,
         threads: usize,
     ) -> Result<Self, InferenceError> {
-        Self::new(&load_network(weights)?, width, height, threads)
+        let mut backend = Self::new(&load_network(weights)?, width, height, threads)?;
+        self_test(&mut backend)?;
+        Ok(backend)
     }
 
-    /// As [`CpuBackend::load`], of a network that has been read already.
+    /// Builds the network for images of `width × height` from weights that have been read
+    /// already, without testing it.
     ///
     /// # Errors
-    /// As [`CpuBackend::load`].
+    /// [`InferenceError::Shape`] for an impossible size or no threads.
     pub fn new(
         network: &Network,
         width: usize,
@@ -258,12 +258,12 @@ impl Backend for CpuBackend {
     }
 }
 
+/// The weights are not prepacked: measured, that gains nothing (products here have 192 rows and
+/// more, which pay for the packing), and it doubles the weights' memory.
 fn build(model: OnnxModel, doing: &'static str) -> Result<Model, InferenceError> {
     let (graph, weights) = model.into_external(WEIGHTS);
-    let prepack = weights.len() < PREPACK_LIMIT;
     ModelOptions::with_all_ops()
         .external_data(WEIGHTS, weights)
-        .prepack_weights(prepack)
         .load(graph)
         .map_err(|e| failure(doing, e))
 }

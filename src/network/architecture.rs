@@ -122,7 +122,8 @@ impl Hints {
     }
 }
 
-/// A checked network: its dimensions and its weights under the names of [`expected_shapes`].
+/// A checked network: its dimensions, and its weights under the names of
+/// [`Architecture::expected_shapes`].
 #[derive(Debug, Clone)]
 pub struct Network {
     /// The dimensions.
@@ -153,8 +154,8 @@ impl Network {
         })
     }
 
-    /// A weight as binary32. Panics on a name that is not in [`expected_shapes`]: that is a
-    /// mistake in the description of the network, and [`Network::new`] has checked the file.
+    /// A weight as binary32. Panics on a name that is not in [`Architecture::expected_shapes`]:
+    /// [`Network::new`] has checked the file, so that is a mistake in the network's description.
     pub(crate) fn weight(&self, name: &str) -> Vec<f32> {
         match self.weights.get(name) {
             Some(tensor) => tensor.to_f32(),
