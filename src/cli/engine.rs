@@ -5,7 +5,7 @@ use super::session::Engine;
 use super::settings::Settings;
 use crate::geometry::{Calibration, Intrinsics};
 use crate::image::{PreprocessOptions, Preprocessor, RgbImage};
-use crate::inference::{Backend, cpu::CpuBackend, self_test};
+use crate::inference::{Backend, cpu::CpuBackend};
 use crate::map::{FrameRecord, MapSnapshot};
 use crate::slam::retrieval::RetrievalModel;
 use crate::slam::{FrameInput, Pace, System};
@@ -81,16 +81,14 @@ impl Engine for SlamEngine {
     }
 }
 
-/// The network on the CPU for images of `width × height`, tested before it is trusted.
+/// The network on the CPU for images of `width × height`; loading tests it.
 pub fn load_backend(
     weights: &Path,
     width: usize,
     height: usize,
     jobs: usize,
 ) -> Result<Box<dyn Backend>, CliError> {
-    let mut backend = CpuBackend::load(weights, width, height, jobs)?;
-    self_test(&mut backend)?;
-    Ok(Box::new(backend))
+    Ok(Box::new(CpuBackend::load(weights, width, height, jobs)?))
 }
 
 /// The codebook of the configuration, or the one that lies beside the weights: `codebook.safetensors`,
