@@ -188,6 +188,10 @@ pub struct LocalOptConfig {
     /// How many keyframes before a new one are connected with it, besides what retrieval finds; the
     /// reference has 1.
     pub neighbours: usize,
+    /// Edges between keyframes that do not follow each other, and relocalisations, must give relative
+    /// poses that differ by at most this many degrees when each direction is solved apart; 0 asks
+    /// nothing, as the reference does.
+    pub two_way_degrees: f64,
     /// Least fraction of matched pixels of an edge between non-consecutive keyframes.
     pub min_match_frac: f32,
     /// As in tracking.
@@ -309,6 +313,7 @@ impl Default for LocalOptConfig {
         Self {
             pin: 1,
             neighbours: 1,
+            two_way_degrees: 0.0,
             c_conf: 0.0,
             q_conf: 1.5,
             min_match_frac: 0.1,
