@@ -60,6 +60,10 @@ pub enum SlamError {
     },
 }
 
+/// Frames that are recorded without allocating; then the record doubles, so that a frame that
+/// allocates for it becomes ever rarer.
+const RECORDS: usize = 4096;
+
 struct Entry {
     record: FrameRecord,
     /// Where the frame is, relative to a keyframe; `None` while lost.
@@ -128,7 +132,7 @@ impl System {
             lost_tries: 0,
             asked: None,
             last_pose: Sim3::identity(),
-            entries: Vec::new(),
+            entries: Vec::with_capacity(RECORDS),
         })
     }
 
@@ -148,6 +152,7 @@ impl System {
                 found,
             });
         }
+        self.mapping.check()?;
         let known = self.table.load().poses.len();
         self.pending.retain(|(id, _)| *id as usize >= known);
         let mut times = StageTimes {
@@ -275,9 +280,17 @@ impl System {
         mut active: ActiveKeyframe,
         times: &mut StageTimes,
     ) -> Result<(), SlamError> {
-        let outcome =
-            self.tracker
-                .track(self.backend.as_mut(), &mut active, &self.config, times)?;
+        let outcome = self
+            .tracker
+            .track(self.backend.as_mut(), &mut active, &self.config, times);
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                // Its pointmap is still to go into the map.
+                self.active = Some(active);
+                return Err(error.into());
+            }
+        };
         match outcome {
             Outcome::Tracked(tracked) => self.tracked(input, active, tracked, times),
             Outcome::Lost {

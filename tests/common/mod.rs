@@ -1,6 +1,8 @@
 //! A small analytic room with boxes, ray-cast exactly, behind the `Backend` trait: SLAM sees
 //! pointmaps and descriptors whose truth is known, without a network.
 
+#![allow(dead_code)] // Each test uses its own part of it.
+
 use mast3r_slam::geometry::{Intrinsics, Sim3};
 use mast3r_slam::image::RgbImage;
 use mast3r_slam::inference::{Backend, InferenceError, NetworkShape, PairOutput, ViewOutput};
