@@ -2,174 +2,16 @@
 
 mod common;
 
+use common::rig::{Mood, Rig, TOLERANCE, Valve, bits, config, keyframes_of};
 use common::{RoomBackend, SIZE, Spoil, square_walk};
-use mast3r_slam::config::{Config, Loops, Threads};
+use mast3r_slam::config::Threads;
 use mast3r_slam::geometry::Sim3;
 use mast3r_slam::image::RgbImage;
 use mast3r_slam::inference::{Backend, InferenceError, NetworkShape, PairOutput};
-use mast3r_slam::map::{FrameRecord, TrackingState};
+use mast3r_slam::map::TrackingState;
 use mast3r_slam::slam::{FrameInput, Pace, SlamError, System};
 use mast3r_slam::time::Stamp;
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
-
-/// What the mapper's network does next.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Mood {
-    Works,
-    Fails,
-    Panics,
-    /// Every decoder pass waits until the mood changes.
-    Waits,
-}
-
-/// A hold on the mapper's network.
-#[derive(Clone)]
-struct Valve(Arc<(Mutex<Mood>, Condvar)>);
-
-impl Valve {
-    fn new(mood: Mood) -> Self {
-        Self(Arc::new((Mutex::new(mood), Condvar::new())))
-    }
-
-    fn set(&self, mood: Mood) {
-        *self.0.0.lock().expect("valve") = mood;
-        self.0.1.notify_all();
-    }
-
-    fn pass(&self) -> Result<(), InferenceError> {
-        let mood = {
-            let guard = self.0.0.lock().expect("valve");
-            // A test that should not wait, but does, ends with an error instead of hanging.
-            let limit = Duration::from_secs(100);
-            let waiting = |mood: &mut Mood| *mood == Mood::Waits;
-            *self
-                .0
-                .1
-                .wait_timeout_while(guard, limit, waiting)
-                .expect("valve")
-                .0
-        };
-        match mood {
-            Mood::Works => Ok(()),
-            Mood::Panics => panic!("the network fell over"),
-            Mood::Fails | Mood::Waits => Err(InferenceError::Runtime {
-                runtime: "room",
-                doing: "decoding",
-                message: format!("{mood:?}"),
-            }),
-        }
-    }
-}
-
-/// The room; the handle that the mapper gets obeys a valve.
-struct Valved {
-    room: Box<dyn Backend>,
-    valve: Valve,
-    mappers: bool,
-}
-
-impl Backend for Valved {
-    fn shape(&self) -> &NetworkShape {
-        self.room.shape()
-    }
-
-    fn name(&self) -> String {
-        self.room.name()
-    }
-
-    fn share(&self) -> Box<dyn Backend> {
-        Box::new(Self {
-            room: self.room.share(),
-            valve: self.valve.clone(),
-            mappers: true,
-        })
-    }
-
-    fn encode(&mut self, image: &RgbImage, features: &mut [f32]) -> Result<(), InferenceError> {
-        self.room.encode(image, features)
-    }
-
-    fn decode(&mut self, a: &[f32], b: &[f32], out: &mut PairOutput) -> Result<(), InferenceError> {
-        if self.mappers {
-            self.valve.pass()?;
-        }
-        self.room.decode(a, b, out)
-    }
-}
-
-/// A system in the room without a retrieval model: a lost frame is looked for among the newest
-/// keyframes.
-struct Rig {
-    system: System,
-    images: Vec<Arc<RgbImage>>,
-    black: Arc<RgbImage>,
-    next: usize,
-    valve: Valve,
-}
-
-impl Rig {
-    fn new(poses: Vec<Sim3>, threads: Threads, pace: Pace, mood: Mood) -> Self {
-        Self::with(poses, config(threads), pace, mood)
-    }
-
-    fn with(poses: Vec<Sim3>, config: Config, pace: Pace, mood: Mood) -> Self {
-        let frames = poses.len();
-        let room = RoomBackend::new(SIZE, poses, Spoil::default());
-        let images = (0..frames).map(|k| Arc::new(room.image(k))).collect();
-        let black = Arc::new(room.black_image());
-        let valve = Valve::new(mood);
-        let backend = Valved {
-            room: Box::new(room),
-            valve: valve.clone(),
-            mappers: false,
-        };
-        let system = System::new(config, pace, Box::new(backend), None, None).expect("system");
-        Self {
-            system,
-            images,
-            black,
-            next: 0,
-            valve,
-        }
-    }
-
-    /// Shows frame `k` of the walk, or nothing.
-    fn show(&mut self, k: Option<usize>) -> Result<FrameRecord, SlamError> {
-        let index = self.next;
-        self.next += 1;
-        self.system.process(FrameInput {
-            index,
-            stamp: Stamp {
-                nanos: 33_000_000 * index as i64,
-            },
-            image: Arc::clone(k.map_or(&self.black, |k| &self.images[k])),
-            preprocess_ms: 0.0,
-        })
-    }
-
-    fn keyframes(&self) -> usize {
-        self.system.snapshot().keyframes.len()
-    }
-}
-
-fn config(threads: Threads) -> Config {
-    let mut config = Config {
-        threads,
-        loops: Loops::Off,
-        ..Config::default()
-    };
-    config.reloc.strict = false;
-    config
-}
-
-fn keyframes_of(records: &[FrameRecord]) -> usize {
-    records.iter().filter(|r| r.keyframe.is_some()).count()
-}
-
-fn bits(pose: &Sim3) -> [u64; 8] {
-    pose.to_array().map(f64::to_bits)
-}
+use std::sync::Arc;
 
 #[test]
 fn a_relocalisation_that_fails_midway_is_an_error_and_the_map_stays() {
@@ -290,7 +132,7 @@ fn a_tracking_network_that_fails_leaves_the_map_with_all_that_was_fused() {
             o: &mut PairOutput,
         ) -> Result<(), InferenceError> {
             let Some(left) = self.1.checked_sub(1) else {
-                return Valve::new(Mood::Fails).pass();
+                return Valve::new(Mood::Fails).pass().map(|_| ());
             };
             self.1 = left;
             self.0.decode(a, b, o)
@@ -468,4 +310,206 @@ fn every_fusion_mode_runs_through_the_whole_system() {
             );
         }
     }
+}
+
+#[test]
+fn keyframes_whose_edges_match_nothing_stay_where_tracking_put_them() {
+    let walk = square_walk(60, 0.6);
+    let mut rig = Rig::new(walk.clone(), Threads::Single, Pace::EveryFrame, Mood::Works);
+    let mut blind = Vec::new();
+    for k in 0..60 {
+        // Two keyframes in the middle whose edges hold no match at all, then all is well again.
+        let made = keyframes_of(&rig.system.snapshot().frames);
+        let mood = if (3..5).contains(&made) {
+            Mood::Blind
+        } else {
+            Mood::Works
+        };
+        rig.valve.set(mood);
+        let record = rig.show(Some(k)).expect("frame");
+        assert_ne!(record.state, TrackingState::Lost, "frame {k}");
+        if record.keyframe.is_some() && mood == Mood::Blind {
+            blind.push(record.index);
+        }
+    }
+    rig.system.finish().expect("finish");
+    let map = rig.system.snapshot();
+    assert_eq!(blind.len(), 2);
+    assert!(map.keyframes.len() > 5);
+    assert_eq!(
+        rig.system.mapping_counts().map(|c| c.failed_solves),
+        Some(0)
+    );
+    let world = walk[0].inverse();
+    for key in &map.keyframes {
+        let truth = world * walk[key.frame_index];
+        let apart = key.world_from_camera.translation - truth.translation;
+        assert!(apart.norm() < TOLERANCE, "keyframe {}: {apart}", key.id);
+    }
+}
+
+#[test]
+fn values_that_are_not_finite_reach_no_pose_and_no_point() {
+    for calibrated in [false, true] {
+        let mut config = config(Threads::Single);
+        config.use_calib = calibrated;
+        let walk = square_walk(60, 0.6)[..30].to_vec();
+        let mut rig = Rig::poisoned(walk.clone(), config, Pace::EveryFrame, Mood::Works, true);
+        for k in 0..30 {
+            let record = rig.show(Some(k)).expect("frame");
+            assert_ne!(record.state, TrackingState::Lost, "frame {k}");
+        }
+        rig.system.finish().expect("finish");
+        let map = rig.system.snapshot();
+        assert!(map.keyframes.len() > 3);
+        assert_eq!(
+            rig.system.mapping_counts().map(|c| c.failed_solves),
+            Some(0)
+        );
+        let world = walk[0].inverse();
+        for frame in &map.frames {
+            let truth = world * walk[frame.index];
+            let apart = (frame.world_from_camera.translation - truth.translation).norm();
+            assert!(apart < TOLERANCE, "frame {}: {apart} m", frame.index);
+        }
+        for key in &map.keyframes {
+            assert!(
+                key.points
+                    .iter()
+                    .chain(key.confidence.iter())
+                    .all(|v| v.is_finite())
+            );
+        }
+    }
+}
+
+#[test]
+fn a_refused_candidate_has_no_say_in_where_a_lost_frame_is() {
+    for strict in [false, true] {
+        let mut config = config(Threads::Single);
+        config.reloc.strict = strict;
+        config.retrieval.k = 4;
+        // Too little for a solve to repair a pose that starts at the wrong keyframe.
+        config.local_opt.max_iters = 1;
+        let walk = square_walk(60, 0.6);
+        let mut rig = Rig::with(walk.clone(), config, Pace::EveryFrame, Mood::Works);
+        for k in 0..36 {
+            rig.show(Some(k)).expect("frame");
+        }
+        let keys: Vec<usize> = rig
+            .system
+            .snapshot()
+            .keyframes
+            .iter()
+            .map(|k| k.frame_index)
+            .collect();
+        rig.show(None).expect("black");
+        // Where the fourth newest keyframe is; the newest shows another place.
+        let there = keys[keys.len() - 4];
+        let record = rig.show(Some(there)).expect("frame");
+        if strict {
+            assert_eq!(record.state, TrackingState::Lost);
+            continue;
+        }
+        assert_eq!(record.state, TrackingState::Relocalised);
+        let map = rig.system.snapshot();
+        let id = keys.len() as u32;
+        let edges: Vec<_> = map
+            .edges
+            .iter()
+            .filter(|(a, b)| *a == id || *b == id)
+            .collect();
+        let newest = id - 1;
+        assert!(
+            !edges.is_empty() && edges.iter().all(|(a, b)| *a != newest && *b != newest),
+            "{edges:?}"
+        );
+        let truth = walk[0].inverse() * walk[there];
+        let apart = (record.world_from_camera.translation - truth.translation).norm();
+        assert!(apart < TOLERANCE, "{apart} m");
+    }
+}
+
+#[test]
+fn a_network_that_shows_nothing_any_more_is_an_error_not_a_search_without_end() {
+    struct Fades(RoomBackend, bool);
+    impl Backend for Fades {
+        fn shape(&self) -> &NetworkShape {
+            self.0.shape()
+        }
+        fn name(&self) -> String {
+            self.0.name()
+        }
+        fn share(&self) -> Box<dyn Backend> {
+            self.0.share()
+        }
+        fn encode(&mut self, image: &RgbImage, out: &mut [f32]) -> Result<(), InferenceError> {
+            self.1 |= image.data[3] == 77;
+            self.0.encode(image, out)
+        }
+        fn decode(
+            &mut self,
+            a: &[f32],
+            b: &[f32],
+            o: &mut PairOutput,
+        ) -> Result<(), InferenceError> {
+            self.0.decode(a, b, o)?;
+            if self.1 {
+                // What all-zero weights give.
+                for view in [&mut o.view1, &mut o.view2] {
+                    view.points.fill(0.0);
+                    view.confidence.fill(2.0);
+                    view.descriptors.fill(f32::NAN);
+                    view.descriptor_confidence.fill(1.0);
+                }
+            }
+            Ok(())
+        }
+    }
+    // The lens is covered for long: nothing is said against the network, which is fine.
+    let mut rig = Rig::new(
+        square_walk(60, 0.6),
+        Threads::Single,
+        Pace::EveryFrame,
+        Mood::Works,
+    );
+    rig.show(Some(0)).expect("frame");
+    for _ in 0..25 {
+        assert_eq!(rig.show(None).expect("black").state, TrackingState::Lost);
+    }
+
+    let room = RoomBackend::new(SIZE, square_walk(60, 0.6), Spoil::default());
+    let images: Vec<RgbImage> = (0..5).map(|k| room.image(k)).collect();
+    let mut system = System::new(
+        config(Threads::Single),
+        Pace::EveryFrame,
+        Box::new(Fades(room, false)),
+        None,
+        None,
+    )
+    .expect("system");
+    let mut error = None;
+    for index in 0..40 {
+        let mut image = images[index.min(4)].clone();
+        if index == 3 {
+            image.data[3] = 77;
+        }
+        let input = FrameInput {
+            index,
+            stamp: Stamp::default(),
+            image: Arc::new(image),
+            preprocess_ms: 0.0,
+        };
+        if let Err(e) = system.process(input) {
+            error = Some((index, e.to_string()));
+            break;
+        }
+    }
+    let (index, message) = error.expect("an error");
+    assert!(index < 20, "{index}");
+    assert!(message.contains("all weights are zero"), "{message}");
+    system.finish().expect("finish");
+    let map = system.snapshot();
+    assert_eq!(map.keyframes.len(), 1);
+    assert_eq!(map.frames[2].state, TrackingState::Tracking);
 }
