@@ -263,8 +263,8 @@ fn a_black_start_costs_no_submap() {
 
 #[test]
 fn nothing_but_black_frames_is_a_named_state_and_ends() {
-    let backend = RoomBackend::new(SIZE, square_walk(8, 0.1), Spoil::default());
-    let (snapshot, _) = run(backend, 8, [None; 12], config(false));
+    let backend = RoomBackend::new(SIZE, square_walk(60, 0.1), Spoil::default());
+    let (snapshot, _) = run(backend, 60, [None; 12], config(false));
     assert_eq!(lost(&snapshot), 12);
     assert!(snapshot.keyframes.is_empty());
 }

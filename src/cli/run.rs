@@ -220,6 +220,9 @@ fn summary(snapshot: &MapSnapshot, ended: &Ended) -> String {
     if let Some(last @ 1..) = maps {
         text.push_str(&format!("; {} unconnected maps", last + 1));
     }
+    if snapshot.keyframes.is_empty() && !snapshot.frames.is_empty() {
+        text.push_str("; nothing was mapped, as no frame showed the network anything usable");
+    }
     if ended.interrupted {
         text.push_str("; ended by Ctrl-C");
     }

@@ -127,7 +127,8 @@ fn test_image(width: usize, height: usize, view: usize) -> RgbImage {
     image
 }
 
-/// Makes one view's outputs safe to compute with, and returns how many pixels that changed.
+/// Makes one view's outputs safe to compute with, and returns how many pixels cannot be used; all
+/// of them means that the network showed nothing.
 ///
 /// A pixel that cannot be used (anything of it not finite, a point without a direction or out of
 /// all range, a negative confidence) gets a zero point and a zero descriptor, and both
@@ -145,7 +146,7 @@ pub fn sanitise(out: &mut ViewOutput) -> usize {
         .confidence
         .iter_mut()
         .zip(&mut out.descriptor_confidence);
-    let mut changed = 0;
+    let mut unusable = 0;
     for ((point, (c, q)), descriptor) in points.iter_mut().zip(confidences).zip(descriptors) {
         let [x, y, z] = *point;
         let squared = x * x + y * y + z * z;
@@ -155,22 +156,17 @@ pub fn sanitise(out: &mut ViewOutput) -> usize {
             && *q >= 0.0
             && all_finite(descriptor);
         if !usable {
-            let safe_already = *point == [0.0; 3]
-                && (*c, *q) == (0.0, 0.0)
-                && descriptor.iter().all(|&d| d == 0.0);
-            if !safe_already {
-                *point = [0.0; 3];
-                descriptor.fill(0.0);
-                (*c, *q) = (0.0, 0.0);
-                changed += 1;
-            }
-        } else if *c > MAX_CONFIDENCE || *q > MAX_CONFIDENCE {
+            // Outputs that were never written are all zero: nothing to change, but not usable.
+            *point = [0.0; 3];
+            descriptor.fill(0.0);
+            (*c, *q) = (0.0, 0.0);
+            unusable += 1;
+        } else {
             *c = c.min(MAX_CONFIDENCE);
             *q = q.min(MAX_CONFIDENCE);
-            changed += 1;
         }
     }
-    changed
+    unusable
 }
 
 /// Whether no exponent is all ones; integer operations, which vectorise where a comparison with

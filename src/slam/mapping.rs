@@ -3,6 +3,8 @@
 use super::keyframe::Pointmap;
 use super::mapper::{KeyframeEvent, Mapper, RelocaliseReply, RelocaliseRequest};
 use super::system::SlamError;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -24,8 +26,8 @@ pub enum Mapping {
     Inline(Box<Mapper>),
     /// In a thread of its own.
     Thread(MapperThread),
-    /// After a failure; holds nothing.
-    Gone,
+    /// After a failure: the map as the thread left it. It takes nothing more.
+    Ended(Option<Box<Mapper>>),
 }
 
 /// A running mapper thread.
@@ -47,26 +49,14 @@ impl Mapping {
             .name("mapping".into())
             .spawn(move || {
                 for job in inbox {
-                    let done = match job {
-                        Job::Keyframe(event) => mapper.add_keyframe(event),
-                        Job::Relocalise(request) => mapper.relocalise(request).map(|reply| {
-                            // Nobody listens only when the system is being dropped.
-                            let _ = outbox.send(reply);
-                        }),
-                        Job::Finish(finished) => {
-                            if let Some(finished) = finished {
-                                mapper.finish_keyframe(finished);
-                            }
-                            break;
-                        }
-                        Job::Reset => {
-                            mapper.reset();
-                            Ok(())
-                        }
-                    };
+                    let last = matches!(job, Job::Finish(_));
+                    // A panic must not take the map with it. The mapper stays whole: it is changed
+                    // only between the calls that could panic.
+                    let done = catch_unwind(AssertUnwindSafe(|| work(&mut mapper, job, &outbox)))
+                        .unwrap_or_else(|payload| Err(SlamError::Thread(words(payload.as_ref()))));
                     left.fetch_sub(1, Ordering::AcqRel);
-                    if let Err(error) = done {
-                        return (mapper, Err(error.into()));
+                    if last || done.is_err() {
+                        return (mapper, done);
                     }
                 }
                 (mapper, Ok(()))
@@ -80,11 +70,21 @@ impl Mapping {
         }))
     }
 
+    /// The error that ended the thread, if it has ended: so it is told at the next frame, whether or
+    /// not that frame has something for the mapper.
+    pub fn check(&mut self) -> Result<(), SlamError> {
+        match self {
+            Self::Thread(thread) if thread.handle.is_finished() => Err(self.failure()),
+            Self::Ended(_) => Err(SlamError::Thread(ENDED.into())),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether a keyframe can be handed over without waiting.
     pub fn has_room(&self) -> bool {
         match self {
             Self::Thread(t) => t.waiting.load(Ordering::Acquire) < QUEUE,
-            Self::Inline(_) | Self::Gone => true,
+            Self::Inline(_) | Self::Ended(_) => true,
         }
     }
 
@@ -140,30 +140,39 @@ impl Mapping {
 
     /// Waits until all is done (B34) and brings the mapper back into the caller's thread.
     pub fn finish(&mut self, finished: Option<(u32, Pointmap)>) -> Result<(), SlamError> {
-        if let Self::Inline(mapper) = self {
-            if let Some(finished) = finished {
-                mapper.finish_keyframe(finished);
+        let ended = match self {
+            Self::Thread(_) => self.check(),
+            _ => Ok(()),
+        };
+        match self {
+            Self::Inline(mapper) | Self::Ended(Some(mapper)) => {
+                if let Some(finished) = finished {
+                    mapper.finish_keyframe(finished);
+                }
+                return ended;
             }
-            return Ok(());
+            _ => {}
         }
         self.send(Job::Finish(finished))?;
-        match std::mem::replace(self, Self::Gone) {
-            Self::Thread(thread) => self.take_back(thread),
-            _ => Err(SlamError::Thread("it was not running".into())),
-        }
+        let (mapper, result) = self.take_back()?;
+        *self = match result {
+            Ok(()) => Self::Inline(mapper),
+            Err(_) => Self::Ended(Some(mapper)),
+        };
+        result
     }
 
     /// The mapper, when it is in this thread.
     pub fn mapper(&self) -> Option<&Mapper> {
         match self {
-            Self::Inline(mapper) => Some(mapper),
+            Self::Inline(mapper) | Self::Ended(Some(mapper)) => Some(mapper),
             _ => None,
         }
     }
 
     fn send(&mut self, job: Job) -> Result<(), SlamError> {
         let Self::Thread(thread) = self else {
-            return Err(SlamError::Thread("it has ended".into()));
+            return Err(SlamError::Thread(ENDED.into()));
         };
         thread.waiting.fetch_add(1, Ordering::AcqRel);
         if thread.jobs.send(job).is_err() {
@@ -174,28 +183,56 @@ impl Mapping {
 
     /// The error that ended the thread (B35: nobody waits for a dead one). The map that it had is kept.
     fn failure(&mut self) -> SlamError {
-        let ended = match std::mem::replace(self, Self::Gone) {
-            Self::Thread(thread) => self.take_back(thread),
-            other => {
-                *self = other;
-                Ok(())
+        match self.take_back() {
+            Ok((mapper, result)) => {
+                *self = Self::Ended(Some(mapper));
+                result
+                    .err()
+                    .unwrap_or_else(|| SlamError::Thread("it ended early".into()))
             }
-        };
-        ended
-            .err()
-            .unwrap_or_else(|| SlamError::Thread("it ended early".into()))
+            Err(error) => error,
+        }
     }
 
-    fn take_back(&mut self, thread: MapperThread) -> Result<(), SlamError> {
+    /// Waits for the thread's end; leaves [`Mapping::Ended`] without a map.
+    fn take_back(&mut self) -> Result<(Box<Mapper>, Done), SlamError> {
+        let Self::Thread(thread) = std::mem::replace(self, Self::Ended(None)) else {
+            return Err(SlamError::Thread(ENDED.into()));
+        };
         drop(thread.jobs);
         let (mapper, result) = thread
             .handle
             .join()
-            .map_err(|_| SlamError::Thread("it panicked".into()))?;
-        *self = Self::Inline(Box::new(mapper));
-        result
+            .map_err(|payload| SlamError::Thread(words(payload.as_ref())))?;
+        Ok((Box::new(mapper), result))
     }
 }
 
+/// Said to whoever goes on after a failure, which was told before.
+const ENDED: &str = "it has ended; an earlier call told why";
+
+fn work(mapper: &mut Mapper, job: Job, replies: &SyncSender<RelocaliseReply>) -> Done {
+    match job {
+        Job::Keyframe(event) => mapper.add_keyframe(event)?,
+        Job::Relocalise(request) => {
+            // Nobody listens only when the system is being dropped.
+            let _ = replies.send(mapper.relocalise(request)?);
+        }
+        Job::Finish(Some(finished)) => mapper.finish_keyframe(finished),
+        Job::Finish(None) => {}
+        Job::Reset => mapper.reset(),
+    }
+    Ok(())
+}
+
+/// What a panic said.
+fn words(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+    text.map_or("it panicked".into(), |text| format!("it panicked: {text}"))
+}
+
+type Done = Result<(), SlamError>;
+
 /// The mapper as its thread left it.
-type Ended = (Mapper, Result<(), SlamError>);
+type Ended = (Mapper, Done);

@@ -9,7 +9,7 @@ use crate::compute::fusion::FusedPointmap;
 use crate::config::{Config, Threads};
 use crate::geometry::{Intrinsics, Sim3};
 use crate::image::RgbImage;
-use crate::inference::{Backend, InferenceError};
+use crate::inference::{Backend, InferenceError, self_test};
 use crate::map::{FrameRecord, MapSnapshot, StageTimes, TrackingState};
 use crate::time::Stamp;
 use arc_swap::ArcSwap;
@@ -60,6 +60,14 @@ pub enum SlamError {
     },
 }
 
+/// Frames that are recorded without allocating; then the record doubles, so that a frame that
+/// allocates for it becomes ever rarer.
+const RECORDS: usize = 4096;
+
+/// Frames in a row without one usable pixel after which the network is tested again: a covered lens
+/// passes, a network that lost its weights is an error instead of a search without end.
+const BLANK_FRAMES: usize = 10;
+
 struct Entry {
     record: FrameRecord,
     /// Where the frame is, relative to a keyframe; `None` while lost.
@@ -82,6 +90,8 @@ pub struct System {
     retired: Option<(u32, Pointmap)>,
     next_id: u32,
     lost_tries: usize,
+    /// Frames in a row of which the network showed nothing.
+    blank: usize,
     /// The frame whose relocalisation the mapping thread is working on, by its place in `entries`.
     asked: Option<usize>,
     last_pose: Sim3,
@@ -126,9 +136,10 @@ impl System {
             retired: None,
             next_id: 0,
             lost_tries: 0,
+            blank: 0,
             asked: None,
             last_pose: Sim3::identity(),
-            entries: Vec::new(),
+            entries: Vec::with_capacity(RECORDS),
         })
     }
 
@@ -148,6 +159,7 @@ impl System {
                 found,
             });
         }
+        self.mapping.check()?;
         let known = self.table.load().poses.len();
         self.pending.retain(|(id, _)| *id as usize >= known);
         let mut times = StageTimes {
@@ -184,7 +196,7 @@ impl System {
             None => {
                 let unusable = self.tracker.mono(self.backend.as_mut(), &mut times)?;
                 match unusable {
-                    Some(reason) => self.still_lost(&reason),
+                    Some(reason) => self.still_lost(&reason)?,
                     None => self.relocalise(&input, None, &mut times)?,
                 }
             }
@@ -249,8 +261,7 @@ impl System {
 
     fn initialise(&mut self, input: &FrameInput, times: &mut StageTimes) -> Result<(), SlamError> {
         if let Some(reason) = self.tracker.mono(self.backend.as_mut(), times)? {
-            self.still_lost(&reason);
-            return Ok(());
+            return self.still_lost(&reason);
         }
         self.start_submap(input, times)
     }
@@ -263,7 +274,7 @@ impl System {
     ) -> Result<(), SlamError> {
         let pointmap = self.tracker.pointmap_of_view(&self.config);
         let data = self.keyframe_data(input);
-        self.lost_tries = 0;
+        (self.lost_tries, self.blank) = (0, 0);
         self.hand_over(data, pointmap, None, None, times)?;
         self.note(TrackingState::Initialising, Sim3::identity());
         Ok(())
@@ -275,9 +286,17 @@ impl System {
         mut active: ActiveKeyframe,
         times: &mut StageTimes,
     ) -> Result<(), SlamError> {
-        let outcome =
-            self.tracker
-                .track(self.backend.as_mut(), &mut active, &self.config, times)?;
+        let outcome = self
+            .tracker
+            .track(self.backend.as_mut(), &mut active, &self.config, times);
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                // Its pointmap is still to go into the map.
+                self.active = Some(active);
+                return Err(error.into());
+            }
+        };
         match outcome {
             Outcome::Tracked(tracked) => self.tracked(input, active, tracked, times),
             Outcome::Lost {
@@ -294,9 +313,8 @@ impl System {
                     return self.start_again(input, times);
                 }
                 if matches!(reason, LostReason::UnusableOutput(_)) {
-                    self.active = None;
                     self.retire(active);
-                    return Ok(());
+                    return self.blank_frame();
                 }
                 self.relocalise(input, Some(active), times)
             }
@@ -310,6 +328,7 @@ impl System {
         tracked: Tracked,
         times: &mut StageTimes,
     ) -> Result<(), SlamError> {
+        self.blank = 0;
         let anchor = Anchor {
             keyframe: active.data.id,
             keyframe_from_camera: tracked.keyframe_from_frame,
@@ -369,6 +388,7 @@ impl System {
         previous: Option<ActiveKeyframe>,
         times: &mut StageTimes,
     ) -> Result<(), SlamError> {
+        self.blank = 0;
         if let Some(previous) = previous {
             self.retire(previous);
         }
@@ -452,9 +472,20 @@ impl System {
         self.retired = Some(finished(active));
     }
 
-    fn still_lost(&mut self, reason: &LostReason) {
+    fn still_lost(&mut self, reason: &LostReason) -> Result<(), SlamError> {
         self.lost_tries += 1;
         tracing::info!("still lost: {reason}");
+        self.blank_frame()
+    }
+
+    /// Counts a frame of which the network showed nothing, and tests the network after some.
+    fn blank_frame(&mut self) -> Result<(), SlamError> {
+        self.blank += 1;
+        if self.blank == BLANK_FRAMES {
+            tracing::warn!("{BLANK_FRAMES} frames without one usable pixel, the network is tested");
+            self_test(self.backend.as_mut())?;
+        }
+        Ok(())
     }
 
     fn keyframe_data(&self, input: &FrameInput) -> Arc<KeyframeData> {

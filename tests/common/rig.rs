@@ -1,0 +1,212 @@
+//! A system in the room whose mapper's network can be made to fail, panic, wait or go blind.
+
+use super::{RoomBackend, SIZE, Spoil};
+use mast3r_slam::config::{Config, Loops, Threads};
+use mast3r_slam::geometry::Sim3;
+use mast3r_slam::image::RgbImage;
+use mast3r_slam::inference::{Backend, InferenceError, NetworkShape, PairOutput, ViewOutput};
+use mast3r_slam::map::FrameRecord;
+use mast3r_slam::slam::{FrameInput, Pace, SlamError, System};
+use mast3r_slam::time::Stamp;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+/// Half a pixel on a wall that is the room's 8 m away, in metres: what matches of whole pixels leave
+/// open.
+pub const TOLERANCE: f64 = 8.0 / (0.7 * SIZE.0 as f64) / 2.0;
+
+/// What the mapper's network does next.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Mood {
+    Works,
+    Fails,
+    Panics,
+    /// Every decoder pass waits until the mood changes.
+    Waits,
+    /// Every output is zero.
+    Blind,
+}
+
+/// A hold on the mapper's network.
+#[derive(Clone)]
+pub struct Valve(pub Arc<(Mutex<Mood>, Condvar)>);
+
+impl Valve {
+    pub fn new(mood: Mood) -> Self {
+        Self(Arc::new((Mutex::new(mood), Condvar::new())))
+    }
+
+    pub fn set(&self, mood: Mood) {
+        *self.0.0.lock().expect("valve") = mood;
+        self.0.1.notify_all();
+    }
+
+    pub fn pass(&self) -> Result<Mood, InferenceError> {
+        let mood = {
+            let guard = self.0.0.lock().expect("valve");
+            // A test that should not wait, but does, ends with an error instead of hanging.
+            let limit = Duration::from_secs(100);
+            let waiting = |mood: &mut Mood| *mood == Mood::Waits;
+            *self
+                .0
+                .1
+                .wait_timeout_while(guard, limit, waiting)
+                .expect("valve")
+                .0
+        };
+        match mood {
+            Mood::Works | Mood::Blind => Ok(mood),
+            Mood::Panics => panic!("the network fell over"),
+            Mood::Fails | Mood::Waits => Err(InferenceError::Runtime {
+                runtime: "room",
+                doing: "decoding",
+                message: format!("{mood:?}"),
+            }),
+        }
+    }
+}
+
+/// The room; the handle that the mapper gets obeys a valve.
+pub struct Valved {
+    pub room: Box<dyn Backend>,
+    pub valve: Valve,
+    pub mappers: bool,
+    pub poison: bool,
+}
+
+/// What a network may leave behind, on a few percent of the pixels.
+fn poison(view: &mut ViewOutput, phase: usize) {
+    let bad = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, 1e30];
+    for n in (phase..view.confidence.len()).step_by(17) {
+        let value = bad[n % bad.len()];
+        match n % 4 {
+            0 => view.points[3 * n..][..3].fill(value),
+            1 => view.points[3 * n + 2] = value,
+            2 => view.descriptors[24 * n + 5] = value,
+            _ => {
+                view.confidence[n] = value;
+                view.descriptor_confidence[n] = value;
+            }
+        }
+    }
+}
+
+impl Backend for Valved {
+    fn shape(&self) -> &NetworkShape {
+        self.room.shape()
+    }
+
+    fn name(&self) -> String {
+        self.room.name()
+    }
+
+    fn share(&self) -> Box<dyn Backend> {
+        Box::new(Self {
+            room: self.room.share(),
+            valve: self.valve.clone(),
+            mappers: true,
+            poison: self.poison,
+        })
+    }
+
+    fn encode(&mut self, image: &RgbImage, features: &mut [f32]) -> Result<(), InferenceError> {
+        self.room.encode(image, features)
+    }
+
+    fn decode(&mut self, a: &[f32], b: &[f32], out: &mut PairOutput) -> Result<(), InferenceError> {
+        if self.mappers && self.valve.pass()? == Mood::Blind {
+            *out = PairOutput::zeros(self.shape());
+            return Ok(());
+        }
+        self.room.decode(a, b, out)?;
+        if self.poison {
+            poison(&mut out.view1, 0);
+            poison(&mut out.view2, 1);
+        }
+        Ok(())
+    }
+}
+
+/// A system in the room without a retrieval model: a lost frame is looked for among the newest
+/// keyframes.
+pub struct Rig {
+    pub system: System,
+    pub images: Vec<Arc<RgbImage>>,
+    pub black: Arc<RgbImage>,
+    pub next: usize,
+    pub valve: Valve,
+}
+
+impl Rig {
+    pub fn new(poses: Vec<Sim3>, threads: Threads, pace: Pace, mood: Mood) -> Self {
+        Self::with(poses, config(threads), pace, mood)
+    }
+
+    pub fn with(poses: Vec<Sim3>, config: Config, pace: Pace, mood: Mood) -> Self {
+        Self::poisoned(poses, config, pace, mood, false)
+    }
+
+    pub fn poisoned(
+        poses: Vec<Sim3>,
+        config: Config,
+        pace: Pace,
+        mood: Mood,
+        poison: bool,
+    ) -> Self {
+        let frames = poses.len();
+        let room = RoomBackend::new(SIZE, poses, Spoil::default());
+        let images = (0..frames).map(|k| Arc::new(room.image(k))).collect();
+        let black = Arc::new(room.black_image());
+        let valve = Valve::new(mood);
+        let backend = Valved {
+            room: Box::new(room),
+            valve: valve.clone(),
+            mappers: false,
+            poison,
+        };
+        let system = System::new(config, pace, Box::new(backend), None, None).expect("system");
+        Self {
+            system,
+            images,
+            black,
+            next: 0,
+            valve,
+        }
+    }
+
+    /// Shows frame `k` of the walk, or nothing.
+    pub fn show(&mut self, k: Option<usize>) -> Result<FrameRecord, SlamError> {
+        let index = self.next;
+        self.next += 1;
+        self.system.process(FrameInput {
+            index,
+            stamp: Stamp {
+                nanos: 33_000_000 * index as i64,
+            },
+            image: Arc::clone(k.map_or(&self.black, |k| &self.images[k])),
+            preprocess_ms: 0.0,
+        })
+    }
+
+    pub fn keyframes(&self) -> usize {
+        self.system.snapshot().keyframes.len()
+    }
+}
+
+pub fn config(threads: Threads) -> Config {
+    let mut config = Config {
+        threads,
+        loops: Loops::Off,
+        ..Config::default()
+    };
+    config.reloc.strict = false;
+    config
+}
+
+pub fn keyframes_of(records: &[FrameRecord]) -> usize {
+    records.iter().filter(|r| r.keyframe.is_some()).count()
+}
+
+pub fn bits(pose: &Sim3) -> [u64; 8] {
+    pose.to_array().map(f64::to_bits)
+}

@@ -1,0 +1,511 @@
+//! What goes wrong while SLAM runs: a backend that fails, a mapping thread that dies or is slow.
+
+mod common;
+
+use common::rig::{Mood, Rig, TOLERANCE, Valve, bits, config, keyframes_of};
+use common::{RoomBackend, SIZE, Spoil, square_walk};
+use mast3r_slam::config::Threads;
+use mast3r_slam::geometry::Sim3;
+use mast3r_slam::image::RgbImage;
+use mast3r_slam::inference::{Backend, InferenceError, NetworkShape, PairOutput};
+use mast3r_slam::map::TrackingState;
+use mast3r_slam::slam::{FrameInput, Pace, SlamError, System};
+use mast3r_slam::time::Stamp;
+use std::sync::Arc;
+
+#[test]
+fn a_relocalisation_that_fails_midway_is_an_error_and_the_map_stays() {
+    for threads in [Threads::Single, Threads::Pipelined] {
+        let mut rig = Rig::new(square_walk(60, 0.6), threads, Pace::EveryFrame, Mood::Works);
+        let records: Vec<_> = (0..30).map(|k| rig.show(Some(k)).expect("frame")).collect();
+        assert_eq!(rig.show(None).expect("black").state, TrackingState::Lost);
+        rig.valve.set(Mood::Fails);
+        // Seen before, so it has candidates; the first of their edges fails.
+        let error = rig.show(Some(28)).expect_err("the network fails");
+        assert!(
+            matches!(error, SlamError::Inference(InferenceError::Runtime { .. })),
+            "{threads:?}: {error}"
+        );
+        rig.system.finish().expect("what was computed stays");
+        let map = rig.system.snapshot();
+        assert_eq!(map.keyframes.len(), keyframes_of(&records), "{threads:?}");
+        assert!(map.keyframes.len() > 1);
+        assert_eq!(map.frames.len(), 32);
+        for (k, frame) in map.frames.iter().enumerate() {
+            assert_eq!(frame.state == TrackingState::Lost, k >= 30, "frame {k}");
+        }
+        for key in &map.keyframes {
+            // Every frame's pose is composed from the keyframes' present poses.
+            let frame = &map.frames[key.frame_index];
+            assert_eq!(bits(&frame.world_from_camera), bits(&key.world_from_camera));
+            assert!(key.confidence.iter().all(|c| c.is_finite()));
+        }
+    }
+}
+
+#[test]
+fn a_mapping_thread_that_dies_is_told_at_the_next_frame_and_leaves_its_map() {
+    for (mood, message) in [
+        (Mood::Fails, "room failed while decoding"),
+        (Mood::Panics, "the network fell over"),
+    ] {
+        let mut rig = Rig::new(
+            square_walk(60, 0.6),
+            Threads::Pipelined,
+            Pace::EveryFrame,
+            mood,
+        );
+        rig.show(Some(0)).expect("frame");
+        let mut k = 1;
+        // The next keyframe kills the thread. Its own frame, shown again and again, has nothing for
+        // the mapper, and tells all the same once the thread has ended.
+        loop {
+            let record = rig.show(Some(k)).expect("frame");
+            if record.keyframe.is_some() {
+                break;
+            }
+            k += 1;
+        }
+        let error = (0..500).find_map(|_| rig.show(Some(k)).err());
+        let error = error.expect("an error").to_string();
+        assert!(error.contains(message), "{error}");
+        // Whoever goes on regardless gets an error, not a wrong map.
+        let again = rig.show(Some(0)).expect_err("it has ended").to_string();
+        assert!(again.contains("earlier"), "{again}");
+        rig.system.finish().expect("told already");
+        assert_eq!(rig.keyframes(), 2);
+        assert!(rig.system.mapping_counts().is_some());
+    }
+}
+
+#[test]
+fn a_mapping_failure_that_no_frame_met_is_told_by_finish() {
+    let mut rig = Rig::new(
+        square_walk(60, 0.6),
+        Threads::Pipelined,
+        Pace::EveryFrame,
+        Mood::Waits,
+    );
+    let mut k = 0;
+    while keyframes_of(&rig.system.snapshot().frames) < 3 {
+        rig.show(Some(k)).expect("frame");
+        k += 1;
+    }
+    rig.valve.set(Mood::Fails);
+    let error = rig.system.finish().expect_err("the edge failed");
+    assert!(matches!(error, SlamError::Inference(_)), "{error}");
+    // Keyframe 0, and keyframe 1, whose edge failed; keyframe 2 was never looked at.
+    assert_eq!(rig.keyframes(), 2);
+    // Its frames keep their poses all the same.
+    let map = rig.system.snapshot();
+    assert!(map.frames.iter().all(|f| f.state != TrackingState::Lost));
+    assert_ne!(
+        bits(&map.frames[k - 1].world_from_camera),
+        bits(&Sim3::identity())
+    );
+}
+
+#[test]
+fn a_tracking_network_that_fails_leaves_the_map_with_all_that_was_fused() {
+    struct Dies(RoomBackend, usize);
+    impl Backend for Dies {
+        fn shape(&self) -> &NetworkShape {
+            self.0.shape()
+        }
+        fn name(&self) -> String {
+            self.0.name()
+        }
+        fn share(&self) -> Box<dyn Backend> {
+            self.0.share()
+        }
+        fn encode(&mut self, image: &RgbImage, out: &mut [f32]) -> Result<(), InferenceError> {
+            self.0.encode(image, out)
+        }
+        fn decode(
+            &mut self,
+            a: &[f32],
+            b: &[f32],
+            o: &mut PairOutput,
+        ) -> Result<(), InferenceError> {
+            let Some(left) = self.1.checked_sub(1) else {
+                return Valve::new(Mood::Fails).pass().map(|_| ());
+            };
+            self.1 = left;
+            self.0.decode(a, b, o)
+        }
+    }
+    let run = |frames: usize| {
+        let spoil = Spoil {
+            noise: 0.01,
+            ..Spoil::default()
+        };
+        let room = RoomBackend::new(SIZE, square_walk(300, 1.0)[..4].to_vec(), spoil);
+        let images: Vec<_> = (0..frames).map(|k| Arc::new(room.image(k))).collect();
+        let backend = Box::new(Dies(room, 3));
+        let config = config(Threads::Single);
+        let mut system =
+            System::new(config, Pace::EveryFrame, backend, None, None).expect("system");
+        let mut good = 0;
+        for (index, image) in images.into_iter().enumerate() {
+            let input = FrameInput {
+                index,
+                stamp: Stamp::default(),
+                image,
+                preprocess_ms: 0.0,
+            };
+            good += usize::from(system.process(input).is_ok());
+        }
+        system.finish().expect("finish");
+        (good, system.snapshot())
+    };
+    // Frame 3 meets a network that fails; the map is that of the three frames before it.
+    let ((good, died), (_, ended)) = (run(4), run(3));
+    assert_eq!(good, 3);
+    assert_eq!(died.frames[3].state, TrackingState::Lost);
+    assert_eq!((died.keyframes.len(), ended.keyframes.len()), (1, 1));
+    assert!(died.keyframes[0].points == ended.keyframes[0].points);
+    assert!(died.keyframes[0].confidence == ended.keyframes[0].confidence);
+}
+
+#[test]
+fn the_end_of_the_data_waits_for_every_pending_keyframe() {
+    let walk = square_walk(60, 0.6);
+    let run = |threads, mood| {
+        let mut rig = Rig::new(walk.clone(), threads, Pace::EveryFrame, mood);
+        let mut records = Vec::new();
+        // Fewer keyframes than the queue holds: nothing here may wait for the mapper.
+        while keyframes_of(&records) < 6 {
+            records.push(rig.show(Some(records.len())).expect("frame"));
+        }
+        (rig, records.len())
+    };
+    let (mut pending, frames) = run(Threads::Pipelined, Mood::Waits);
+    assert!(pending.system.mapping_counts().is_none());
+    assert!(pending.system.snapshot().edges.is_empty());
+    pending.valve.set(Mood::Works);
+    pending.system.finish().expect("drained");
+
+    let (mut inline, same) = run(Threads::Single, Mood::Works);
+    inline.system.finish().expect("finish");
+    assert_eq!(frames, same);
+    let (a, b) = (pending.system.snapshot(), inline.system.snapshot());
+    assert_eq!(a.keyframes.len(), 6);
+    assert_eq!(a.edges, b.edges);
+    assert_eq!(a.edges.len(), 5);
+    // The same events in the same order. Poses are not the same bits: a keyframe's pointmap is as
+    // old as its event, and inline the solves come between.
+    for (a, b) in a.keyframes.iter().zip(&b.keyframes) {
+        assert_eq!((a.id, a.frame_index), (b.id, b.frame_index));
+        let apart = a.world_from_camera.translation - b.world_from_camera.translation;
+        assert!(apart.norm() < 1e-3, "{apart}");
+    }
+}
+
+#[test]
+fn live_tracking_does_not_wait_for_mapping_and_postpones_keyframes() {
+    const FRAMES: usize = 40;
+    let mut config = config(Threads::Pipelined);
+    // Every frame wants to be a keyframe.
+    config.tracking.match_frac_thresh = 1.01;
+    let walk = square_walk(400, 1.0)[..FRAMES].to_vec();
+    let mut rig = Rig::with(walk, config, Pace::Live, Mood::Waits);
+    let records: Vec<_> = (0..FRAMES)
+        .map(|k| rig.show(Some(k)).expect("does not wait"))
+        .collect();
+    assert!(records.iter().all(|r| r.state != TrackingState::Lost));
+    // Mapping is stuck at keyframe 1; 8 may wait for it, keyframe 0 may have been one of them.
+    let made = keyframes_of(&records);
+    assert!((8..=9).contains(&made), "{made}");
+    assert!(records[FRAMES - 1].keyframe.is_none());
+    rig.valve.set(Mood::Works);
+    // The postponed keyframe is made once there is room again.
+    let caught_up = (0..5000).any(|_| {
+        std::thread::yield_now();
+        rig.show(Some(FRAMES - 1))
+            .expect("frame")
+            .keyframe
+            .is_some()
+    });
+    assert!(caught_up);
+    rig.system.finish().expect("finish");
+    let map = rig.system.snapshot();
+    assert_eq!(map.keyframes.len(), made + 1);
+    assert_eq!(map.edges.len(), made);
+    assert_eq!(map.frames.len(), rig.next);
+    assert!(map.frames.iter().all(|f| f.state != TrackingState::Lost));
+}
+
+#[test]
+fn a_live_camera_that_is_lost_does_not_wait_for_the_answer() {
+    let mut rig = Rig::new(
+        square_walk(400, 1.0)[..12].to_vec(),
+        Threads::Pipelined,
+        Pace::Live,
+        Mood::Works,
+    );
+    for k in 0..10 {
+        assert_ne!(rig.show(Some(k)).expect("frame").state, TrackingState::Lost);
+    }
+    assert_eq!(rig.show(None).expect("black").state, TrackingState::Lost);
+    rig.valve.set(Mood::Waits);
+    for _ in 0..20 {
+        // The first asks, the others find the mapper busy.
+        assert_eq!(rig.show(Some(9)).expect("frame").state, TrackingState::Lost);
+    }
+    rig.valve.set(Mood::Works);
+    let found = (0..5000).any(|_| {
+        std::thread::yield_now();
+        rig.show(Some(10)).expect("frame").state == TrackingState::Tracking
+    });
+    assert!(found);
+    rig.system.finish().expect("finish");
+    let map = rig.system.snapshot();
+    assert_eq!(rig.system.mapping_counts().map(|c| c.relocalised), Some(1));
+    // The frame that asked is the one that was found.
+    assert_eq!(map.frames[11].state, TrackingState::Relocalised);
+    assert!(map.frames.iter().all(|f| f.submap == 0));
+}
+
+#[test]
+fn every_fusion_mode_runs_through_the_whole_system() {
+    use mast3r_slam::config::FilteringMode::*;
+    for mode in [
+        WeightedPointmap,
+        WeightedSpherical,
+        Recent,
+        First,
+        BestScore,
+        IndepConf,
+    ] {
+        let mut config = config(Threads::Single);
+        config.tracking.filtering_mode = mode;
+        let walk = square_walk(90, 1.0)[..24].to_vec();
+        let mut rig = Rig::with(walk, config, Pace::EveryFrame, Mood::Works);
+        for k in 0..24 {
+            let record = rig.show(Some(k)).expect("frame");
+            assert_ne!(record.state, TrackingState::Lost, "{mode:?}, frame {k}");
+        }
+        // A relocalised keyframe too has an estimate that counts as one (its average is finite).
+        rig.show(None).expect("black");
+        assert_eq!(
+            rig.show(Some(22)).expect("frame").state,
+            TrackingState::Relocalised
+        );
+        assert_ne!(
+            rig.show(Some(23)).expect("frame").state,
+            TrackingState::Lost
+        );
+        rig.system.finish().expect("finish");
+        let map = rig.system.snapshot();
+        assert!(map.keyframes.len() > 2, "{mode:?}");
+        for key in &map.keyframes {
+            // The room's confidences are all 3.
+            assert!(
+                key.confidence.iter().all(|c| (c - 3.0).abs() < 1e-5),
+                "{mode:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn keyframes_whose_edges_match_nothing_stay_where_tracking_put_them() {
+    let walk = square_walk(60, 0.6);
+    let mut rig = Rig::new(walk.clone(), Threads::Single, Pace::EveryFrame, Mood::Works);
+    let mut blind = Vec::new();
+    for k in 0..60 {
+        // Two keyframes in the middle whose edges hold no match at all, then all is well again.
+        let made = keyframes_of(&rig.system.snapshot().frames);
+        let mood = if (3..5).contains(&made) {
+            Mood::Blind
+        } else {
+            Mood::Works
+        };
+        rig.valve.set(mood);
+        let record = rig.show(Some(k)).expect("frame");
+        assert_ne!(record.state, TrackingState::Lost, "frame {k}");
+        if record.keyframe.is_some() && mood == Mood::Blind {
+            blind.push(record.index);
+        }
+    }
+    rig.system.finish().expect("finish");
+    let map = rig.system.snapshot();
+    assert_eq!(blind.len(), 2);
+    assert!(map.keyframes.len() > 5);
+    assert_eq!(
+        rig.system.mapping_counts().map(|c| c.failed_solves),
+        Some(0)
+    );
+    let world = walk[0].inverse();
+    for key in &map.keyframes {
+        let truth = world * walk[key.frame_index];
+        let apart = key.world_from_camera.translation - truth.translation;
+        assert!(apart.norm() < TOLERANCE, "keyframe {}: {apart}", key.id);
+    }
+}
+
+#[test]
+fn values_that_are_not_finite_reach_no_pose_and_no_point() {
+    for calibrated in [false, true] {
+        let mut config = config(Threads::Single);
+        config.use_calib = calibrated;
+        let walk = square_walk(60, 0.6)[..30].to_vec();
+        let mut rig = Rig::poisoned(walk.clone(), config, Pace::EveryFrame, Mood::Works, true);
+        for k in 0..30 {
+            let record = rig.show(Some(k)).expect("frame");
+            assert_ne!(record.state, TrackingState::Lost, "frame {k}");
+        }
+        rig.system.finish().expect("finish");
+        let map = rig.system.snapshot();
+        assert!(map.keyframes.len() > 3);
+        assert_eq!(
+            rig.system.mapping_counts().map(|c| c.failed_solves),
+            Some(0)
+        );
+        let world = walk[0].inverse();
+        for frame in &map.frames {
+            let truth = world * walk[frame.index];
+            let apart = (frame.world_from_camera.translation - truth.translation).norm();
+            assert!(apart < TOLERANCE, "frame {}: {apart} m", frame.index);
+        }
+        for key in &map.keyframes {
+            assert!(
+                key.points
+                    .iter()
+                    .chain(key.confidence.iter())
+                    .all(|v| v.is_finite())
+            );
+        }
+    }
+}
+
+#[test]
+fn a_refused_candidate_has_no_say_in_where_a_lost_frame_is() {
+    for strict in [false, true] {
+        let mut config = config(Threads::Single);
+        config.reloc.strict = strict;
+        config.retrieval.k = 4;
+        // Too little for a solve to repair a pose that starts at the wrong keyframe.
+        config.local_opt.max_iters = 1;
+        let walk = square_walk(60, 0.6);
+        let mut rig = Rig::with(walk.clone(), config, Pace::EveryFrame, Mood::Works);
+        for k in 0..36 {
+            rig.show(Some(k)).expect("frame");
+        }
+        let keys: Vec<usize> = rig
+            .system
+            .snapshot()
+            .keyframes
+            .iter()
+            .map(|k| k.frame_index)
+            .collect();
+        rig.show(None).expect("black");
+        // Where the fourth newest keyframe is; the newest shows another place.
+        let there = keys[keys.len() - 4];
+        let record = rig.show(Some(there)).expect("frame");
+        if strict {
+            assert_eq!(record.state, TrackingState::Lost);
+            continue;
+        }
+        assert_eq!(record.state, TrackingState::Relocalised);
+        let map = rig.system.snapshot();
+        let id = keys.len() as u32;
+        let edges: Vec<_> = map
+            .edges
+            .iter()
+            .filter(|(a, b)| *a == id || *b == id)
+            .collect();
+        let newest = id - 1;
+        assert!(
+            !edges.is_empty() && edges.iter().all(|(a, b)| *a != newest && *b != newest),
+            "{edges:?}"
+        );
+        let truth = walk[0].inverse() * walk[there];
+        let apart = (record.world_from_camera.translation - truth.translation).norm();
+        assert!(apart < TOLERANCE, "{apart} m");
+    }
+}
+
+#[test]
+fn a_network_that_shows_nothing_any_more_is_an_error_not_a_search_without_end() {
+    struct Fades(RoomBackend, bool);
+    impl Backend for Fades {
+        fn shape(&self) -> &NetworkShape {
+            self.0.shape()
+        }
+        fn name(&self) -> String {
+            self.0.name()
+        }
+        fn share(&self) -> Box<dyn Backend> {
+            self.0.share()
+        }
+        fn encode(&mut self, image: &RgbImage, out: &mut [f32]) -> Result<(), InferenceError> {
+            self.1 |= image.data[3] == 77;
+            self.0.encode(image, out)
+        }
+        fn decode(
+            &mut self,
+            a: &[f32],
+            b: &[f32],
+            o: &mut PairOutput,
+        ) -> Result<(), InferenceError> {
+            self.0.decode(a, b, o)?;
+            if self.1 {
+                // What all-zero weights give.
+                for view in [&mut o.view1, &mut o.view2] {
+                    view.points.fill(0.0);
+                    view.confidence.fill(2.0);
+                    view.descriptors.fill(f32::NAN);
+                    view.descriptor_confidence.fill(1.0);
+                }
+            }
+            Ok(())
+        }
+    }
+    // The lens is covered for long: nothing is said against the network, which is fine.
+    let mut rig = Rig::new(
+        square_walk(60, 0.6),
+        Threads::Single,
+        Pace::EveryFrame,
+        Mood::Works,
+    );
+    rig.show(Some(0)).expect("frame");
+    for _ in 0..25 {
+        assert_eq!(rig.show(None).expect("black").state, TrackingState::Lost);
+    }
+
+    let room = RoomBackend::new(SIZE, square_walk(60, 0.6), Spoil::default());
+    let images: Vec<RgbImage> = (0..5).map(|k| room.image(k)).collect();
+    let mut system = System::new(
+        config(Threads::Single),
+        Pace::EveryFrame,
+        Box::new(Fades(room, false)),
+        None,
+        None,
+    )
+    .expect("system");
+    let mut error = None;
+    for index in 0..40 {
+        let mut image = images[index.min(4)].clone();
+        if index == 3 {
+            image.data[3] = 77;
+        }
+        let input = FrameInput {
+            index,
+            stamp: Stamp::default(),
+            image: Arc::new(image),
+            preprocess_ms: 0.0,
+        };
+        if let Err(e) = system.process(input) {
+            error = Some((index, e.to_string()));
+            break;
+        }
+    }
+    let (index, message) = error.expect("an error");
+    assert!(index < 20, "{index}");
+    assert!(message.contains("all weights are zero"), "{message}");
+    system.finish().expect("finish");
+    let map = system.snapshot();
+    assert_eq!(map.keyframes.len(), 1);
+    assert_eq!(map.frames[2].state, TrackingState::Tracking);
+}
