@@ -2,8 +2,8 @@
 
 use super::{Edge, Keyframe, PosePrior};
 use crate::compute::residual::{
-    self, CHUNK, COLUMNS, Columns, LANES, Matrix7, Model, NO_MATCH, Noise, Normal, SolveError, Sums,
-    expect_len, on_ray, point,
+    self, CHUNK, COLUMNS, Columns, LANES, Matrix7, Model, NO_MATCH, Noise, Normal, SolveError,
+    Sums, expect_len, on_ray, point,
 };
 use crate::geometry::{Sim3, Tangent};
 use rayon::prelude::*;

@@ -235,6 +235,7 @@ impl<'a> Batch<'a> {
     }
 
     /// What [`Batch::finish`] left, to be read.
+    #[cfg(test)]
     pub(crate) fn columns(&self) -> Columns<'_> {
         Columns::new(self.data, self.len)
     }
