@@ -9,18 +9,18 @@ use mast3r_slam::config::LocalOptConfig;
 use mast3r_slam::geometry::Sim3;
 use std::hint::black_box;
 use std::time::Duration;
-use tracking_common::Graph;
+use tracking_common::{Graph, intrinsics};
 
 fn bench(c: &mut Criterion) {
     let mut group = c.benchmark_group("global");
     group
         .sample_size(10)
-        .measurement_time(Duration::from_secs(8));
+        .measurement_time(Duration::from_secs(2));
     for (width, height, count, edges) in [
         (256, 192, 10, 10),
-        (256, 192, 50, 75),
+        (256, 192, 20, 25),
         (512, 384, 10, 10),
-        (512, 384, 50, 75),
+        (512, 384, 20, 25),
     ] {
         let graph = Graph::new(width, height, count, &Graph::chain(count, edges), 0.01);
         let (keyframes, edges) = (graph.keyframes(), graph.edges());
@@ -33,25 +33,30 @@ fn bench(c: &mut Criterion) {
             max_iters: 1,
             ..LocalOptConfig::default()
         };
-        // One step: two linearisations and a factorisation.
-        let id = BenchmarkId::new(
-            "rays/1 step",
-            format!("{width}x{height}, {count} keyframes, {} edges", edges.len()),
-        );
-        group.bench_function(id, |b| {
-            b.iter(|| {
-                black_box(solver.solve(
-                    &keyframes,
-                    &edges,
-                    &[],
-                    GlobalResidual::Rays,
-                    width,
-                    height,
-                    &params,
-                    &mut poses,
-                ))
+        // One step: the gates, two linearisations and a factorisation.
+        let what = format!("{width}x{height}, {count} keyframes, {} edges", edges.len());
+        for (name, residual) in [
+            ("rays/1 step", GlobalResidual::Rays),
+            (
+                "calibrated/1 step",
+                GlobalResidual::Calibrated(intrinsics(width, height)),
+            ),
+        ] {
+            group.bench_function(BenchmarkId::new(name, &what), |b| {
+                b.iter(|| {
+                    black_box(solver.solve(
+                        &keyframes,
+                        &edges,
+                        &[],
+                        residual,
+                        width,
+                        height,
+                        &params,
+                        &mut poses,
+                    ))
+                });
             });
-        });
+        }
     }
     group.finish();
 }

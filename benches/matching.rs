@@ -1,10 +1,13 @@
 //! Matching at the two network sizes: all of it, without the refinement, and the bookkeeping after.
 
+mod common;
 #[path = "../tests/matching_scene/mod.rs"]
 mod matching_scene;
 
+use common::Canned;
+
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use mast3r_slam::compute::matching::{Matcher, match_quality, unique_matches};
+use mast3r_slam::compute::matching::{Matcher, Refinement, View, match_quality, unique_matches};
 use mast3r_slam::config::MatchingConfig;
 use matching_scene::Scene;
 use std::hint::black_box;
@@ -72,5 +75,55 @@ fn matching(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, matching);
+/// Two frames of the bundled sequence, 0.3 s apart, as the bundled network sees them: more pixels
+/// whose search goes nowhere, and descriptors that send a match further.
+fn real(criterion: &mut Criterion) {
+    for size in [256, 512] {
+        let canned = Canned::new(size, &[0, 2, 3]);
+        let (width, height) = (canned.shape.width, canned.shape.height);
+        let n = width * height;
+        let mut group = criterion.benchmark_group(format!("matching, real/{width}x{height}"));
+        group
+            .throughput(Throughput::Elements(n as u64))
+            .sample_size(20);
+        let params = common::config().matching;
+        let views = |frame: usize| {
+            let pair = canned.pair(frame, 0);
+            [&pair.view1, &pair.view2].map(|v| View {
+                points: &v.points,
+                descriptors: &v.descriptors,
+            })
+        };
+        let (mut index, mut valid) = (vec![0; n], vec![0; n]);
+        let mut edges = Matcher::new(width, height, canned.shape.descriptor_dim);
+        let [v1, v2] = views(2);
+        group.bench_function("edge", |b| {
+            b.iter(|| edges.run(v1, v2, None, black_box(&params), &mut index, &mut valid));
+        });
+        // As the tracker does it: from the frame before, every pixel refined.
+        let mut tracker = Matcher::new(width, height, canned.shape.descriptor_dim)
+            .with_refinement(Refinement::SingleAll);
+        let [b1, b2] = views(1);
+        tracker.run(b1, b2, None, &params, &mut index, &mut valid);
+        let before = index.clone();
+        group.bench_function("tracking", |b| {
+            b.iter(|| {
+                let before = Some(before.as_slice());
+                tracker.run(v1, v2, before, black_box(&params), &mut index, &mut valid)
+            });
+        });
+        let search = MatchingConfig {
+            radius: 0,
+            ..params.clone()
+        };
+        group.bench_function("tracking, without refinement", |b| {
+            b.iter(|| {
+                let before = Some(before.as_slice());
+                tracker.run(v1, v2, before, black_box(&search), &mut index, &mut valid)
+            });
+        });
+    }
+}
+
+criterion_group!(benches, matching, real);
 criterion_main!(benches);

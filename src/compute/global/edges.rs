@@ -2,8 +2,8 @@
 
 use super::{Edge, Keyframe, PosePrior};
 use crate::compute::residual::{
-    self, Batch, CHUNK, COLUMNS, Matrix7, Model, Noise, Normal, SolveError, Sums, expect_len,
-    on_ray, point,
+    self, CHUNK, COLUMNS, Columns, LANES, Matrix7, Model, NO_MATCH, Noise, Normal, SolveError,
+    Sums, expect_len, on_ray, point,
 };
 use crate::geometry::{Sim3, Tangent};
 use rayon::prelude::*;
@@ -25,10 +25,21 @@ pub(super) struct Problem<'a> {
     pub(super) q_conf: f32,
 }
 
-/// Sums of the chunks of all directed edges.
+/// Of the chunks of all directed edges.
 #[derive(Default)]
 pub(super) struct Scratch {
+    kept: Vec<Kept>,
     sums: Vec<Normal>,
+}
+
+/// The matches of a chunk that pass every gate which no pose changes.
+#[derive(Default)]
+struct Kept {
+    /// Pixel of `j`, pixel of `i`. Eight bytes a match: the points themselves would be 28, more than
+    /// a cache holds, while those of a keyframe serve all its edges.
+    pairs: Vec<[u32; 2]>,
+    /// Matches that point outside the image.
+    outside: u64,
 }
 
 /// One direction of an edge, or a prior, in the tangent space of `T_ij = T_i⁻¹·T_j`.
@@ -132,21 +143,74 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// The normal equations of every term at `poses`.
-    pub(super) fn linearise(
-        &self,
-        poses: &[Sim3],
-        scratch: &mut Scratch,
-    ) -> Result<Linearised, SolveError> {
+    /// Finds the matches that count, once for all linearisations.
+    pub(super) fn select(&self, scratch: &mut Scratch) -> Result<(), SolveError> {
         let chunks = self.pixels.div_ceil(CHUNK);
         let directed = 2 * self.edges.len();
-        let sums = &mut scratch.sums;
+        scratch.kept.resize_with(directed * chunks, Kept::default);
+        let kept = scratch.kept.par_iter_mut().enumerate();
+        kept.for_each(|(task, kept)| {
+            self.select_chunk(&self.directed(task / chunks), task % chunks, kept);
+        });
+        match scratch.kept.iter().map(|k| k.outside).sum() {
+            0 => Ok(()),
+            count => Err(SolveError::Index {
+                count,
+                pixels: self.pixels,
+            }),
+        }
+    }
+
+    fn select_chunk(&self, d: &Directed<'_>, chunk: usize, kept: &mut Kept) {
+        let (to, from) = (&self.keyframes[d.i], &self.keyframes[d.j]);
+        kept.pairs.clear();
+        kept.outside = 0;
+        for n in chunk * CHUNK..((chunk + 1) * CHUNK).min(self.pixels) {
+            let quality = d.quality[n];
+            let gate = d.valid[n] != 0 && quality > self.q_conf && from.confidence[n] > self.c_conf;
+            if !gate {
+                continue;
+            }
+            let m = d.index[n];
+            let (Some(target), Some(&confidence)) =
+                (point(to.points, m as usize), to.confidence.get(m as usize))
+            else {
+                kept.outside += 1;
+                continue;
+            };
+            let usable = confidence > self.c_conf
+                && residual::accepts(&self.model, self.moving(from.points, n), target, quality);
+            if usable {
+                kept.pairs.push([n as u32, m]);
+            }
+        }
+    }
+
+    /// Point `n` of `points` as it takes part: calibrated, only its depth counts.
+    #[inline(always)]
+    fn moving(&self, points: &[f32], n: usize) -> [f32; 3] {
+        let p = [points[3 * n], points[3 * n + 1], points[3 * n + 2]];
+        match &self.model {
+            Model::Rays | Model::Points => p,
+            Model::Calibrated(view) => {
+                let (u, v) = view.place(n);
+                on_ray(&view.intrinsics, u, v, p[2])
+            }
+        }
+    }
+
+    /// The normal equations of every term at `poses`, of the matches that [`Problem::select`] found.
+    pub(super) fn linearise(&self, poses: &[Sim3], scratch: &mut Scratch) -> Linearised {
+        let chunks = self.pixels.div_ceil(CHUNK);
+        let directed = 2 * self.edges.len();
+        let Scratch { kept, sums } = scratch;
         sums.clear();
         sums.resize(directed * chunks, Normal::default());
-        sums.par_iter_mut().enumerate().for_each(|(task, out)| {
+        let tasks = sums.par_iter_mut().zip(kept).enumerate();
+        tasks.for_each(|(task, (out, kept))| {
             let n = task / chunks;
             if self.active[n / 2] {
-                *out = self.chunk(&self.directed(n), task % chunks, poses);
+                *out = self.chunk(&self.directed(n), &kept.pairs, poses);
             }
         });
 
@@ -156,7 +220,6 @@ impl<'a> Problem<'a> {
             used: 0,
             edges: self.edges.len(),
         };
-        let mut outside = 0;
         for n in 0..directed {
             let mut total = Normal::default();
             for sum in &sums[n * chunks..(n + 1) * chunks] {
@@ -172,69 +235,41 @@ impl<'a> Problem<'a> {
             });
             out.robust += total.robust;
             out.used += total.used;
-            outside += total.outside;
-        }
-        if outside > 0 {
-            return Err(SolveError::Index {
-                count: outside,
-                pixels: self.pixels,
-            });
         }
         for prior in self.priors {
             let (term, cost) = prior_term(prior, poses);
             out.terms.push(term);
             out.robust += cost;
         }
-        Ok(out)
+        out
     }
 
-    /// One chunk of one direction: gates, gathers and sums, a block at a time.
-    fn chunk(&self, d: &Directed<'_>, chunk: usize, poses: &[Sim3]) -> Normal {
+    /// One chunk of one direction: gathers and sums, a block at a time.
+    fn chunk(&self, d: &Directed<'_>, pairs: &[[u32; 2]], poses: &[Sim3]) -> Normal {
         let pose = poses[d.i].inverse() * poses[d.j];
-        let (to, from) = (&self.keyframes[d.i], &self.keyframes[d.j]);
-        let mut data = [0.0; COLUMNS * BLOCK];
-        let mut batch = Batch::new(&mut data);
+        let (to, from) = (self.keyframes[d.i].points, self.keyframes[d.j].points);
+        let mut data = [[0.0; BLOCK]; COLUMNS];
         let mut sums = Sums::new(&self.noise);
-        let mut outside = 0;
-        for n in chunk * CHUNK..((chunk + 1) * CHUNK).min(self.pixels) {
-            let quality = d.quality[n];
-            let gate = d.valid[n] != 0 && quality > self.q_conf && from.confidence[n] > self.c_conf;
-            if !gate {
-                continue;
-            }
-            let m = d.index[n] as usize;
-            let (Some(mut moving), Some(target), Some(&confidence)) = (
-                point(from.points, n),
-                point(to.points, m),
-                to.confidence.get(m),
-            ) else {
-                outside += 1;
-                continue;
+        for block in pairs.chunks(BLOCK) {
+            let mut put = |k: usize, row: [f32; COLUMNS]| {
+                for (column, value) in data.iter_mut().zip(row) {
+                    column[k] = value;
+                }
             };
-            if confidence > self.c_conf {
-                if let Model::Calibrated(view) = &self.model {
-                    let (u, v) = (n % view.width, n / view.width);
-                    moving = on_ray(&view.intrinsics, u, v, moving[2]);
-                }
-                batch.push(&self.model, moving, target, m, quality);
-                if batch.is_full() {
-                    residual::accumulate(
-                        &self.model,
-                        &self.noise,
-                        &pose,
-                        batch.columns(),
-                        &mut sums,
-                    );
-                    batch.clear();
-                }
+            for (k, &[n, m]) in block.iter().enumerate() {
+                let (n, m) = (n as usize, m as usize);
+                let [x, y, z] = self.moving(from, n);
+                let target = [to[3 * m], to[3 * m + 1], to[3 * m + 2]];
+                let [u, v, w] = residual::measured(&self.model, target, m);
+                put(k, [x, y, z, u, v, w, d.quality[n]]);
             }
+            for k in block.len()..block.len().next_multiple_of(LANES) {
+                put(k, NO_MATCH);
+            }
+            let columns = Columns::new(data.as_flattened(), block.len());
+            residual::accumulate(&self.model, &self.noise, &pose, columns, &mut sums);
         }
-        batch.finish();
-        residual::accumulate(&self.model, &self.noise, &pose, batch.columns(), &mut sums);
-        Normal {
-            outside,
-            ..sums.total()
-        }
+        sums.total()
     }
 }
 

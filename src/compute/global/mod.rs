@@ -156,7 +156,8 @@ impl GlobalSolver {
             ..GlobalReport::default()
         };
         if keyframes.len() > params.pin && !(edges.is_empty() && priors.is_empty()) {
-            let mut at = problem.linearise(&current, &mut self.scratch)?;
+            problem.select(&mut self.scratch)?;
+            let mut at = problem.linearise(&current, &mut self.scratch);
             if !at.is_finite() {
                 let what = "the normal matrix";
                 return Err(SolveError::NotFinite { what });
@@ -169,7 +170,7 @@ impl GlobalSolver {
                 *active = groups[e.i] == groups[e.j];
             }
             if problem.active.contains(&false) {
-                at = problem.linearise(&current, &mut self.scratch)?;
+                at = problem.linearise(&current, &mut self.scratch);
             }
             report.initial_cost = at.robust;
             report.final_cost = at.robust;
@@ -204,7 +205,7 @@ impl GlobalSolver {
                     let next_poses = layout.retract(poses, &step);
                     shortest = Some(step.norm());
                     if next_poses.iter().all(Sim3::is_finite) {
-                        let next = problem.linearise(&next_poses, &mut self.scratch)?;
+                        let next = problem.linearise(&next_poses, &mut self.scratch);
                         if next.is_finite()
                             && is_progress((at.robust, at.used), (next.robust, next.used))
                         {

@@ -126,17 +126,18 @@ fn the_gradient_is_the_derivative_of_the_cost() {
                     q_conf: 1.5,
                 };
                 let mut scratch = Scratch::default();
+                problem.select(&mut scratch).unwrap();
                 let layout = Layout::new(&[false; 4], &edges, &priors).unwrap();
                 let mut system = System::new(&layout);
-                let at = problem.linearise(&poses, &mut scratch).unwrap();
+                let at = problem.linearise(&poses, &mut scratch);
                 system.assemble(&layout, &poses, &at);
                 for k in 0..28 {
                     let mut step = nalgebra::DVector::zeros(28);
                     step[k] = 1e-6;
                     let plus = layout.retract(&poses, &step);
                     let minus = layout.retract(&poses, &-step);
-                    let plus = problem.linearise(&plus, &mut scratch).unwrap();
-                    let minus = problem.linearise(&minus, &mut scratch).unwrap();
+                    let plus = problem.linearise(&plus, &mut scratch);
+                    let minus = problem.linearise(&minus, &mut scratch);
                     prop_assert_eq!(plus.used, minus.used);
                     let numeric = (plus.robust - minus.robust) / 2e-6;
                     let got = system.gradient()[k];
@@ -208,7 +209,9 @@ fn the_sparse_step_is_the_dense_one() {
         c_conf: 0.0,
         q_conf: 1.5,
     };
-    let at = problem.linearise(&poses, &mut Scratch::default()).unwrap();
+    let mut scratch = Scratch::default();
+    problem.select(&mut scratch).unwrap();
+    let at = problem.linearise(&poses, &mut scratch);
     let fixed = [true, false, false, true, false, false];
     let layout = Layout::new(&fixed, &edges, &[]).unwrap();
     let mut system = System::new(&layout);
@@ -266,7 +269,9 @@ fn a_damped_step_exists_where_nothing_is_observed() {
         c_conf: 0.0,
         q_conf: 1.5,
     };
-    let at = problem.linearise(&poses, &mut Scratch::default()).unwrap();
+    let mut scratch = Scratch::default();
+    problem.select(&mut scratch).unwrap();
+    let at = problem.linearise(&poses, &mut scratch);
     let layout = Layout::new(&[true, false, false], &edges, &[]).unwrap();
     let mut system = System::new(&layout);
     system.assemble(&layout, &poses, &at);

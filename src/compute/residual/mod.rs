@@ -9,10 +9,10 @@ mod kernel;
 mod lanes;
 
 use crate::geometry::{Intrinsics, Sim3, Tangent};
-use lanes::LANES;
 use nalgebra::SMatrix;
 
 pub(crate) use kernel::Sums;
+pub(crate) use lanes::LANES;
 
 /// A 7×7 matrix over the tangent space.
 pub type Matrix7 = SMatrix<f64, 7, 7>;
@@ -118,6 +118,18 @@ pub(crate) struct View {
     pub(crate) depth_eps: f64,
 }
 
+impl View {
+    /// Column and row of a pixel. An integer division takes longer than everything else that is
+    /// done to gather a match.
+    #[inline(always)]
+    pub(crate) fn place(&self, pixel: usize) -> (usize, usize) {
+        // The quotient is half a pixel, 0.5/width, away from any integer: for images of less than
+        // 2^50 pixels rounding cannot take it there.
+        let row = ((pixel as f64 + 0.5) / self.width as f64) as usize;
+        (pixel - row * self.width, row)
+    }
+}
+
 /// How residuals are weighted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Noise {
@@ -138,6 +150,33 @@ fn usable(p: &[f32; 3]) -> bool {
 /// Values kept for each correspondence: moving point, target, quality.
 pub(crate) const COLUMNS: usize = 7;
 
+/// A correspondence of no weight, to fill up with.
+pub(crate) const NO_MATCH: [f32; COLUMNS] = [0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0];
+
+/// Whether a correspondence can be used: this is where everything that is not finite stays outside.
+#[inline(always)]
+pub(crate) fn accepts(model: &Model, moving: [f32; 3], target: [f32; 3], quality: f32) -> bool {
+    let least = match model {
+        Model::Rays | Model::Points => f64::NEG_INFINITY,
+        Model::Calibrated(view) => view.depth_eps,
+    };
+    let quality_ok = quality > 0.0 && quality < f32::INFINITY;
+    quality_ok && usable(&moving) && usable(&target) && f64::from(target[2]) > least
+}
+
+/// What a target of this pixel is compared by.
+#[inline(always)]
+pub(crate) fn measured(model: &Model, target: [f32; 3], pixel: usize) -> [f32; 3] {
+    match model {
+        Model::Rays | Model::Points => target,
+        Model::Calibrated(view) => {
+            let (u, v) = view.place(pixel);
+            // Exact: columns and rows are far below 2^24.
+            [u as f32, v as f32, target[2]]
+        }
+    }
+}
+
 /// Correspondences gathered into columns, so that they can be streamed.
 pub(crate) struct Batch<'a> {
     data: &'a mut [f32],
@@ -157,12 +196,11 @@ impl<'a> Batch<'a> {
         }
     }
 
-    pub(crate) fn is_full(&self) -> bool {
+    fn is_full(&self) -> bool {
         self.len == self.stride
     }
 
-    /// Adds a correspondence, unless it cannot be used: this is where everything that is not
-    /// finite stays outside. `pixel` is the target's.
+    /// Adds a correspondence if it can be used. `pixel` is the target's.
     #[inline(always)]
     pub(crate) fn push(
         &mut self,
@@ -172,27 +210,15 @@ impl<'a> Batch<'a> {
         pixel: usize,
         quality: f32,
     ) {
-        let quality_ok = quality > 0.0 && quality < f32::INFINITY;
-        if !(quality_ok && usable(&moving) && usable(&target)) || self.is_full() {
-            return;
+        if accepts(model, moving, target, quality) && !self.is_full() {
+            let [x, y, z] = moving;
+            let [u, v, w] = measured(model, target, pixel);
+            self.put([x, y, z, u, v, w, quality]);
         }
-        let target = match model {
-            Model::Rays | Model::Points => target,
-            Model::Calibrated(view) => {
-                if f64::from(target[2]) <= view.depth_eps {
-                    return;
-                }
-                let (u, v) = (pixel % view.width, pixel / view.width);
-                // Exact: columns and rows are far below 2^24.
-                [u as f32, v as f32, target[2]]
-            }
-        };
-        self.put(moving, target, quality);
     }
 
     #[inline(always)]
-    fn put(&mut self, m: [f32; 3], t: [f32; 3], q: f32) {
-        let row = [m[0], m[1], m[2], t[0], t[1], t[2], q];
+    fn put(&mut self, row: [f32; COLUMNS]) {
         for (c, v) in row.into_iter().enumerate() {
             self.data[c * self.stride + self.len] = v;
         }
@@ -203,16 +229,13 @@ impl<'a> Batch<'a> {
     pub(crate) fn finish(&mut self) -> usize {
         let used = self.len;
         while !self.len.is_multiple_of(LANES) {
-            self.put([0.0, 0.0, 1.0], [0.0, 0.0, 1.0], 0.0);
+            self.put(NO_MATCH);
         }
         used
     }
 
-    pub(crate) fn clear(&mut self) {
-        self.len = 0;
-    }
-
     /// What [`Batch::finish`] left, to be read.
+    #[cfg(test)]
     pub(crate) fn columns(&self) -> Columns<'_> {
         Columns::new(self.data, self.len)
     }

@@ -272,7 +272,7 @@ fn sum(model: &Model, pose: &Sim3, cases: &[([f64; 3], [f64; 3], f64)]) -> Norma
     let mut data = [0.0; COLUMNS * 64];
     let mut batch = Batch::new(&mut data);
     for (m, t, q) in cases {
-        batch.put(m.map(|v| v as f32), t.map(|v| v as f32), *q as f32);
+        batch.put([m[0], m[1], m[2], t[0], t[1], t[2], *q].map(|v| v as f32));
     }
     batch.finish();
     let mut sums = Sums::new(&NOISE);
@@ -431,4 +431,29 @@ fn constrained_points_are_on_their_rays_at_their_depth() {
         "points: expected 60 entries, found 57: give arrays of one image size"
     );
     constrain_to_rays(&[], k, 0, 4, &mut []).unwrap();
+}
+
+#[test]
+fn a_pixels_place_is_its_quotient_and_remainder() {
+    let intrinsics = Intrinsics {
+        fx: 1.0,
+        fy: 1.0,
+        cx: 0.0,
+        cy: 0.0,
+    };
+    for width in [1, 2, 3, 7, 49, 255, 256, 288, 511, 512, 65_537] {
+        let view = View {
+            intrinsics,
+            width,
+            height: 1 << 31,
+            border: 0.0,
+            depth_eps: 0.0,
+        };
+        // The ends of rows are where rounding would show, near zero and far from it.
+        for row in [0, 1, 2, 1000, u32::MAX as usize / width] {
+            for pixel in [row * width, row * width + width / 2, (row + 1) * width - 1] {
+                assert_eq!(view.place(pixel), (pixel % width, pixel / width), "{width}");
+            }
+        }
+    }
 }
