@@ -10,11 +10,12 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .log_internal_errors(false)
         .init();
     match cli::execute(&Cli::parse()) {
         Ok(finished) => finished.into(),
         Err(error) => {
-            eprintln!("error: {error}");
+            cli::complain(&format!("error: {error}"));
             ExitCode::from(error.exit_code())
         }
     }

@@ -72,6 +72,7 @@ fn build(settings: &Settings, args: &BuildArgs, jobs: usize) -> Result<String, C
     for path in &args.images {
         super::readable("the images", path)?;
         let mut source = frames::open(path, &range, None)?;
+        let calibration = frames::calibration(source.as_ref(), false)?;
         let progress = Progress::new(source.remaining(), true);
         let mut preprocessor: Option<Preprocessor> = None;
         while let Some(frame) = source.next_frame()? {
@@ -82,7 +83,7 @@ fn build(settings: &Settings, args: &BuildArgs, jobs: usize) -> Result<String, C
                     w,
                     h,
                     settings.config.network.size,
-                    None,
+                    calibration.as_ref(),
                     PreprocessOptions::default(),
                 )?),
             };

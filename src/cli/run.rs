@@ -72,13 +72,7 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
         }
         None => source.ground_truth().map(Path::to_owned),
     };
-    let calibration = match settings.config.use_calib {
-        false => None,
-        true => match source.calibration() {
-            Some(calibration) => Some(*calibration),
-            None => return Err(CliError::NoCalibration { what }),
-        },
-    };
+    let calibration = frames::calibration(source.as_ref(), settings.config.use_calib)?;
     let jobs = start_threads(args.jobs)?;
 
     let total = source.remaining();
