@@ -4,7 +4,7 @@
 
 mod cli_support;
 
-use cli_support::{Scene, assert_failed, message, program, text};
+use cli_support::{Scene, assert_failed, bundled, message, program, text};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -84,6 +84,31 @@ fn a_file_that_does_not_fit_is_not_there_and_the_others_are_whole() {
     let has = |name: &str| left.contains(&full.join(name));
     assert!(has("trajectory.txt") && has("frames.csv"), "{left:?}");
     assert!(!has("report.html") && !has("cloud.ply"), "{left:?}");
+}
+
+#[test]
+fn models_and_codebooks_that_do_not_fit_are_not_there() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let weights = root.join("engines/mast3r-mini/model.safetensors");
+    let (models, words) = (folder.path().join("models"), folder.path().join("words"));
+    std::fs::create_dir(&models).expect("a folder");
+    let images = bundled();
+    let export = ["network", "export", text(&weights), "--out", text(&models)];
+    let build = ["codebook", "build", text(&images), "--out", text(&words)];
+    let small = ["--size", "64x48"];
+    let few = ["--size", "64", "--stride", "50", "--clusters", "8"];
+    for args in [[&export[..], &small].concat(), [&build[..], &few].concat()] {
+        let run = program(&args);
+        let output = Command::new("sh")
+            .args(["-c", "ulimit -f 16; trap '' XFSZ; exec \"$@\"", "sh"])
+            .arg(run.get_program())
+            .args(run.get_args())
+            .output()
+            .expect("sh starts");
+        assert_failed(&output, &["the disk is full", text(folder.path())]);
+        assert_eq!(files(folder.path()), [PathBuf::new(); 0], "{args:?}");
+    }
 }
 
 #[test]
