@@ -89,11 +89,11 @@ fn build(settings: &Settings, args: &BuildArgs, jobs: usize) -> Result<String, C
                 )?),
             };
             let (width, height) = preprocessor.output_size();
-            let fits =
-                |b: &Box<dyn Backend>| (b.shape().width, b.shape().height) == (width, height);
-            let backend = match loaded.take().filter(fits) {
-                Some(backend) => loaded.insert(backend),
-                None => loaded.insert(load_backend(&settings.weights, width, height, jobs)?),
+            let backend = match loaded.take() {
+                Some(b) if (b.shape().width, b.shape().height) == (width, height) => {
+                    loaded.insert(b)
+                }
+                _ => loaded.insert(load_backend(&settings.weights, width, height, jobs)?),
             };
             let mut image = RgbImage::new(width, height);
             preprocessor.run(&frame.image, &mut image)?;
