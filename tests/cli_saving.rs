@@ -107,7 +107,7 @@ fn models_and_codebooks_that_do_not_fit_are_not_there() {
             .output()
             .expect("sh starts");
         assert_failed(&output, &["the disk is full", text(folder.path())]);
-        assert_eq!(files(folder.path()), [PathBuf::new(); 0], "{args:?}");
+        assert!(files(folder.path()).is_empty(), "{args:?}");
     }
 }
 
