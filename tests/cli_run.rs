@@ -217,8 +217,19 @@ fn a_calibration_that_does_not_fit_is_refused() {
     let output = scene.run(&["--calib", text(&file)]);
     assert_failed(&output, &["640", "360", "512", "384"]);
 
+    // Of the same shape: scaled, and said so; without escape sequences, as this is no terminal.
+    std::fs::write(
+        &file,
+        "width: 640\nheight: 480\ncalibration: [440, 440, 319.5, 239.5]\n",
+    )
+    .expect("a file");
+    let output = scene.run(&["--calib", text(&file)]);
+    let said = message(&output);
+    assert!(output.status.success() && said.contains("scaled"), "{said}");
+    assert!(!output.stderr.contains(&0x1b), "{said:?}");
+
     std::fs::remove_file(scene.sequence.join("camera.yaml")).expect("there was one");
-    let output = scene.run(&["--calibrated"]);
+    let output = scene.run(&["--force", "--calibrated"]);
     assert_failed(&output, &["use_calib", "--calib", "--no-calib"]);
 }
 
