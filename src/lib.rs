@@ -2,12 +2,14 @@
 //! metric scale, keyframes and a dense coloured point cloud out.
 //!
 //! Layers, each knowing only those after it: [`cli`] → [`source`], [`slam`], [`map`], [`eval`] →
-//! [`compute`] → [`inference`], [`network`] → [`image`], [`geometry`], [`config`], [`time`].
+//! [`compute`] → [`inference`], [`network`] → [`image`], [`geometry`], [`config`], [`time`],
+//! [`files`].
 
 pub mod cli;
 pub mod compute;
 pub mod config;
 pub mod eval;
+pub mod files;
 pub mod geometry;
 pub mod image;
 pub mod inference;

@@ -2,6 +2,7 @@
 
 use clap::Parser;
 use mast3r_slam::cli::{self, Cli};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
@@ -10,11 +11,15 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .without_time()
+        .with_target(false)
+        .log_internal_errors(false)
         .init();
     match cli::execute(&Cli::parse()) {
         Ok(finished) => finished.into(),
         Err(error) => {
-            eprintln!("error: {error}");
+            cli::complain(&format!("error: {error}"));
             ExitCode::from(error.exit_code())
         }
     }

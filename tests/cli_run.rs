@@ -1,103 +1,11 @@
 //! Whole runs of the program on few frames of the bundled sequence, at a small network size: what
 //! is left when input is broken or Ctrl-C comes.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+mod cli_support;
 
-fn bundled() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/room_loop")
-}
-
-fn program(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_mast3r-slam"));
-    command
-        .args(args)
-        .env_remove("RUST_LOG")
-        .env_remove("MAST3R_SLAM_SHARE");
-    command
-}
-
-/// Tracks `sequence` into `out`; small and repeatable.
-fn run(sequence: &Path, out: &Path, more: &[&str]) -> Output {
-    let mut args = vec!["run", text(sequence), "--out", text(out)];
-    args.extend(["--size", "64", "--threads", "single"]);
-    args.extend(more);
-    program(&args).output().expect("the program starts")
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("a UTF-8 path")
-}
-
-fn message(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// Exit code 1, one error that holds `parts`, no panic.
-fn assert_failed(output: &Output, parts: &[&str]) {
-    let message = message(output);
-    assert_eq!(output.status.code(), Some(1), "{message}");
-    assert_eq!(message.matches("error:").count(), 1, "{message}");
-    assert!(!message.contains("panicked"), "{message}");
-    for part in parts {
-        assert!(message.contains(part), "{part:?} is not in: {message}");
-    }
-}
-
-/// Poses in a TUM file.
-fn poses(path: &Path) -> usize {
-    let text = std::fs::read_to_string(path).expect("a trajectory");
-    text.lines().filter(|l| !l.starts_with('#')).count()
-}
-
-/// The first `count` frames of the bundled sequence, in a folder of their own.
-fn sequence(folder: &Path, count: usize) -> PathBuf {
-    let path = folder.join("sequence");
-    std::fs::create_dir_all(path.join("rgb")).expect("a folder");
-    let list = std::fs::read_to_string(bundled().join("rgb.txt")).expect("rgb.txt");
-    let rows: Vec<&str> = list
-        .lines()
-        .filter(|l| !l.starts_with('#'))
-        .take(count)
-        .collect();
-    for row in &rows {
-        let image = row.split(' ').nth(1).expect("a file name");
-        std::fs::copy(bundled().join(image), path.join(image)).expect("a copy");
-    }
-    std::fs::write(path.join("rgb.txt"), rows.join("\n") + "\n").expect("rgb.txt");
-    for name in ["camera.yaml", "groundtruth.txt"] {
-        std::fs::copy(bundled().join(name), path.join(name)).expect("a copy");
-    }
-    path
-}
-
-/// Image number `index` of such a folder.
-fn image(sequence: &Path, index: usize) -> PathBuf {
-    let list = std::fs::read_to_string(sequence.join("rgb.txt")).expect("rgb.txt");
-    let row = list.lines().nth(index).expect("a row");
-    sequence.join(row.split(' ').nth(1).expect("a file name"))
-}
-
-struct Scene {
-    folder: tempfile::TempDir,
-    sequence: PathBuf,
-}
-
-impl Scene {
-    fn new(count: usize) -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let sequence = sequence(folder.path(), count);
-        Self { folder, sequence }
-    }
-
-    fn out(&self) -> PathBuf {
-        self.folder.path().join("out")
-    }
-
-    fn run(&self, more: &[&str]) -> Output {
-        run(&self.sequence, &self.out(), more)
-    }
-}
+use cli_support::{Scene, assert_failed, bundled, image, message, poses, program, run, text};
+use std::path::Path;
+use std::process::Command;
 
 #[test]
 fn a_run_leaves_every_result() {
@@ -193,14 +101,108 @@ fn folders_and_lists_that_hold_no_frames_are_refused() {
     let out = folder.path().join("out");
     assert_failed(&run(&empty, &out, &[]), &["empty"]);
     assert!(!out.exists(), "an output folder without outputs");
+}
 
+#[test]
+fn lists_with_times_that_do_not_grow_or_files_that_are_not_there_are_refused() {
     let scene = Scene::new(3);
     let list = scene.sequence.join("rgb.txt");
     let rows = std::fs::read_to_string(&list).expect("rgb.txt");
-    let mut lines: Vec<&str> = rows.lines().collect();
-    lines.swap(0, 2);
-    std::fs::write(&list, lines.join("\n")).expect("rgb.txt");
-    assert_failed(&scene.run(&[]), &["rgb.txt"]);
+    let rows: Vec<&str> = rows.lines().collect();
+    for (lines, place) in [
+        ([rows[2], rows[1], rows[0]], "rgb.txt:2"),
+        ([rows[0], rows[1], rows[1]], "rgb.txt:3"),
+    ] {
+        std::fs::write(&list, lines.join("\n")).expect("rgb.txt");
+        assert_failed(&scene.run(&[]), &[place]);
+    }
+    std::fs::write(&list, rows.join("\n")).expect("rgb.txt");
+    let missing = image(&scene.sequence, 1);
+    std::fs::remove_file(&missing).expect("there was one");
+    let name = missing.file_name().expect("a name").to_string_lossy();
+    assert_failed(&scene.run(&[]), &["rgb.txt:2", &name]);
+    assert!(!scene.out().exists(), "an output folder without outputs");
+}
+
+#[test]
+fn a_plain_folder_is_held_to_one_size_and_to_times_that_differ() {
+    let scene = Scene::new(3);
+    let folder = scene.folder.path().join("plain");
+    std::fs::create_dir(&folder).expect("a folder");
+    for index in 0..3 {
+        let to = folder.join(format!("{index}.jpg"));
+        std::fs::copy(image(&scene.sequence, index), to).expect("a copy");
+    }
+    // A whole image, a grey one.
+    let odd = [b"P5 16 16 255\n", &[128u8; 256][..]].concat();
+    std::fs::write(folder.join("2.jpg"), odd).expect("an image");
+    assert_failed(&run(&folder, &scene.out(), &[]), &["2.jpg", "16×16"]);
+    assert_eq!(poses(&scene.out().join("trajectory.txt")), 2);
+
+    for (from, to) in [
+        ("0.jpg", "1.5.jpg"),
+        ("1.jpg", "1.50.jpg"),
+        ("2.jpg", "2.5.jpg"),
+    ] {
+        std::fs::rename(folder.join(from), folder.join(to)).expect("renamed");
+    }
+    let output = run(&folder, &scene.out(), &["--force"]);
+    assert_failed(&output, &["1.5.jpg", "1.50.jpg"]);
+    assert_eq!(
+        poses(&scene.out().join("trajectory.txt")),
+        2,
+        "earlier results stay until a run starts"
+    );
+}
+
+/// The first frames as EuRoC lays them out, from a camera with a strong lens.
+fn euroc(scene: &Scene) -> std::path::PathBuf {
+    let root = scene.folder.path().join("MH_01");
+    let camera = root.join("mav0/cam0");
+    std::fs::create_dir_all(camera.join("data")).expect("folders");
+    let mut list = String::from("#timestamp [ns],filename\n");
+    for index in 0..3 {
+        let name = format!("{}.jpg", 1_000_000_000 + index);
+        list.push_str(&format!("{},{name}\n", 1_000_000_000 + index));
+        let to = camera.join("data").join(name);
+        std::fs::copy(image(&scene.sequence, index), to).expect("a copy");
+    }
+    std::fs::write(camera.join("data.csv"), list).expect("data.csv");
+    let sensor = "sensor_type: camera\nresolution: [512, 384]\ncamera_model: pinhole\n\
+                  intrinsics: [340.0, 340.0, 255.5, 191.5]\n\
+                  distortion_model: radial-tangential\n\
+                  distortion_coefficients: [-0.28, 0.07, 0.0002, 0.00002]\n";
+    std::fs::write(camera.join("sensor.yaml"), sensor).expect("sensor.yaml");
+    root
+}
+
+#[test]
+fn a_lens_far_from_a_pinhole_is_undistorted_without_calibration_too() {
+    let scene = Scene::new(3);
+    let sequence = euroc(&scene);
+    let first_keyframe = |args: &[&str]| {
+        let output = run(&sequence, &scene.out(), args);
+        assert!(output.status.success(), "{}", message(&output));
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let mut images: Vec<_> = std::fs::read_dir(scene.out().join("keyframes"))
+            .expect("keyframes")
+            .flatten()
+            .map(|entry| entry.path())
+            .collect();
+        images.sort();
+        (said, std::fs::read(&images[0]).expect("a picture"))
+    };
+    let (said, calibrated) = first_keyframe(&["--calibrated"]);
+    assert!(said.contains(", calibrated, f ="), "{said}");
+    let (said, plain) = first_keyframe(&["--force"]);
+    assert!(said.contains("uncalibrated, undistorted"), "{said}");
+    assert!(calibrated == plain, "the network sees the same picture");
+
+    let sensor = sequence.join("mav0/cam0/sensor.yaml");
+    std::fs::remove_file(sensor).expect("there was one");
+    let (said, raw) = first_keyframe(&["--force"]);
+    assert!(!said.contains("undistorted"), "{said}");
+    assert!(raw != plain, "the lens bends the picture");
 }
 
 #[test]
@@ -215,8 +217,19 @@ fn a_calibration_that_does_not_fit_is_refused() {
     let output = scene.run(&["--calib", text(&file)]);
     assert_failed(&output, &["640", "360", "512", "384"]);
 
+    // Of the same shape: scaled, and said so; without escape sequences, as this is no terminal.
+    std::fs::write(
+        &file,
+        "width: 640\nheight: 480\ncalibration: [440, 440, 319.5, 239.5]\n",
+    )
+    .expect("a file");
+    let output = scene.run(&["--calib", text(&file)]);
+    let said = message(&output);
+    assert!(output.status.success() && said.contains("scaled"), "{said}");
+    assert!(!output.stderr.contains(&0x1b), "{said:?}");
+
     std::fs::remove_file(scene.sequence.join("camera.yaml")).expect("there was one");
-    let output = scene.run(&["--calibrated"]);
+    let output = scene.run(&["--force", "--calibrated"]);
     assert_failed(&output, &["use_calib", "--calib", "--no-calib"]);
 }
 
@@ -236,13 +249,17 @@ fn ground_truth_with_nan_is_used_and_one_of_another_time_is_not() {
         "5 0 0 0 0 0 0 1\n6 1 0 0 0 0 0 1\n7 1 1 0 0 0 0 1\n",
     )
     .expect("poses");
-    let output = scene.run(&["--force", "--ground-truth", text(&other)]);
-    assert_failed(&output, &["ground truth"]);
-    assert_eq!(
-        poses(&scene.out().join("trajectory.txt")),
-        5,
-        "saved all the same"
-    );
+    let nan = scene.folder.path().join("nan.txt");
+    std::fs::write(&nan, "1000.0 nan nan nan 0 0 0 1\n").expect("poses");
+    for (truth, part) in [(&other, "ground truth"), (&nan, "not finite")] {
+        let output = scene.run(&["--force", "--ground-truth", text(truth)]);
+        assert_failed(&output, &[part]);
+        assert_eq!(
+            poses(&scene.out().join("trajectory.txt")),
+            5,
+            "saved all the same"
+        );
+    }
 }
 
 #[test]

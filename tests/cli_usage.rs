@@ -48,7 +48,8 @@ fn usage_errors_end_with_code_2() {
         (&["walk", "."], &["walk"]),
         (&["run", ".", "--stride", "0"], &["--stride", "1 or more"]),
         (&["run", ".", "--stride", "-1"], &["-1"]),
-        (&["run", ".", "--jobs", "0"], &["--jobs", "1 or more"]),
+        (&["run", ".", "--jobs", "0"], &["--jobs", "1 to 1024"]),
+        (&["run", ".", "--jobs", "100000"], &["--jobs", "1 to 1024"]),
         (&["run", ".", "--start", "x"], &["--start", "x"]),
         (
             &["run", ".", "--threads", "both"],

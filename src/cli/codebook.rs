@@ -4,12 +4,13 @@ use super::engine::load_backend;
 use super::frames::{self, FrameRange};
 use super::output::check_folder_of;
 use super::progress::Progress;
-use super::settings::{ConfigArgs, RunOptions, Settings, positive};
+use super::settings::{ConfigArgs, RunOptions, Settings, positive, threads};
 use super::{CliError, Finished, run::start_threads, say};
 use crate::image::{PreprocessOptions, Preprocessor, RgbImage};
 use crate::inference::{Backend, InferenceError};
+use crate::map::ExportError;
 use crate::network;
-use crate::slam::retrieval::{BuildOptions, RetrievalModel};
+use crate::slam::retrieval::{BuildOptions, RetrievalError, RetrievalModel};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -41,7 +42,7 @@ pub struct BuildArgs {
     #[arg(long, value_name = "N", default_value_t = 2048, value_parser = positive)]
     pub clusters: usize,
     /// Threads for the network and everything else [default: all cores].
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = threads)]
     pub jobs: Option<usize>,
 }
 
@@ -72,6 +73,7 @@ fn build(settings: &Settings, args: &BuildArgs, jobs: usize) -> Result<String, C
     for path in &args.images {
         super::readable("the images", path)?;
         let mut source = frames::open(path, &range, None)?;
+        let calibration = frames::calibration(source.as_ref(), false)?;
         let progress = Progress::new(source.remaining(), true);
         let mut preprocessor: Option<Preprocessor> = None;
         while let Some(frame) = source.next_frame()? {
@@ -82,7 +84,7 @@ fn build(settings: &Settings, args: &BuildArgs, jobs: usize) -> Result<String, C
                     w,
                     h,
                     settings.config.network.size,
-                    None,
+                    calibration.as_ref(),
                     PreprocessOptions::default(),
                 )?),
             };
@@ -114,7 +116,10 @@ fn build(settings: &Settings, args: &BuildArgs, jobs: usize) -> Result<String, C
         ..BuildOptions::default()
     };
     let model = RetrievalModel::build(&features, backend.shape().feature_dim, &options)?;
-    model.save(&args.out)?;
+    model.save(&args.out).map_err(|error| match error {
+        RetrievalError::Write { path, source } => ExportError::io("write", &path, source).into(),
+        other => CliError::from(other),
+    })?;
     Ok(format!(
         "{}: {} words of {} values from {} images",
         args.out.display(),

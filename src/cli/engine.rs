@@ -3,7 +3,7 @@
 use super::CliError;
 use super::session::Engine;
 use super::settings::Settings;
-use crate::geometry::{Calibration, Intrinsics};
+use crate::geometry::Calibration;
 use crate::image::{PreprocessOptions, Preprocessor, RgbImage};
 use crate::inference::{Backend, cpu::CpuBackend};
 use crate::map::{FrameRecord, MapSnapshot};
@@ -22,7 +22,8 @@ pub struct SlamEngine {
 }
 
 impl SlamEngine {
-    /// Loads the network for images like `first` and sets the system up.
+    /// Loads the network for images like `first` and sets the system up. Images are undistorted
+    /// with `calibration`; its intrinsics are used where the configuration says so.
     pub fn new(
         settings: &Settings,
         calibration: Option<&Calibration>,
@@ -40,8 +41,13 @@ impl SlamEngine {
             Preprocessor::new(first.width, first.height, size, calibration, options)?;
         let (width, height) = preprocessor.output_size();
         let backend = load_backend(&settings.weights, width, height, jobs)?;
-        let intrinsics = preprocessor.intrinsics();
-        let description = describe(settings, backend.as_ref(), intrinsics.as_ref());
+        let intrinsics = preprocessor.intrinsics().filter(|_| config.use_calib);
+        let camera = match intrinsics {
+            Some(k) => format!("calibrated, f = {:.1} × {:.1} px", k.fx, k.fy),
+            None if preprocessor.undistorts() => "uncalibrated, undistorted".into(),
+            None => "uncalibrated".into(),
+        };
+        let description = describe(settings, backend.as_ref(), &camera);
         let retrieval = retrieval_model(settings)?;
         let system = System::new(config.clone(), pace, backend, retrieval, intrinsics)?;
         Ok(Self {
@@ -124,12 +130,8 @@ fn retrieval_model(settings: &Settings) -> Result<Option<Arc<RetrievalModel>>, C
     Ok(Some(Arc::new(model)))
 }
 
-fn describe(settings: &Settings, backend: &dyn Backend, intrinsics: Option<&Intrinsics>) -> String {
+fn describe(settings: &Settings, backend: &dyn Backend, camera: &str) -> String {
     let shape = backend.shape();
-    let camera = match intrinsics {
-        Some(k) => format!("calibrated, f = {:.1} × {:.1} px", k.fx, k.fy),
-        None => "uncalibrated".into(),
-    };
     format!(
         "{} at {}×{}, {}, {camera}",
         settings.weights_name(),

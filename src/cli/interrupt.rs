@@ -14,8 +14,8 @@ pub fn install() -> Result<(), CliError> {
         if REQUESTED.swap(true, Ordering::SeqCst) {
             std::process::exit(i32::from(EXIT_CODE));
         }
-        eprintln!(
-            "\nstopping after this frame, then writing the results; Ctrl-C again quits at once"
+        super::complain(
+            "\nstopping after this frame, then writing the results; Ctrl-C again quits at once",
         );
     })?;
     Ok(())

@@ -92,6 +92,11 @@ fn say(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
+/// A line on standard error, where `eprintln!` would panic once nobody reads it any more.
+pub fn complain(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
 /// Refuses a file or folder that cannot be opened, before any work is done.
 fn readable(what: &'static str, path: &Path) -> Result<(), CliError> {
     match std::fs::File::open(path) {

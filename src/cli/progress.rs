@@ -53,8 +53,8 @@ impl Progress {
     /// A line that stays, above the bar where there is one.
     pub fn note(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("{text}")),
-            None => eprintln!("{text}"),
+            Some(bar) => bar.suspend(|| super::complain(text)),
+            None => super::complain(text),
         }
     }
 

@@ -7,7 +7,7 @@ use super::output::OutputFolder;
 use super::progress::Progress;
 use super::results::{self, Results, RunInfo};
 use super::session::{self, Ended, Engine};
-use super::settings::{ConfigArgs, RunOptions, positive};
+use super::settings::{ConfigArgs, RunOptions, threads};
 use super::{CliError, Finished, interrupt, say};
 use crate::map::{MapSnapshot, TrackingState};
 use crate::slam::Pace;
@@ -42,7 +42,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub no_progress: bool,
     /// Threads for the network and everything else [default: all cores].
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = threads)]
     pub jobs: Option<usize>,
 }
 
@@ -72,13 +72,7 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
         }
         None => source.ground_truth().map(Path::to_owned),
     };
-    let calibration = match settings.config.use_calib {
-        false => None,
-        true => match source.calibration() {
-            Some(calibration) => Some(*calibration),
-            None => return Err(CliError::NoCalibration { what }),
-        },
-    };
+    let calibration = frames::calibration(source.as_ref(), settings.config.use_calib)?;
     let jobs = start_threads(args.jobs)?;
 
     let total = source.remaining();
@@ -236,7 +230,7 @@ pub struct DemoArgs {
     #[arg(long, value_name = "DIR", default_value = "logs/demo")]
     pub out: PathBuf,
     /// Threads for the network and everything else [default: all cores].
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N", value_parser = threads)]
     pub jobs: Option<usize>,
     /// No progress bar (there is none in a pipe either).
     #[arg(long)]

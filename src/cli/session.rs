@@ -49,6 +49,11 @@ pub fn drive(
                 Ok(record) => progress.frame(&record),
                 Err(error) => break Some(error),
             },
+            // Ctrl-C reaches ffmpeg as well, which then ends early or fails.
+            _ if stop() => {
+                interrupted = true;
+                break None;
+            }
             Ok(None) => break None,
             Err(error) => break Some(CliError::from(error)),
         }
@@ -213,6 +218,15 @@ mod tests {
         assert!(ended.interrupted && ended.error.is_none());
         assert_eq!(engine.snapshot().frames.len(), 3);
         assert_eq!(engine.finished.get(), 1);
+    }
+
+    #[test]
+    fn a_source_that_ctrl_c_broke_too_is_no_error() {
+        let mut engine = Recorder::default();
+        // Asked once after each of four frames, and then at the one that cannot be read.
+        let ended = session(Some(4), &mut engine, 5);
+        assert!(ended.interrupted && ended.error.is_none());
+        assert_eq!((ended.frames, engine.finished.get()), (4, 1));
     }
 
     #[test]

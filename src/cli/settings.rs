@@ -175,6 +175,17 @@ pub fn positive(text: &str) -> Result<usize, String> {
     }
 }
 
+/// A number of threads that a machine can bear.
+pub fn threads(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n @ 1..=MOST_THREADS) => Ok(n),
+        _ => Err(format!("expected a whole number from 1 to {MOST_THREADS}")),
+    }
+}
+
+/// More than any machine's cores; ten thousands would take minutes to start.
+const MOST_THREADS: usize = 1024;
+
 #[cfg(test)]
 mod tests {
     use super::*;

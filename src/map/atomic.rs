@@ -1,5 +1,6 @@
-//! Files that are either complete or not there: a temporary file beside the target, then a rename.
+//! Writing results: complete files or none, and errors that say what to do.
 
+use crate::files;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -82,36 +83,17 @@ pub fn create_folder(folder: &Path) -> Result<(), ExportError> {
     fs::create_dir_all(folder).map_err(|e| ExportError::io("create the folder", folder, e))
 }
 
-/// Writes `path` (and the folders above it) through a temporary file in the same folder: `body`
-/// fills it, then it is flushed, synced and renamed. After any error no new file is left and an
-/// old one at `path` is as before.
+/// Writes `path` as [`files::write`] does, and makes the folders above it.
 pub fn write<F>(path: &Path, body: F) -> Result<(), ExportError>
 where
     F: FnOnce(&mut BufWriter<&mut File>) -> io::Result<()>,
 {
-    let fail = |e| ExportError::io("write", path, e);
-    let folder = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    create_folder(folder)?;
-    if path.is_dir() {
-        return Err(fail(ErrorKind::IsADirectory.into()));
+    if let Some(parent) = path.parent()
+        && !parent.as_os_str().is_empty()
+    {
+        create_folder(parent)?;
     }
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".writing-");
-    // Otherwise the results would be readable by their owner only; the umask still applies.
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    // Its own message would name the temporary file.
-    let named = |e: io::Error| fail(e.kind().into());
-    let mut file = builder.tempfile_in(folder).map_err(named)?;
-    let mut out = BufWriter::with_capacity(1 << 16, file.as_file_mut());
-    body(&mut out).and_then(|()| out.flush()).map_err(fail)?;
-    drop(out);
-    file.as_file().sync_all().map_err(fail)?;
-    file.persist(path).map_err(|e| fail(e.error))?;
-    Ok(())
+    files::write(path, body).map_err(|e| ExportError::io("write", path, e))
 }
 
 /// [`write()`] for content that is already in memory.
@@ -202,17 +184,5 @@ mod tests {
             text.contains("/proc/x.txt") && text.contains("choose"),
             "{text}"
         );
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn others_may_read_the_results() {
-        use std::os::unix::fs::PermissionsExt;
-        let folder = tempfile::tempdir().unwrap();
-        let (ours, plain) = (folder.path().join("ours"), folder.path().join("plain"));
-        write_bytes(&ours, b"").unwrap();
-        fs::write(&plain, b"").unwrap();
-        let mode = |p: &Path| fs::metadata(p).unwrap().permissions().mode();
-        assert_eq!(mode(&ours), mode(&plain));
     }
 }

@@ -94,7 +94,10 @@ impl Golden {
     }
 
     pub fn values(&self, name: &str) -> Vec<f32> {
-        self.tensor(name, |t| bytemuck::pod_collect_to_vec(t.data()))
+        self.tensor(name, |t| {
+            let (values, _) = t.data().as_chunks::<4>();
+            values.iter().map(|v| f32::from_le_bytes(*v)).collect()
+        })
     }
 
     /// Of `values` for every pixel of `size` (width, height), `per_pixel` each, those that the

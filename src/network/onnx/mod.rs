@@ -9,12 +9,12 @@ mod graph;
 mod heads;
 mod proto;
 
-use std::io::Write;
 use std::path::Path;
 
 use prost::Message;
 
 use super::architecture::{Network, PATCH};
+use crate::files;
 use graph::{Graph, GraphParts, Value};
 
 /// A serialised model may not reach two gibibytes, a limit of protocol buffers; a mebibyte is
@@ -141,7 +141,7 @@ impl OnnxModel {
     /// complete.
     pub fn save(&self, path: &Path, external: bool) -> std::io::Result<()> {
         if !external && let Some(bytes) = self.to_bytes() {
-            return write_whole(path, &bytes);
+            return files::write_bytes(path, &bytes);
         }
         let file_name = path.file_name().ok_or_else(|| {
             std::io::Error::new(
@@ -150,29 +150,9 @@ impl OnnxModel {
             )
         })?;
         let location = format!("{}.data", file_name.to_string_lossy());
-        write_whole(&path.with_file_name(&location), &self.weights)?;
-        write_whole(path, &self.parts.referring_to(&location).encode_to_vec())
+        files::write_bytes(&path.with_file_name(&location), &self.weights)?;
+        files::write_bytes(path, &self.parts.referring_to(&location).encode_to_vec())
     }
-}
-
-/// Writes a temporary file beside `path` and renames it.
-fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let folder = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let mut builder = tempfile::Builder::new();
-    #[cfg(unix)]
-    {
-        // As any other file that is written, instead of private; the umask still applies.
-        use std::os::unix::fs::PermissionsExt;
-        builder.permissions(std::fs::Permissions::from_mode(0o666));
-    }
-    let mut file = builder.tempfile_in(folder)?;
-    file.write_all(bytes)?;
-    file.as_file().sync_all()?;
-    file.persist(path)?;
-    Ok(())
 }
 
 impl Network {

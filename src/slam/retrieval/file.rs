@@ -2,13 +2,13 @@
 //! (K × C), each in the narrowest of f16, f32 and f64 that holds its values exactly.
 
 use std::collections::HashMap;
-use std::io::Write;
 use std::path::Path;
 
 use half::f16;
 use serde::{Deserialize, Serialize};
 
 use super::{CodebookInfo, RetrievalError, RetrievalModel};
+use crate::files;
 use crate::network::CheckpointError;
 use crate::network::checkpoint::map_file;
 
@@ -103,20 +103,7 @@ impl RetrievalModel {
         let views = stored.iter().map(|(name, tensor)| (*name, tensor));
         let bytes = safetensors::serialize(views, Some(metadata))
             .map_err(|e| write(std::io::Error::other(e)))?;
-
-        let folder = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        let mut builder = tempfile::Builder::new();
-        // Readable by whom the umask allows, as if the file had been created directly.
-        #[cfg(unix)]
-        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-        let mut file = builder.tempfile_in(folder).map_err(write)?;
-        file.write_all(&bytes).map_err(write)?;
-        file.as_file().sync_all().map_err(write)?;
-        file.persist(path).map_err(|e| write(e.error))?;
-        Ok(())
+        files::write_bytes(path, &bytes).map_err(write)
     }
 
     /// Reads what [`RetrievalModel::save`] wrote.

@@ -1,0 +1,106 @@
+//! Files that are either complete or not there: a temporary file beside the target, then a rename.
+
+use std::fs::File;
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::Path;
+
+/// Writes `path`, whose folder must exist: `body` fills a temporary file in the same folder, which
+/// is flushed, synced and renamed. After any error no new file is left and an old one at `path` is
+/// as before. Who may read the file is up to the umask, as if it had been created directly.
+///
+/// # Errors
+/// The operating system's, or that of `body`; none names the temporary file.
+pub fn write<F>(path: &Path, body: F) -> io::Result<()>
+where
+    F: FnOnce(&mut BufWriter<&mut File>) -> io::Result<()>,
+{
+    if path.is_dir() {
+        return Err(ErrorKind::IsADirectory.into());
+    }
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".writing-");
+    // Otherwise the file would be readable by its owner only.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    // The message of tempfile would name the temporary file.
+    let mut file = builder
+        .tempfile_in(folder)
+        .map_err(|e| io::Error::from(e.kind()))?;
+    let mut out = BufWriter::with_capacity(1 << 16, file.as_file_mut());
+    body(&mut out)?;
+    out.flush()?;
+    drop(out);
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|e| e.error)?;
+    Ok(())
+}
+
+/// [`write()`] for content that is already in memory.
+///
+/// # Errors
+/// As [`write()`].
+pub fn write_bytes(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    write(path, |out| out.write_all(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn entries(folder: &Path) -> Vec<String> {
+        let list = fs::read_dir(folder).unwrap();
+        list.map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn an_old_file_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("c.txt");
+        write_bytes(&path, b"one").unwrap();
+        write_bytes(&path, b"two").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+        assert_eq!(entries(folder.path()), ["c.txt"]);
+    }
+
+    #[test]
+    fn a_failure_leaves_the_old_file_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("c.ply");
+        write_bytes(&path, b"old").unwrap();
+        // The disk takes some blocks and then no more.
+        let error = write(&path, |out| {
+            out.write_all(&[7; 200_000])?;
+            Err(ErrorKind::StorageFull.into())
+        })
+        .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::StorageFull);
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(entries(folder.path()), ["c.ply"]);
+    }
+
+    #[test]
+    fn a_missing_folder_is_an_error_that_names_no_temporary_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = write_bytes(&folder.path().join("no/c.txt"), b"x").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        assert!(!error.to_string().contains(".writing-"), "{error}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn others_may_read_the_file() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let (ours, plain) = (folder.path().join("ours"), folder.path().join("plain"));
+        write_bytes(&ours, b"").unwrap();
+        fs::write(&plain, b"").unwrap();
+        let mode = |p: &Path| fs::metadata(p).unwrap().permissions().mode();
+        assert_eq!(mode(&ours), mode(&plain));
+    }
+}
