@@ -325,3 +325,35 @@ fn more_than_512_keyframes() {
     assert_eq!(snapshot.keyframes.len(), 540);
     assert_eq!(lost(&snapshot), 0);
 }
+
+#[test]
+fn a_full_map_ends_the_run_and_keeps_it() {
+    let poses = square_walk(20, 0.2);
+    let mut config = config(false);
+    config.tracking.match_frac_thresh = 1.0;
+    config.local_opt.max_keyframes = 5;
+    let backend = RoomBackend::new((48, 32), poses, Spoil::default());
+    let images: Vec<_> = (0..20).map(|k| Arc::new(backend.image(k))).collect();
+    let size = (backend.shape().width, backend.shape().height);
+    let mut system = System::new(
+        config,
+        Pace::EveryFrame,
+        Box::new(backend),
+        None,
+        Some(intrinsics(size)),
+    )
+    .expect("system");
+    let failure = images.into_iter().enumerate().find_map(|(index, image)| {
+        let input = FrameInput {
+            index,
+            stamp: stamp(index),
+            image,
+            preprocess_ms: 0.0,
+        };
+        system.process(input).err()
+    });
+    let message = failure.expect("the map was full").to_string();
+    assert!(message.contains("max_keyframes"), "{message}");
+    system.finish().expect("finish");
+    assert_eq!(system.snapshot().keyframes.len(), 5);
+}

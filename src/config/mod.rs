@@ -185,6 +185,9 @@ pub struct LocalOptConfig {
     /// Gate on match quality.
     #[serde(rename = "Q_conf")]
     pub q_conf: f32,
+    /// Most keyframes; the run ends there with its map saved. 0: no limit but memory (about 2.3 MB a
+    /// keyframe and 0.9 MB an edge at 256×192, four times that at 512×384).
+    pub max_keyframes: usize,
     /// How many keyframes before a new one are connected with it, besides what retrieval finds; the
     /// reference has 1.
     pub neighbours: usize,
@@ -312,6 +315,7 @@ impl Default for LocalOptConfig {
     fn default() -> Self {
         Self {
             pin: 1,
+            max_keyframes: 0,
             neighbours: 1,
             two_way_degrees: 0.0,
             c_conf: 0.0,

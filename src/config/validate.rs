@@ -89,6 +89,11 @@ impl Config {
             ("tracking.pixel_border", t.pixel_border, Finite),
             ("tracking.depth_eps", t.depth_eps, Positive),
             ("local_opt.pin", whole(l.pin), many),
+            (
+                "local_opt.max_keyframes",
+                whole(l.max_keyframes),
+                Count(0, usize::MAX),
+            ),
             ("local_opt.neighbours", whole(l.neighbours), Count(1, 64)),
             ("local_opt.two_way_degrees", l.two_way_degrees, NotNegative),
             ("local_opt.C_conf", short(l.c_conf), NotNegative),

@@ -48,6 +48,14 @@ pub enum SlamError {
     /// The mapping thread is no more.
     #[error("the mapping thread failed: {0}")]
     Thread(String),
+    /// The map holds as many keyframes as it may (B50).
+    #[error(
+        "the map is full: it holds the {keyframes} keyframes of local_opt.max_keyframes; raise that, or start a new run"
+    )]
+    Full {
+        /// `local_opt.max_keyframes`
+        keyframes: usize,
+    },
     /// An image of another size than the network's.
     #[error("frame {index}: expected a {}×{} image, found {}×{}", expected.0, expected.1, found.0, found.1)]
     ImageSize {
@@ -363,6 +371,11 @@ impl System {
         times: &mut StageTimes,
     ) -> Result<(), SlamError> {
         let id = data.id;
+        let keyframes = self.config.local_opt.max_keyframes;
+        if keyframes > 0 && id as usize >= keyframes {
+            self.active = previous;
+            return Err(SlamError::Full { keyframes });
+        }
         self.next_id = id + 1;
         if let Some(anchor) = anchor {
             self.pending.push((id, anchor));

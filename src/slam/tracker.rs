@@ -32,13 +32,17 @@ pub struct Tracked {
 pub enum LostReason {
     /// Too little in common with the keyframe.
     #[error(
-        "only {found:.3} of the keyframe's pixels are matched, at least {needed:.3} are needed"
+        "only {found:.3} of the keyframe's pixels are matched well enough, at least {needed:.3} are needed; \
+         {geometric:.3} match by geometry alone, and where that is high the descriptor confidences are low \
+         (wrong features of the keyframe, or Q_conf too high)"
     )]
     FewMatches {
         /// Fraction found.
         found: f32,
         /// `tracking.min_match_frac`
         needed: f32,
+        /// Fraction matched whatever the confidences (spec 9.3, third row).
+        geometric: f32,
     },
     /// The normal equations could not be solved.
     #[error("the pose could not be solved: {0}")]
@@ -171,7 +175,7 @@ impl Tracker {
 
         let start = Instant::now();
         let fractions = self.gate(key, &config.tracking);
-        let solved = self.solve(key, fractions.used, &config.tracking);
+        let solved = self.solve(key, &fractions, &config.tracking);
         times.tracking += millis(start);
         let solution = match solved {
             Ok(solution) => solution,
@@ -242,7 +246,9 @@ impl Tracker {
             *gated = if passes && confident { *quality } else { 0.0 };
         }
         let unique = unique_matches(&key.index, &self.valid, &mut self.seen);
+        let geometric = self.valid.iter().filter(|v| **v != 0).count();
         Fractions {
+            geometric: geometric as f32 / n,
             used: used as f32 / n,
             good: good as f32 / n,
             unique: unique as f32 / n,
@@ -252,12 +258,15 @@ impl Tracker {
     fn solve(
         &mut self,
         key: &ActiveKeyframe,
-        found: f32,
+        fractions: &Fractions,
         params: &TrackingConfig,
     ) -> Result<Solution, LostReason> {
-        let needed = params.min_match_frac;
-        if found < needed {
-            return Err(LostReason::FewMatches { found, needed });
+        if fractions.used < params.min_match_frac {
+            return Err(LostReason::FewMatches {
+                found: fractions.used,
+                needed: params.min_match_frac,
+                geometric: fractions.geometric,
+            });
         }
         let (w, h) = (self.shape.width, self.shape.height);
         let frame = &self.output.view1.points;
@@ -301,6 +310,8 @@ impl Tracker {
 
 /// Of a keyframe's pixels.
 struct Fractions {
+    /// Matched, whatever the confidences.
+    geometric: f32,
     /// Matched and past every gate.
     used: f32,
     /// Matched with enough quality.
