@@ -126,7 +126,8 @@ fn children_win_over_parents_and_the_rest_is_kept() {
     assert_eq!(config.tracking.q_conf, 0.7, "from site.yaml");
     assert_eq!(config.loops, Loops::Off, "from site.yaml");
     assert_eq!(config.tracking.huber, 3.5, "from robot.yaml");
-    assert_eq!(config.reloc, Config::default().reloc, "an empty section");
+    let mini = config::load_with(config::Base::Builtin("mini.yaml"), &[]).expect("mini.yaml");
+    assert_eq!(config.reloc, mini.reloc, "an empty section");
 }
 
 #[test]
