@@ -15,6 +15,9 @@ mod memory;
 mod stream;
 
 pub mod convert;
+pub mod matching;
+pub mod preprocess;
+pub mod sanitise;
 
 pub use context::{Context, DeviceInfo};
 pub use error::CudaError;
@@ -24,6 +27,23 @@ pub use memory::{
     PinnedBuffer, allocations,
 };
 pub use stream::{Event, Graph, Priority, Stream};
+
+/// Bytes that carving buffers of these many bytes takes at most, wherever the arena stands.
+fn carved_bytes(buffers: &[usize]) -> u64 {
+    let each = buffers.iter().map(|&bytes| bytes as u64);
+    each.map(|bytes| bytes.next_multiple_of(memory::ALIGNMENT))
+        .sum::<u64>()
+        + memory::ALIGNMENT
+}
+
+/// A number that kernels take as 32 bits.
+fn small(what: &'static str, number: usize) -> Result<u32, CudaError> {
+    u32::try_from(number).map_err(|_| CudaError::Length {
+        what,
+        expected: u32::MAX as usize,
+        found: number,
+    })
+}
 
 /// What the build embedded.
 mod embedded {
