@@ -64,7 +64,9 @@ extern "C" __global__ void __launch_bounds__(kThreads) ms_sanitise(const Sanitis
         }
         usable = largest != kExponent;
     }
-    usable = usable && __shfl_xor_sync(0xffffffffu, usable, 1);
+    // Every lane must take part, whatever it found itself: no short-circuit before the exchange.
+    const bool other = __shfl_xor_sync(0xffffffffu, usable, 1);
+    usable = usable && other;
     float c = 0.0f, q = 0.0f;
     if (inside) {
         const float3 p = make_float3(view.points[3 * n], view.points[3 * n + 1], view.points[3 * n + 2]);
