@@ -9,11 +9,12 @@ use crate::{assert_same, assert_same_bits, cuda};
 use mast3r_slam::compute::cuda::matching::{Gates, MatchCounts, MatchTask, Matcher, Start};
 use mast3r_slam::compute::cuda::sanitise::{Sanitiser, ViewBuffers};
 use mast3r_slam::compute::cuda::{
-    Context, CudaError, DeviceArena, DeviceBuffer, Priority, Stream, allocations,
+    Context, CudaError, DeviceArena, DeviceBuffer, Pool, Priority, Stream, allocations,
 };
 use mast3r_slam::compute::matching::{
     self as cpu, Refinement, View, match_quality, unique_matches,
 };
+use mast3r_slam::compute::plan::{Group, MemoryPlan};
 use mast3r_slam::config::MatchingConfig;
 use mast3r_slam::inference::{Backend, NetworkShape, PairOutput, ViewOutput, sanitise};
 use matching_scene::{Random, Scene};
@@ -182,14 +183,26 @@ struct Device {
 impl Device {
     fn new(context: &Context, stream: &Stream, input: &Input, refinement: Refinement) -> Self {
         let (n, (w, h), dim) = (input.pixels(), input.size, input.dim);
-        let bytes = Matcher::bytes(w, h, dim) + 2 * ViewBuffers::bytes(n, dim);
-        let rest = 25 * n as u64 + 16 * 256;
-        let mut arena = DeviceArena::new(context, "test", bytes + rest).unwrap();
-        let a = &mut arena;
-        let before = a.used().0;
-        let matcher = Matcher::new(context, a, w, h, dim, refinement).unwrap();
-        assert!(a.used().0 - before <= Matcher::bytes(w, h, dim));
-        let views = [0, 1].map(|_| ViewBuffers::carve(a, n, dim).unwrap());
+        let mut plan = MemoryPlan::new();
+        let mut part = plan.part(Group::Tracking, "test");
+        let matcher = part.device_arena(&Matcher::buffers(w, h, dim));
+        let views = [0, 1].map(|_| part.device_arena(&ViewBuffers::buffers(n, dim)));
+        let key_confidence = part.device("key confidence", &[n]);
+        let key_count = part.device("key count", &[1]);
+        let index = part.device("index", &[n]);
+        let earlier = part.device("earlier", &[n]);
+        let use_earlier = part.device("use earlier", &[1]);
+        let valid = part.device("valid", &[n]);
+        let quality = part.device("quality", &[n]);
+        let gated = part.device("gated", &[n]);
+        let counts = part.device("counts", &[1]);
+        let pool = Pool::new(context, &plan).unwrap();
+        let mut arena = pool.device_arena(matcher).unwrap();
+        let matcher = Matcher::new(context, &mut arena, w, h, dim, refinement).unwrap();
+        let views = views.map(|view| {
+            let mut arena = pool.device_arena(view).unwrap();
+            ViewBuffers::carve(&mut arena, n, dim).unwrap()
+        });
         for (to, from) in views.iter().zip(&input.views) {
             stream.write(&from.points, to.points.all()).unwrap();
             stream.write(&from.confidence, to.confidence.all()).unwrap();
@@ -202,15 +215,15 @@ impl Device {
         let device = Self {
             matcher,
             views,
-            key_confidence: a.carve("key confidence", n).unwrap(),
-            key_count: a.carve("key count", 1).unwrap(),
-            index: a.carve("index", n).unwrap(),
-            earlier: a.carve("earlier", n).unwrap(),
-            use_earlier: a.carve("use earlier", 1).unwrap(),
-            valid: a.carve("valid", n).unwrap(),
-            quality: a.carve("quality", n).unwrap(),
-            gated: a.carve("gated", n).unwrap(),
-            counts: a.carve("counts", 1).unwrap(),
+            key_confidence: pool.device(key_confidence).unwrap(),
+            key_count: pool.device(key_count).unwrap(),
+            index: pool.device(index).unwrap(),
+            earlier: pool.device(earlier).unwrap(),
+            use_earlier: pool.device(use_earlier).unwrap(),
+            valid: pool.device(valid).unwrap(),
+            quality: pool.device(quality).unwrap(),
+            gated: pool.device(gated).unwrap(),
+            counts: pool.device(counts).unwrap(),
         };
         let confidence = device.key_confidence.all();
         stream.write(&input.key_confidence, confidence).unwrap();
@@ -568,15 +581,19 @@ fn sanitised_views_equal_the_cpu_s() {
             feature_dim: 1,
             descriptor_dim: dim,
         };
-        let mut arena = DeviceArena::new(
-            context,
-            "test",
-            2 * ViewBuffers::bytes(n, dim) + Sanitiser::bytes() + 512,
-        )
-        .unwrap();
+        let mut plan = MemoryPlan::new();
+        let mut part = plan.part(Group::Tracking, "test");
+        let sanitiser = part.device_arena(&Sanitiser::buffers());
+        let counts = part.device::<u32>("counts", &[2]);
+        let buffers = [0, 1].map(|_| part.device_arena(&ViewBuffers::buffers(n, dim)));
+        let pool = Pool::new(context, &plan).unwrap();
+        let mut arena = pool.device_arena(sanitiser).unwrap();
         let sanitiser = Sanitiser::new(context, &mut arena, &stream, n, dim).unwrap();
-        let counts = arena.carve::<u32>("counts", 2).unwrap();
-        let buffers = [0, 1].map(|_| ViewBuffers::carve(&mut arena, n, dim).unwrap());
+        let counts = pool.device(counts).unwrap();
+        let buffers = buffers.map(|planned| {
+            let mut arena = pool.device_arena(planned).unwrap();
+            ViewBuffers::carve(&mut arena, n, dim).unwrap()
+        });
         // Twice, as the scratch must be as it was; the third time one view alone; then all bad.
         for round in 0..4 {
             let mut views = [0, 1].map(|_| ViewOutput::zeros(&shape));

@@ -4,7 +4,8 @@ use super::matching::microseconds;
 use crate::{assert_same, assert_same_bits, cuda};
 use half::f16;
 use mast3r_slam::compute::cuda::preprocess::{DevicePreprocessor, NetworkImage};
-use mast3r_slam::compute::cuda::{Context, DeviceArena, Priority, Stream};
+use mast3r_slam::compute::cuda::{Context, DeviceBuffer, Pool, Priority, Stream};
+use mast3r_slam::compute::plan::{Group, MemoryPlan};
 use mast3r_slam::geometry::{Calibration, Distortion, Intrinsics};
 use mast3r_slam::image::encoding::{Encoding, RawImage};
 use mast3r_slam::image::{PreprocessOptions, Preprocessor, RgbImage};
@@ -62,6 +63,56 @@ fn on_cpu(cpu: &mut Preprocessor, raw: &RawImage<'_>) -> Made {
     }
 }
 
+struct Device {
+    preprocessor: DevicePreprocessor,
+    raw: DeviceBuffer<u8>,
+    image: DeviceBuffer<u8>,
+    planes: DeviceBuffer<f32>,
+    half_planes: DeviceBuffer<f16>,
+}
+
+impl Device {
+    fn new(
+        context: &Context,
+        stream: &Stream,
+        cpu: &Preprocessor,
+        encoding: Encoding,
+        stride: usize,
+    ) -> Self {
+        let (width, height) = cpu.output_size();
+        let n = 3 * width * height;
+        let (raw_width, raw_height) = cpu.input_size();
+        let raw_bytes = encoding.bytes(raw_width, raw_height, stride).unwrap();
+        let mut plan = MemoryPlan::new();
+        let mut part = plan.part(Group::Tracking, "test");
+        let tables = part.device_arena(&DevicePreprocessor::buffers(cpu));
+        let raw = part.device("raw", &[raw_bytes]);
+        let image = part.device("image", &[n]);
+        let planes = part.device("planes", &[n]);
+        let half_planes = part.device("half planes", &[n]);
+        let pool = Pool::new(context, &plan).unwrap();
+        let mut arena = pool.device_arena(tables).unwrap();
+        Self {
+            preprocessor: DevicePreprocessor::new(
+                context, &mut arena, stream, cpu, encoding, stride,
+            )
+            .unwrap(),
+            raw: pool.device(raw).unwrap(),
+            image: pool.device(image).unwrap(),
+            planes: pool.device(planes).unwrap(),
+            half_planes: pool.device(half_planes).unwrap(),
+        }
+    }
+
+    fn out(&self) -> NetworkImage<'_> {
+        NetworkImage {
+            image: Some(self.image.all()),
+            planes: Some(self.planes.all()),
+            half_planes: Some(self.half_planes.all()),
+        }
+    }
+}
+
 fn check(
     context: &Context,
     stream: &Stream,
@@ -82,32 +133,23 @@ fn check(
     };
     let expected = on_cpu(cpu, &raw);
     let n = expected.image.len();
-    let bytes = DevicePreprocessor::bytes(cpu);
-    let all = bytes + data.len() as u64 + 7 * n as u64 + 4 * 256;
-    let mut arena = DeviceArena::new(context, "test", all).unwrap();
-    let device =
-        DevicePreprocessor::new(context, &mut arena, stream, cpu, encoding, stride).unwrap();
-    assert!(arena.used().0 <= bytes, "{what}: planned {bytes}");
-    assert_eq!(device.output_size(), cpu.output_size());
-    let src = arena.carve::<u8>("raw", data.len()).unwrap();
-    let image = arena.carve::<u8>("image", n).unwrap();
-    let planes = arena.carve::<f32>("planes", n).unwrap();
-    let half_planes = arena.carve::<f16>("half planes", n).unwrap();
-    stream.write(&data, src.all()).unwrap();
-    stream.fill(image.all(), 0xee).unwrap();
-    stream.fill(planes.all(), 0xee).unwrap();
-    stream.fill(half_planes.all(), 0xee).unwrap();
-    let out = NetworkImage {
-        image: Some(image.all()),
-        planes: Some(planes.all()),
-        half_planes: Some(half_planes.all()),
-    };
-    device.enqueue(stream, src.all(), &out).unwrap();
-    let found = stream.read_vec(image.all()).unwrap();
+    let device = Device::new(context, stream, cpu, encoding, stride);
+    assert_eq!(device.preprocessor.output_size(), cpu.output_size());
+    assert_eq!(device.image.len(), n);
+    stream.write(&data, device.raw.all()).unwrap();
+    stream.fill(device.image.all(), 0xee).unwrap();
+    stream.fill(device.planes.all(), 0xee).unwrap();
+    stream.fill(device.half_planes.all(), 0xee).unwrap();
+    let raw = device.raw.all();
+    device
+        .preprocessor
+        .enqueue(stream, raw, &device.out())
+        .unwrap();
+    let found = stream.read_vec(device.image.all()).unwrap();
     assert_same(&format!("{what}: image"), &found, &expected.image);
-    let found = stream.read_vec(planes.all()).unwrap();
+    let found = stream.read_vec(device.planes.all()).unwrap();
     assert_same_bits(&format!("{what}: planes"), &found, &expected.planes);
-    let found = stream.read_vec(half_planes.all()).unwrap();
+    let found = stream.read_vec(device.half_planes.all()).unwrap();
     let bits = |v: &[f16]| v.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
     assert_same(
         &format!("{what}: f16"),
@@ -217,22 +259,12 @@ fn the_time_of_preprocessing() {
         let cpu = Preprocessor::new(width, height, 512, camera.as_ref(), options).unwrap();
         let stride = encoding.row_bytes(width);
         let data = raw_bytes(encoding.bytes(width, height, stride).unwrap(), 7);
-        let n = 3 * cpu.output_size().0 * cpu.output_size().1;
-        let bytes = DevicePreprocessor::bytes(&cpu) + (data.len() + 7 * n + 1024) as u64;
-        let mut arena = DeviceArena::new(context, "test", bytes).unwrap();
-        let device =
-            DevicePreprocessor::new(context, &mut arena, &stream, &cpu, encoding, stride).unwrap();
-        let src = arena.carve::<u8>("raw", data.len()).unwrap();
-        let image = arena.carve::<u8>("image", n).unwrap();
-        let planes = arena.carve::<f32>("planes", n).unwrap();
-        let half_planes = arena.carve::<f16>("half planes", n).unwrap();
-        stream.write(&data, src.all()).unwrap();
-        let out = NetworkImage {
-            image: Some(image.all()),
-            planes: Some(planes.all()),
-            half_planes: Some(half_planes.all()),
-        };
-        let time = microseconds(&stream, 50, || device.enqueue(&stream, src.all(), &out));
+        let device = Device::new(context, &stream, &cpu, encoding, stride);
+        stream.write(&data, device.raw.all()).unwrap();
+        let (raw, out) = (device.raw.all(), device.out());
+        let time = microseconds(&stream, 50, || {
+            device.preprocessor.enqueue(&stream, raw, &out)
+        });
         println!(
             "time: preprocessing {width}×{height} {encoding:?}, undistorted {calibrated}: {time:.1} us"
         );

@@ -7,7 +7,12 @@ use super::{
     Kernel, KernelArgument, Stream,
 };
 use crate::compute::matching::{NOISE, Refinement};
+use crate::compute::plan::Spec;
 use crate::config::MatchingConfig;
+
+const RAYS: &str = "rays";
+const SEEN: &str = "distinct matches";
+const PADDED: [&str; 2] = ["padded descriptors 1", "padded descriptors 2"];
 
 /// Channels and radius that the fast refinement is made for.
 const CHANNELS: usize = 24;
@@ -166,15 +171,17 @@ pub struct Matcher {
 }
 
 impl Matcher {
-    /// Bytes taken from the arena, at most.
-    pub fn bytes(width: usize, height: usize, channels: usize) -> u64 {
+    /// What [`Matcher::new`] carves, in order.
+    pub fn buffers(width: usize, height: usize, channels: usize) -> Vec<Spec> {
         let (n, padded) = (width * height, channels.next_multiple_of(8));
-        let copies = if padded == channels {
-            0
-        } else {
-            4 * n * padded
-        };
-        super::carved_bytes(&[4 * n * RAY, 4 * n.div_ceil(32), copies, copies])
+        let mut buffers = vec![
+            Spec::of::<f32>(RAYS, &[height, width, RAY]),
+            Spec::of::<u32>(SEEN, &[n.div_ceil(32)]),
+        ];
+        if padded != channels {
+            buffers.extend(PADDED.map(|name| Spec::of::<f32>(name, &[n, padded])));
+        }
+        buffers
     }
 
     /// Kernels and scratch for images of `width × height` with descriptors of `channels`.
@@ -209,14 +216,14 @@ impl Matcher {
             pad_kernel: context.kernel("ms_match_pad")?,
             refine_kernel: context.kernel("ms_match_refine")?,
             refine_any_kernel: context.kernel("ms_match_refine_any")?,
-            rays: arena.carve("rays", n * RAY)?,
-            seen: arena.carve("distinct matches", n.div_ceil(32))?,
+            rays: arena.carve(RAYS, n * RAY)?,
+            seen: arena.carve(SEEN, n.div_ceil(32))?,
             padded: if padded == channels {
                 None
             } else {
                 Some([
-                    arena.carve("padded descriptors of view 1", n * padded)?,
-                    arena.carve("padded descriptors of view 2", n * padded)?,
+                    arena.carve(PADDED[0], n * padded)?,
+                    arena.carve(PADDED[1], n * padded)?,
                 ])
             },
         })

@@ -31,14 +31,6 @@ pub use memory::{
 pub use pool::{Lease, Pool, Scratch};
 pub use stream::{Event, Graph, Priority, Stream};
 
-/// Bytes that carving buffers of these many bytes takes at most, wherever the arena stands.
-fn carved_bytes(buffers: &[usize]) -> u64 {
-    let each = buffers.iter().map(|&bytes| bytes as u64);
-    each.map(|bytes| bytes.next_multiple_of(memory::ALIGNMENT))
-        .sum::<u64>()
-        + memory::ALIGNMENT
-}
-
 /// A number that kernels take as 32 bits.
 fn small(what: &'static str, number: usize) -> Result<u32, CudaError> {
     u32::try_from(number).map_err(|_| CudaError::Length {

@@ -4,9 +4,18 @@ use super::{
     Context, CudaError, DeviceArena, DeviceBuffer, DevicePointer, DeviceSlice, Grid, Kernel,
     KernelArgument, Stream,
 };
+use crate::compute::plan::Spec;
 use crate::image::encoding::Encoding;
 use crate::image::{ImageError, Preprocessor};
 use half::f16;
+
+const LENS: &str = "undistortion";
+const LENS_STEPS: &str = "undistortion, parts of pixels";
+const COLUMN_SPANS: &str = "inputs of columns";
+const COLUMN_WEIGHTS: &str = "weights of columns";
+const ROW_SPANS: &str = "inputs of rows";
+const ROW_WEIGHTS: &str = "weights of rows";
+const MIDDLE: &str = "resampled rows";
 
 /// Threads of a block, and rows that a block of the first pass takes, as in `preprocess.cu`.
 const THREADS: u32 = 128;
@@ -75,6 +84,12 @@ struct ResultArgs {
 // SAFETY: the same fields in the same order as in the `.cu` file.
 unsafe impl KernelArgument for ResultArgs {}
 
+/// Where each undistorted pixel comes from.
+struct Lens {
+    taps: DeviceBuffer<[i16; 2]>,
+    steps: DeviceBuffer<[u8; 2]>,
+}
+
 /// Turns raw images of one size and encoding into network images.
 pub struct DevicePreprocessor {
     horizontal: Kernel,
@@ -86,7 +101,7 @@ pub struct DevicePreprocessor {
     output: (u32, u32),
     /// Rows of the undistorted image that are read, as first and count.
     rows: (u32, u32),
-    taps: Option<(DeviceBuffer<[i16; 2]>, DeviceBuffer<[u8; 2]>)>,
+    lens: Option<Lens>,
     column_spans: DeviceBuffer<[u32; 2]>,
     column_weights: DeviceBuffer<i32>,
     row_spans: DeviceBuffer<[u32; 2]>,
@@ -97,20 +112,26 @@ pub struct DevicePreprocessor {
 }
 
 impl DevicePreprocessor {
-    /// Bytes taken from the arena, at most.
-    pub fn bytes(cpu: &Preprocessor) -> u64 {
+    /// What [`DevicePreprocessor::new`] carves, in order.
+    pub fn buffers(cpu: &Preprocessor) -> Vec<Spec> {
         let (resampler, undistorter) = cpu.parts();
         let (columns, rows, (first, end)) = resampler.tables();
-        let pixels = undistorter.map_or(0, |_| cpu.input_size().0 * cpu.input_size().1);
-        super::carved_bytes(&[
-            4 * pixels,
-            2 * pixels,
-            8 * columns.spans.len(),
-            4 * columns.weights.len(),
-            8 * rows.spans.len(),
-            4 * rows.weights.len(),
-            4 * (end - first) * columns.spans.len(),
-        ])
+        let mut buffers = Vec::new();
+        if undistorter.is_some() {
+            let (width, height) = cpu.input_size();
+            buffers.extend([
+                Spec::of::<[i16; 2]>(LENS, &[height, width]),
+                Spec::of::<[u8; 2]>(LENS_STEPS, &[height, width]),
+            ]);
+        }
+        buffers.extend([
+            Spec::of::<[u32; 2]>(COLUMN_SPANS, &[columns.spans.len()]),
+            Spec::of::<i32>(COLUMN_WEIGHTS, &[columns.taps, columns.spans.len()]),
+            Spec::of::<[u32; 2]>(ROW_SPANS, &[rows.spans.len()]),
+            Spec::of::<i32>(ROW_WEIGHTS, &[rows.spans.len(), rows.taps]),
+            Spec::of::<u32>(MIDDLE, &[end - first, columns.spans.len()]),
+        ]);
+        buffers
     }
 
     /// Takes over the tables of `cpu`, for raw images in `encoding` whose rows lie `stride` bytes apart.
@@ -143,13 +164,13 @@ impl DevicePreprocessor {
             }
         }
         let mut table = Tables { arena, stream };
-        let taps = match undistorter {
+        let lens = match undistorter {
             Some(undistorter) => {
                 let (taps, steps) = undistorter.table();
-                Some((
-                    table.send("undistortion", &taps)?,
-                    table.send("undistortion's steps", &steps)?,
-                ))
+                Some(Lens {
+                    taps: table.send(LENS, &taps)?,
+                    steps: table.send(LENS_STEPS, &steps)?,
+                })
             }
             None => None,
         };
@@ -171,13 +192,13 @@ impl DevicePreprocessor {
                 super::small("first raw row", first)?,
                 super::small("raw rows", end - first)?,
             ),
-            taps,
-            column_spans: table.send("spans of columns", &columns.spans)?,
-            column_weights: table.send("weights of columns", &across)?,
-            row_spans: table.send("spans of rows", &rows.spans)?,
-            row_weights: table.send("weights of rows", &rows.weights)?,
+            lens,
+            column_spans: table.send(COLUMN_SPANS, &columns.spans)?,
+            column_weights: table.send(COLUMN_WEIGHTS, &across)?,
+            row_spans: table.send(ROW_SPANS, &rows.spans)?,
+            row_weights: table.send(ROW_WEIGHTS, &rows.weights)?,
             row_taps: super::small("weights of a row", rows.taps)?,
-            middle: arena.carve("resampled rows", (end - first) * count)?,
+            middle: arena.carve(MIDDLE, (end - first) * count)?,
         })
     }
 
@@ -213,13 +234,13 @@ impl DevicePreprocessor {
         let first = RawArgs {
             data: raw.pointer(),
             taps: self
-                .taps
+                .lens
                 .as_ref()
-                .map_or(DevicePointer::NULL, |(taps, _)| taps.pointer()),
+                .map_or(DevicePointer::NULL, |lens| lens.taps.pointer()),
             steps: self
-                .taps
+                .lens
                 .as_ref()
-                .map_or(DevicePointer::NULL, |(_, steps)| steps.pointer()),
+                .map_or(DevicePointer::NULL, |lens| lens.steps.pointer()),
             spans: self.column_spans.pointer(),
             weights: self.column_weights.pointer(),
             middle: self.middle.pointer(),

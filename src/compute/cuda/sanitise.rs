@@ -5,6 +5,13 @@ use super::{
     Context, CudaError, DeviceArena, DeviceBuffer, DevicePointer, DeviceSlice, Grid, Kernel,
     KernelArgument, Stream,
 };
+use crate::compute::plan::Spec;
+
+const POINTS: &str = "points";
+const CONFIDENCE: &str = "confidence";
+const DESCRIPTORS: &str = "descriptors";
+const DESCRIPTOR_CONFIDENCE: &str = "descriptor confidence";
+const SCRATCH: &str = "sums and tickets";
 
 /// Threads of a block, two a pixel, as in `sanitise.cu`.
 const THREADS: u32 = 256;
@@ -49,9 +56,14 @@ pub struct ViewBuffers {
 }
 
 impl ViewBuffers {
-    /// Bytes that [`ViewBuffers::carve`] takes, at most.
-    pub fn bytes(pixels: usize, channels: usize) -> u64 {
-        super::carved_bytes(&[3 * pixels, pixels, channels * pixels, pixels].map(|n| 4 * n))
+    /// What [`ViewBuffers::carve`] takes, in order.
+    pub fn buffers(pixels: usize, channels: usize) -> Vec<Spec> {
+        vec![
+            Spec::of::<f32>(POINTS, &[pixels, 3]),
+            Spec::of::<f32>(CONFIDENCE, &[pixels]),
+            Spec::of::<f32>(DESCRIPTORS, &[pixels, channels]),
+            Spec::of::<f32>(DESCRIPTOR_CONFIDENCE, &[pixels]),
+        ]
     }
 
     /// Takes them from `arena`.
@@ -61,10 +73,10 @@ impl ViewBuffers {
         channels: usize,
     ) -> Result<Self, CudaError> {
         Ok(Self {
-            points: arena.carve("points", pixels * 3)?,
-            confidence: arena.carve("confidences", pixels)?,
-            descriptors: arena.carve("descriptors", pixels * channels)?,
-            descriptor_confidence: arena.carve("descriptor confidences", pixels)?,
+            points: arena.carve(POINTS, pixels * 3)?,
+            confidence: arena.carve(CONFIDENCE, pixels)?,
+            descriptors: arena.carve(DESCRIPTORS, pixels * channels)?,
+            descriptor_confidence: arena.carve(DESCRIPTOR_CONFIDENCE, pixels)?,
         })
     }
 
@@ -113,9 +125,9 @@ pub struct Sanitiser {
 }
 
 impl Sanitiser {
-    /// Bytes taken from the arena, at most.
-    pub fn bytes() -> u64 {
-        super::carved_bytes(&[16])
+    /// What [`Sanitiser::new`] carves, in order.
+    pub fn buffers() -> Vec<Spec> {
+        vec![Spec::of::<u32>(SCRATCH, &[4])]
     }
 
     /// For views of `pixels` with descriptors of `channels`; clears its scratch on `stream`.
@@ -126,7 +138,7 @@ impl Sanitiser {
         pixels: usize,
         channels: usize,
     ) -> Result<Self, CudaError> {
-        let scratch = arena.carve("sanitising", 4)?;
+        let scratch = arena.carve(SCRATCH, 4)?;
         stream.fill(scratch.all(), 0)?;
         Ok(Self {
             kernel: context.kernel("ms_sanitise")?,
