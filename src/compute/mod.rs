@@ -1,6 +1,8 @@
 //! Every per-pixel and per-edge algorithm. The implementations here are for the CPU and define the
 //! right answer for any other device.
 
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod fusion;
 pub mod global;
 pub mod matching;

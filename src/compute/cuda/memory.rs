@@ -1,0 +1,447 @@
+//! Device memory and pinned host memory: one allocation each, from which buffers are carved.
+//!
+//! Nothing that was carved is given back before the arena goes, so nothing can be freed wrongly.
+
+use super::error::{During, status};
+use super::{Context, CudaError};
+use cudarc::driver::{result, sys};
+use half::f16;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Buffers start at multiples of this many bytes: what the driver aligns allocations to, enough for
+/// any vector access and a whole number of cache lines.
+pub const ALIGNMENT: u64 = 256;
+
+static DEVICE_ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+static PINNED_ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+/// How often this process asked the driver for memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Allocations {
+    /// Allocations of device memory.
+    pub device: u64,
+    /// Allocations of pinned host memory.
+    pub pinned: u64,
+}
+
+/// The count so far; after start it must not grow.
+pub fn allocations() -> Allocations {
+    Allocations {
+        device: DEVICE_ALLOCATIONS.load(Ordering::Relaxed),
+        pinned: PINNED_ALLOCATIONS.load(Ordering::Relaxed),
+    }
+}
+
+/// A value that may lie in device memory.
+///
+/// # Safety
+/// Any bit pattern is a value, there is no padding, and the layout is that of the kernels.
+pub unsafe trait Element: Copy + Send + Sync + 'static {}
+
+macro_rules! elements {
+    ($($scalar:ty)*) => {$(
+        // SAFETY: a scalar without invalid bit patterns, of the same layout on both sides.
+        unsafe impl Element for $scalar {}
+    )*};
+}
+elements!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64 f16);
+
+// SAFETY: elements follow each other without padding.
+unsafe impl<T: Element, const N: usize> Element for [T; N] {}
+
+/// An address on the device, as an argument of a kernel: a `T*`.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct DevicePointer<T>(sys::CUdeviceptr, PhantomData<fn() -> T>);
+
+impl<T> Clone for DevicePointer<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for DevicePointer<T> {}
+
+impl<T> DevicePointer<T> {
+    /// The null pointer, for kernels with an optional argument.
+    pub const NULL: Self = Self(0, PhantomData);
+}
+
+// SAFETY: one 64-bit address, as a pointer on the device.
+unsafe impl<T> super::KernelArgument for DevicePointer<T> {}
+
+/// One allocation of device memory.
+struct DeviceMemory {
+    base: sys::CUdeviceptr,
+    bytes: u64,
+    context: Context,
+}
+
+impl DeviceMemory {
+    fn new(context: &Context, what: &'static str, bytes: u64) -> Result<Self, CudaError> {
+        context.bind()?;
+        let size = usize::try_from(bytes.max(1)).unwrap_or(usize::MAX);
+        // SAFETY: the context is current; the memory is released once, when this is dropped.
+        match unsafe { result::malloc_sync(size) } {
+            Ok(base) => {
+                DEVICE_ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+                Ok(Self {
+                    base,
+                    bytes,
+                    context: context.clone(),
+                })
+            }
+            Err(error) if error.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
+                let (free, total) = context.memory()?;
+                Err(CudaError::OutOfMemory {
+                    what,
+                    bytes,
+                    free,
+                    total,
+                })
+            }
+            Err(error) => Err(error).during("allocating device memory"),
+        }
+    }
+}
+
+impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        // Nobody is left to be told of a failure, and the memory goes with the context.
+        let _ = self.context.synchronize();
+        // SAFETY: `base` came from `malloc_sync`, no buffer is left, and no work is under way.
+        let _ = unsafe { result::free_sync(self.base) };
+    }
+}
+
+/// Bump allocation of `len` elements of `size` bytes; the offset of the first.
+fn carve(
+    name: &'static str,
+    used: &mut u64,
+    total: u64,
+    len: usize,
+    size: usize,
+) -> Result<u64, CudaError> {
+    let start = used.next_multiple_of(ALIGNMENT);
+    let bytes = (len as u64).checked_mul(size as u64);
+    match bytes.and_then(|bytes| start.checked_add(bytes)) {
+        Some(end) if end <= total => {
+            *used = end;
+            Ok(start)
+        }
+        _ => Err(CudaError::ArenaFull {
+            name,
+            bytes: bytes.unwrap_or(u64::MAX),
+            left: total.saturating_sub(start),
+            total,
+        }),
+    }
+}
+
+/// One allocation of device memory that buffers are carved from, one after the other.
+pub struct DeviceArena {
+    memory: Arc<DeviceMemory>,
+    used: u64,
+}
+
+impl DeviceArena {
+    /// Allocates `bytes`. `what` it is for is said if it does not fit. The contents are undefined.
+    pub fn new(context: &Context, what: &'static str, bytes: u64) -> Result<Self, CudaError> {
+        Ok(Self {
+            memory: Arc::new(DeviceMemory::new(context, what, bytes)?),
+            used: 0,
+        })
+    }
+
+    /// The next `len` elements.
+    pub fn carve<T: Element>(
+        &mut self,
+        name: &'static str,
+        len: usize,
+    ) -> Result<DeviceBuffer<T>, CudaError> {
+        let total = self.memory.bytes;
+        let offset = carve(name, &mut self.used, total, len, size_of::<T>())?;
+        Ok(DeviceBuffer {
+            pointer: self.memory.base + offset,
+            len,
+            memory: self.memory.clone(),
+            element: PhantomData,
+        })
+    }
+
+    /// Bytes carved so far, and bytes in all.
+    pub fn used(&self) -> (u64, u64) {
+        (self.used, self.memory.bytes)
+    }
+}
+
+/// `len` elements of device memory. It keeps its arena alive.
+pub struct DeviceBuffer<T> {
+    pointer: sys::CUdeviceptr,
+    len: usize,
+    memory: Arc<DeviceMemory>,
+    element: PhantomData<fn() -> T>,
+}
+
+impl<T: Element> DeviceBuffer<T> {
+    /// Elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The first element's address, for a kernel.
+    pub fn pointer(&self) -> DevicePointer<T> {
+        DevicePointer(self.pointer, PhantomData)
+    }
+
+    /// All of it.
+    pub fn all(&self) -> DeviceSlice<'_, T> {
+        DeviceSlice {
+            pointer: self.pointer,
+            len: self.len,
+            buffer: PhantomData,
+        }
+    }
+
+    /// The elements in `range`.
+    pub fn slice(&self, range: Range<usize>) -> Result<DeviceSlice<'_, T>, CudaError> {
+        self.all().slice(range)
+    }
+
+    /// The elements in `range`, as a buffer of its own on the same memory.
+    pub fn part(&self, range: Range<usize>) -> Result<Self, CudaError> {
+        let slice = self.slice(range)?;
+        Ok(Self {
+            pointer: slice.pointer,
+            len: slice.len,
+            memory: self.memory.clone(),
+            element: PhantomData,
+        })
+    }
+}
+
+/// A borrowed part of device memory, which is what kernels' wrappers take. As the device reads and
+/// writes it, a copy of the slice is no second `&mut`: the order of work on streams decides.
+#[derive(Debug)]
+pub struct DeviceSlice<'a, T> {
+    pointer: sys::CUdeviceptr,
+    len: usize,
+    buffer: PhantomData<&'a T>,
+}
+
+impl<T> Clone for DeviceSlice<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for DeviceSlice<'_, T> {}
+
+impl<'a, T: Element> From<&'a DeviceBuffer<T>> for DeviceSlice<'a, T> {
+    fn from(buffer: &'a DeviceBuffer<T>) -> Self {
+        buffer.all()
+    }
+}
+
+impl<T: Element> DeviceSlice<'_, T> {
+    /// Elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes.
+    pub fn bytes(&self) -> usize {
+        self.len * size_of::<T>()
+    }
+
+    /// The first element's address, for a kernel.
+    pub fn pointer(&self) -> DevicePointer<T> {
+        DevicePointer(self.pointer, PhantomData)
+    }
+
+    /// The elements in `range`.
+    pub fn slice(self, range: Range<usize>) -> Result<Self, CudaError> {
+        if range.start > range.end || range.end > self.len {
+            return Err(CudaError::Length {
+                what: "part of a device buffer",
+                expected: range.end.max(range.start),
+                found: self.len,
+            });
+        }
+        Ok(Self {
+            pointer: self.pointer + (range.start * size_of::<T>()) as u64,
+            len: range.end - range.start,
+            buffer: PhantomData,
+        })
+    }
+
+    /// Says so if there are fewer than `expected` elements.
+    pub fn at_least(self, what: &'static str, expected: usize) -> Result<Self, CudaError> {
+        if self.len < expected {
+            return Err(CudaError::Length {
+                what,
+                expected,
+                found: self.len,
+            });
+        }
+        Ok(self)
+    }
+
+    pub(super) fn address(&self) -> sys::CUdeviceptr {
+        self.pointer
+    }
+}
+
+/// One allocation of pinned host memory.
+struct PinnedMemory {
+    base: *mut u8,
+    bytes: u64,
+    context: Context,
+}
+
+// SAFETY: an address of memory that belongs to the process; what is done with it is up to the
+// buffers, which are carved without overlap.
+unsafe impl Send for PinnedMemory {}
+// SAFETY: as above.
+unsafe impl Sync for PinnedMemory {}
+
+impl Drop for PinnedMemory {
+    fn drop(&mut self) {
+        // A copy to or from it may still run.
+        let _ = self.context.synchronize();
+        // SAFETY: `base` came from `malloc_host`, and no buffer is left.
+        let _ = unsafe { result::free_host(self.base.cast()) };
+    }
+}
+
+/// One allocation of host memory that copies to and from the device run at full speed with, and
+/// asynchronously. Its contents are zero at first.
+pub struct PinnedArena {
+    memory: Arc<PinnedMemory>,
+    used: u64,
+}
+
+impl PinnedArena {
+    /// Allocates `bytes`.
+    pub fn new(context: &Context, bytes: u64) -> Result<Self, CudaError> {
+        context.bind()?;
+        let size = usize::try_from(bytes.max(1)).unwrap_or(usize::MAX);
+        let flags = sys::CU_MEMHOSTALLOC_PORTABLE;
+        // SAFETY: the context is current; the memory is released once, when this is dropped.
+        let base = unsafe { result::malloc_host(size, flags) }.map_err(|error| {
+            CudaError::OutOfPinnedMemory {
+                bytes,
+                status: status(error),
+            }
+        })?;
+        PINNED_ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        let memory = PinnedMemory {
+            base: base.cast(),
+            bytes,
+            context: context.clone(),
+        };
+        // SAFETY: `size` bytes were just allocated there, and nobody else knows of them.
+        unsafe { memory.base.write_bytes(0, size) };
+        Ok(Self {
+            memory: Arc::new(memory),
+            used: 0,
+        })
+    }
+
+    /// The next `len` elements.
+    pub fn carve<T: Element>(
+        &mut self,
+        name: &'static str,
+        len: usize,
+    ) -> Result<PinnedBuffer<T>, CudaError> {
+        let total = self.memory.bytes;
+        let offset = carve(name, &mut self.used, total, len, size_of::<T>())?;
+        // `offset` is within the arena, whose size fits the address space.
+        // SAFETY: so the sum is an address within, or one past the end of, the allocation.
+        let pointer = unsafe { self.memory.base.add(offset as usize) };
+        Ok(PinnedBuffer {
+            pointer: pointer.cast(),
+            len,
+            _memory: self.memory.clone(),
+        })
+    }
+
+    /// Bytes carved so far, and bytes in all.
+    pub fn used(&self) -> (u64, u64) {
+        (self.used, self.memory.bytes)
+    }
+}
+
+/// `len` elements of pinned host memory, a slice to the host. It keeps its arena alive.
+pub struct PinnedBuffer<T> {
+    pointer: *mut T,
+    len: usize,
+    _memory: Arc<PinnedMemory>,
+}
+
+// SAFETY: the buffer is the only one with its part of the memory, as a `Box<[T]>` is.
+unsafe impl<T: Element> Send for PinnedBuffer<T> {}
+// SAFETY: as above.
+unsafe impl<T: Element> Sync for PinnedBuffer<T> {}
+
+impl<T: Element> std::ops::Deref for PinnedBuffer<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        // SAFETY: `len` elements, aligned (ALIGNMENT) and initialised (zero at first, and any bits
+        // are an element); the borrow of `self` keeps writers away, and those who let the device
+        // write promised that nobody looks meanwhile.
+        unsafe { std::slice::from_raw_parts(self.pointer, self.len) }
+    }
+}
+
+impl<T: Element> std::ops::DerefMut for PinnedBuffer<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as above, and the borrow is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer, self.len) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn carving_aligns_and_stops_at_the_end() {
+        let mut used = 0;
+        let mut take = |len, size| carve("test", &mut used, 1024, len, size);
+        assert_eq!(take(1, 4), Ok(0));
+        assert_eq!(take(64, 4), Ok(256));
+        assert_eq!(take(0, 4), Ok(512));
+        assert_eq!(take(1, 1), Ok(512));
+        let error = take(129, 2).unwrap_err();
+        assert!(
+            matches!(
+                error,
+                CudaError::ArenaFull {
+                    left: 256,
+                    bytes: 258,
+                    ..
+                }
+            ),
+            "{error}"
+        );
+        // What did not fit took nothing.
+        assert_eq!(take(128, 2), Ok(768));
+        assert_eq!(take(0, 1), Ok(1024));
+        assert!(take(1, 1).is_err());
+        assert!(take(usize::MAX, 8).is_err());
+    }
+}

@@ -1,0 +1,35 @@
+//! The CUDA device: context, kernels, streams, graphs and memory. The subjects' own modules hold a
+//! kernel each for what [`super`] defines on the CPU.
+//!
+//! * [`Context`] opens a GPU and holds the kernels that the build embedded.
+//! * [`DeviceArena`] and [`PinnedArena`] are one allocation each; [`DeviceBuffer`] and
+//!   [`PinnedBuffer`] are carved from them at start, and nothing is allocated after that.
+//! * [`Stream`] orders work; [`Graph`] is recorded work that is launched as a whole.
+//!
+//! Launches and copies return at once. Work of one stream runs in order; [`Event`] orders streams.
+
+mod context;
+mod error;
+mod kernel;
+mod memory;
+mod stream;
+
+pub mod convert;
+
+pub use context::{Context, DeviceInfo};
+pub use error::CudaError;
+pub use kernel::{Arguments, Grid, Kernel, KernelArgument};
+pub use memory::{
+    Allocations, DeviceArena, DeviceBuffer, DevicePointer, DeviceSlice, Element, PinnedArena,
+    PinnedBuffer, allocations,
+};
+pub use stream::{Event, Graph, Priority, Stream};
+
+/// What the build embedded.
+mod embedded {
+    /// The driver reads a fat binary in place, as 8-byte words.
+    #[repr(C, align(16))]
+    struct Aligned<T>(T);
+
+    include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
+}

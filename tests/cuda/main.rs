@@ -1,0 +1,78 @@
+//! The GPU against the CPU, and the GPU's memory, streams and graphs.
+//!
+//! One program for all subjects, so that it can be carried to a machine with a GPU and run there.
+//! Without a GPU every test says so and passes, unless `MAST3R_REQUIRE_CUDA=1`.
+
+mod convert;
+mod platform;
+
+use mast3r_slam::compute::cuda::{Context, CudaError};
+use std::ops::Deref;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// The GPU, for one test at a time: what a test counts or times is its own, and nobody waits for the
+/// whole GPU while another records a graph.
+struct Gpu(
+    &'static Context,
+    #[allow(dead_code)] MutexGuard<'static, ()>,
+);
+
+impl Deref for Gpu {
+    type Target = Context;
+    fn deref(&self) -> &Context {
+        self.0
+    }
+}
+
+/// The GPU; without one, says why.
+fn cuda() -> Option<Gpu> {
+    static OPENED: OnceLock<Result<Context, CudaError>> = OnceLock::new();
+    static TURN: Mutex<()> = Mutex::new(());
+    match OPENED.get_or_init(|| Context::open(0)) {
+        Ok(context) => {
+            // A test that failed leaves nothing behind that the next one would meet.
+            let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+            Some(Gpu(context, turn))
+        }
+        Err(error) => {
+            let required = std::env::var_os("MAST3R_REQUIRE_CUDA").is_some_and(|v| v == "1");
+            assert!(!required, "MAST3R_REQUIRE_CUDA is set, but: {error}");
+            eprintln!("skipped, no GPU: {error}");
+            None
+        }
+    }
+}
+
+/// Fails with the first differences and their count.
+fn assert_same<T: PartialEq + std::fmt::Debug>(what: &str, found: &[T], expected: &[T]) {
+    assert_eq!(found.len(), expected.len(), "{what}: length");
+    let differ: Vec<usize> = (0..found.len())
+        .filter(|&i| found[i] != expected[i])
+        .collect();
+    let shown: Vec<String> = differ
+        .iter()
+        .take(8)
+        .map(|&i| format!("[{i}] {:?} instead of {:?}", found[i], expected[i]))
+        .collect();
+    assert!(
+        differ.is_empty(),
+        "{what}: {} of {} differ: {}",
+        differ.len(),
+        found.len(),
+        shown.join(", ")
+    );
+}
+
+/// As [`assert_same`], of bits: NaN equals the same NaN, and 0 differs from −0.
+fn assert_same_bits(what: &str, found: &[f32], expected: &[f32]) {
+    let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+    if bits(found) != bits(expected) {
+        let show = |values: &[f32]| {
+            values
+                .iter()
+                .map(|v| format!("{v:e} ({:08x})", v.to_bits()))
+                .collect::<Vec<_>>()
+        };
+        assert_same(what, &show(found), &show(expected));
+    }
+}
