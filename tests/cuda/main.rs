@@ -4,6 +4,7 @@
 //! Without a GPU every test says so and passes, unless `MAST3R_REQUIRE_CUDA=1`.
 
 mod convert;
+mod global;
 mod platform;
 
 use mast3r_slam::compute::cuda::{Context, CudaError};

@@ -15,6 +15,7 @@ mod memory;
 mod stream;
 
 pub mod convert;
+pub mod global;
 
 pub use context::{Context, DeviceInfo};
 pub use error::CudaError;

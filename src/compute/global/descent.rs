@@ -218,8 +218,8 @@ fn groups(graph: &Graph<'_>, keyframes: usize, at: &Linearised) -> Vec<usize> {
         k
     }
     let mut parent: Vec<usize> = (0..keyframes).collect();
-    let matched = graph.links.iter().zip(&at.edge_matches);
-    let by_edge = matched.filter(|(_, used)| **used >= CONNECTING);
+    let matched = graph.links.iter().zip(&at.edges);
+    let by_edge = matched.filter(|(_, (_, used))| *used >= CONNECTING);
     let by_prior = graph.priors.iter();
     let by_prior = by_prior.filter(|p| p.information.iter().any(|v| *v > 0.0));
     let connected = by_edge

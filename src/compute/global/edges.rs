@@ -1,7 +1,7 @@
 //! From matches to one 7×7 normal matrix for each edge.
 
 use super::descent::Lineariser;
-use super::terms::{Linearised, Relative, Term};
+use super::terms::{Linearised, Relative, Term, prior_terms};
 use super::{Edge, Keyframe, PosePrior};
 use crate::compute::residual::{
     self, CHUNK, COLUMNS, Columns, LANES, Matrix7, Model, NO_MATCH, Noise, Normal, ROUNDING,
@@ -223,7 +223,9 @@ impl Lineariser for Problem<'_> {
             }
             out.push_edge(term, robust, matches);
         }
-        out.push_priors(self.priors, poses);
+        let mut priors = Vec::with_capacity(self.priors.len());
+        let cost = prior_terms(self.priors, poses, &mut priors);
+        out.push_priors(&priors, cost);
         self.scratch.sums = sums;
         Ok(())
     }

@@ -10,10 +10,11 @@ pub(crate) mod terms;
 use super::residual::{Model, Noise, View};
 use crate::config::LocalOptConfig;
 use crate::geometry::{Intrinsics, Sim3, Tangent};
-use descent::Graph;
+use descent::{Graph, Lineariser};
 use edges::Problem;
+use terms::Linearised;
 
-pub use super::residual::SolveError;
+pub use super::residual::{Matrix7, SolveError};
 
 /// A keyframe as the solve sees it; N = `width·height` of the call.
 #[derive(Debug, Clone, Copy)]
@@ -157,6 +158,66 @@ impl GlobalSolver {
         poses.copy_from_slice(&current);
         Ok(report)
     }
+
+    /// The normal equations of every edge at the keyframes' poses: what a device is checked against.
+    ///
+    /// # Errors
+    /// As [`GlobalSolver::solve`].
+    pub fn equations(
+        &mut self,
+        keyframes: &[Keyframe<'_>],
+        edges: &[Edge<'_>],
+        residual: GlobalResidual,
+        width: usize,
+        height: usize,
+        params: &LocalOptConfig,
+    ) -> Result<Vec<EdgeEquations>, SolveError> {
+        let (model, noise) = model(residual, width, height, params);
+        let mut problem = Problem {
+            keyframes,
+            edges,
+            priors: &[],
+            model,
+            noise,
+            pixels: width * height,
+            c_conf: params.c_conf,
+            q_conf: params.q_conf,
+            scratch: &mut self.scratch,
+        };
+        let links: Vec<_> = edges.iter().map(|e| (e.i, e.j)).collect();
+        let graph = Graph {
+            links: &links,
+            priors: &[],
+        };
+        problem.expect_lengths(keyframes.len())?;
+        graph.validate(keyframes.iter().map(|k| k.world_from_camera))?;
+        problem.select()?;
+        let poses: Vec<Sim3> = keyframes.iter().map(|k| k.world_from_camera).collect();
+        let mut at = Linearised::default();
+        problem.linearise(&poses, &vec![true; edges.len()], &mut at)?;
+        let each = at.terms.iter().zip(at.edges);
+        let equations = each.map(|(t, (robust, matches))| EdgeEquations {
+            hessian: t.hessian,
+            gradient: t.gradient,
+            robust,
+            matches,
+        });
+        Ok(equations.collect())
+    }
+}
+
+/// The normal equations of an edge, both directions together, by left perturbations of the world poses:
+/// `H` on both diagonal blocks and `−H` between them, `g` at `j` and `−g` at `i`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EdgeEquations {
+    /// H.
+    pub hessian: Matrix7,
+    /// g.
+    pub gradient: Tangent,
+    /// Huber's function of the whitened residuals.
+    pub robust: f64,
+    /// Matches that passed every gate.
+    pub matches: u64,
 }
 
 /// What `residual` compares, and how it weighs it.

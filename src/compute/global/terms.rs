@@ -20,8 +20,8 @@ pub(crate) struct Term {
 pub(crate) struct Linearised {
     /// One for each edge, in the edges' order, then one for each prior.
     pub(crate) terms: Vec<Term>,
-    /// Matches in use of each edge, both directions together.
-    pub(crate) edge_matches: Vec<u64>,
+    /// Robust cost and matches in use of each edge, both directions together.
+    pub(crate) edges: Vec<(f64, u64)>,
     /// Robust cost of everything.
     pub(crate) robust: f64,
 }
@@ -29,13 +29,13 @@ pub(crate) struct Linearised {
 impl Linearised {
     pub(crate) fn clear(&mut self) {
         self.terms.clear();
-        self.edge_matches.clear();
+        self.edges.clear();
         self.robust = 0.0;
     }
 
     /// Matches in use.
     pub(crate) fn used(&self) -> u64 {
-        self.edge_matches.iter().sum()
+        self.edges.iter().map(|(_, matches)| matches).sum()
     }
 
     pub(crate) fn is_finite(&self) -> bool {
@@ -49,25 +49,33 @@ impl Linearised {
     /// Adds the next edge's equations.
     pub(crate) fn push_edge(&mut self, term: Term, robust: f64, matches: u64) {
         self.terms.push(term);
-        self.edge_matches.push(matches);
+        self.edges.push((robust, matches));
         self.robust += robust;
     }
 
-    /// Adds every prior's equations, which come after all edges'.
-    pub(crate) fn push_priors(&mut self, priors: &[PosePrior], poses: &[Sim3]) {
-        for prior in priors {
-            let (relative, cost) = prior_term(prior, poses);
-            let mut term = Term {
-                i: prior.i,
-                j: prior.j,
-                hessian: Matrix7::zeros(),
-                gradient: Tangent::zeros(),
-            };
-            relative.add_to(&poses[prior.i], 1.0, &mut term);
-            self.terms.push(term);
-            self.robust += cost;
-        }
+    /// Adds the priors' equations, which come after all edges'.
+    pub(crate) fn push_priors(&mut self, terms: &[Term], cost: f64) {
+        self.terms.extend_from_slice(terms);
+        self.robust += cost;
     }
+}
+
+/// Appends every prior's equations; their cost.
+pub(crate) fn prior_terms(priors: &[PosePrior], poses: &[Sim3], out: &mut Vec<Term>) -> f64 {
+    let mut total = 0.0;
+    for prior in priors {
+        let (relative, cost) = prior_term(prior, poses);
+        let mut term = Term {
+            i: prior.i,
+            j: prior.j,
+            hessian: Matrix7::zeros(),
+            gradient: Tangent::zeros(),
+        };
+        relative.add_to(&poses[prior.i], 1.0, &mut term);
+        out.push(term);
+        total += cost;
+    }
+    total
 }
 
 /// Normal equations by a left perturbation of `T_ij = T_i⁻¹·T_j`.
