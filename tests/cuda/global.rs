@@ -15,6 +15,7 @@ use mast3r_slam::compute::cuda::{
 use mast3r_slam::compute::global::{
     EdgeEquations, GlobalReport, GlobalResidual, GlobalSolver, Keyframe, PosePrior,
 };
+use mast3r_slam::compute::plan::Spec;
 use mast3r_slam::config::LocalOptConfig;
 use mast3r_slam::geometry::{Sim3, Tangent};
 use tracking_common::{Graph, Random, distance, intrinsics};
@@ -132,7 +133,7 @@ struct OnDevice {
 impl OnDevice {
     fn new(context: &Context, case: &Case, capacity: GlobalCapacity) -> Self {
         let stream = context.stream(Priority::Low).unwrap();
-        let padded = |buffers: Vec<(&str, u64)>| buffers.iter().map(|(_, b)| b + 256).sum::<u64>();
+        let padded = |buffers: Vec<Spec>| buffers.iter().map(|b| b.bytes() + 256).sum::<u64>();
         let pixels = case.graph.width * case.graph.height;
         let keyframe = 14 * pixels as u64 + 512;
         let edge = 18 * pixels as u64 + 1536;

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::compute::cuda::{Context, DeviceArena, DeviceBuffer, PinnedArena, Priority, Stream};
 use crate::compute::global::{GlobalReport, GlobalResidual};
+use crate::compute::plan::{ALIGNMENT, Spec};
 use crate::config::LocalOptConfig;
 use crate::geometry::{Intrinsics, Sim3, Tangent};
 use half::f16;
@@ -183,14 +184,13 @@ pub fn run(
         keyframes: size.keyframes,
         edges: links.len(),
     };
-    let own: u64 = capacity.device_buffers().iter().map(|(_, b)| b + 256).sum();
-    let keyframe = pixels as u64 * MASK_BYTES + 512;
-    let direction = pixels as u64 * GATE_BYTES + 768;
+    let padded = |buffers: &[Spec]| buffers.iter().map(|b| b.bytes() + ALIGNMENT).sum::<u64>();
+    let own = padded(&capacity.device_buffers());
+    let keyframe = pixels as u64 * MASK_BYTES + 2 * ALIGNMENT;
+    let direction = pixels as u64 * GATE_BYTES + 3 * ALIGNMENT;
     let bytes = own + keyframe * size.keyframes as u64 + 2 * direction * links.len() as u64;
     let mut device = DeviceArena::new(context, "the benchmark of the global solve", bytes)?;
-    let pinned = capacity.pinned_buffers();
-    let pinned: u64 = pinned.iter().map(|(_, b)| b + 256).sum();
-    let mut pinned = PinnedArena::new(context, pinned)?;
+    let mut pinned = PinnedArena::new(context, padded(&capacity.pinned_buffers()))?;
     let stream = context.stream(Priority::Low)?;
     let mut solver = DeviceGlobalSolver::new(context, &mut device, &mut pinned, capacity)?;
 

@@ -5,6 +5,7 @@ use super::super::{
     PinnedBuffer,
 };
 use super::GlobalError;
+use crate::compute::plan::Spec;
 use half::f16;
 
 /// Pixels of a word of bits.
@@ -64,40 +65,36 @@ impl GlobalCapacity {
         self.words().div_ceil(TEST_WORDS)
     }
 
-    /// Name and bytes of each device buffer, in the order in which they are carved.
-    pub fn device_buffers(&self) -> Vec<(&'static str, u64)> {
+    /// The device buffers, in the order in which they are carved.
+    pub fn device_buffers(&self) -> Vec<Spec> {
         let [k, d, e] = [self.keyframes, 2 * self.edges, self.edges];
         vec![
-            bytes::<KeyframeArgument>("global: keyframes", k),
-            bytes::<DirectionArgument>("global: directions", d),
-            bytes::<f64>("global: poses", POSE * k),
-            bytes::<u8>("global: active edges", e),
-            bytes::<u32>("global: usable pixels", MASKS * self.words() * k),
-            bytes::<u32>("global: usable matches", self.words() * d),
-            bytes::<u64>("global: matches outside", 1),
-            bytes::<f32>("global: relative poses", RELATIVE * d),
-            bytes::<f32>("global: sums", SUMS * self.chunks() * d),
-            bytes::<u32>("global: counts", self.chunks() * d),
-            bytes::<Equations>("global: equations", e),
+            Spec::of::<KeyframeArgument>("keyframes", &[k]),
+            Spec::of::<DirectionArgument>("directions", &[d]),
+            Spec::of::<f64>("poses", &[k, POSE]),
+            Spec::of::<u8>("active edges", &[e]),
+            Spec::of::<u32>("usable pixels", &[k, MASKS, self.words()]),
+            Spec::of::<u32>("usable matches", &[d, self.words()]),
+            Spec::of::<u64>("matches outside", &[1]),
+            Spec::of::<f32>("relative poses", &[d, RELATIVE]),
+            Spec::of::<f32>("sums", &[d, self.chunks(), SUMS]),
+            Spec::of::<u32>("counts", &[d, self.chunks()]),
+            Spec::of::<Equations>("equations", &[e]),
         ]
     }
 
-    /// Name and bytes of each pinned buffer, in the order in which they are carved.
-    pub fn pinned_buffers(&self) -> Vec<(&'static str, u64)> {
+    /// The pinned buffers, in the order in which they are carved.
+    pub fn pinned_buffers(&self) -> Vec<Spec> {
         let [k, d, e] = [self.keyframes, 2 * self.edges, self.edges];
         vec![
-            bytes::<KeyframeArgument>("global: keyframes", k),
-            bytes::<DirectionArgument>("global: directions", d),
-            bytes::<f64>("global: poses", POSE * k),
-            bytes::<u8>("global: active edges", e),
-            bytes::<u64>("global: matches outside", 1),
-            bytes::<Equations>("global: equations", e),
+            Spec::of::<KeyframeArgument>("keyframes", &[k]),
+            Spec::of::<DirectionArgument>("directions", &[d]),
+            Spec::of::<f64>("poses", &[k, POSE]),
+            Spec::of::<u8>("active edges", &[e]),
+            Spec::of::<u64>("matches outside", &[1]),
+            Spec::of::<Equations>("equations", &[e]),
         ]
     }
-}
-
-fn bytes<T>(name: &'static str, len: usize) -> (&'static str, u64) {
-    (name, (len as u64).saturating_mul(size_of::<T>() as u64))
 }
 
 /// `Keyframe` in `global.cu`.
@@ -201,17 +198,17 @@ impl DeviceMemory {
     pub(super) fn new(arena: &mut DeviceArena, c: &GlobalCapacity) -> Result<Self, CudaError> {
         let [k, d, e] = [c.keyframes, 2 * c.edges, c.edges];
         Ok(Self {
-            keyframes: arena.carve("global: keyframes", k)?,
-            directions: arena.carve("global: directions", d)?,
-            poses: arena.carve("global: poses", POSE * k)?,
-            active: arena.carve("global: active edges", e)?,
-            masks: arena.carve("global: usable pixels", MASKS * c.words() * k)?,
-            gates: arena.carve("global: usable matches", c.words() * d)?,
-            outside: arena.carve("global: matches outside", 1)?,
-            relative: arena.carve("global: relative poses", RELATIVE * d)?,
-            sums: arena.carve("global: sums", SUMS * c.chunks() * d)?,
-            used: arena.carve("global: counts", c.chunks() * d)?,
-            equations: arena.carve("global: equations", e)?,
+            keyframes: arena.carve("keyframes", k)?,
+            directions: arena.carve("directions", d)?,
+            poses: arena.carve("poses", POSE * k)?,
+            active: arena.carve("active edges", e)?,
+            masks: arena.carve("usable pixels", MASKS * c.words() * k)?,
+            gates: arena.carve("usable matches", c.words() * d)?,
+            outside: arena.carve("matches outside", 1)?,
+            relative: arena.carve("relative poses", RELATIVE * d)?,
+            sums: arena.carve("sums", SUMS * c.chunks() * d)?,
+            used: arena.carve("counts", c.chunks() * d)?,
+            equations: arena.carve("equations", e)?,
         })
     }
 }
@@ -230,12 +227,12 @@ impl PinnedMemory {
     pub(super) fn new(arena: &mut PinnedArena, c: &GlobalCapacity) -> Result<Self, CudaError> {
         let [k, d, e] = [c.keyframes, 2 * c.edges, c.edges];
         Ok(Self {
-            keyframes: arena.carve("global: keyframes", k)?,
-            directions: arena.carve("global: directions", d)?,
-            poses: arena.carve("global: poses", POSE * k)?,
-            active: arena.carve("global: active edges", e)?,
-            outside: arena.carve("global: matches outside", 1)?,
-            equations: arena.carve("global: equations", e)?,
+            keyframes: arena.carve("keyframes", k)?,
+            directions: arena.carve("directions", d)?,
+            poses: arena.carve("poses", POSE * k)?,
+            active: arena.carve("active edges", e)?,
+            outside: arena.carve("matches outside", 1)?,
+            equations: arena.carve("equations", e)?,
         })
     }
 }
@@ -289,10 +286,8 @@ mod tests {
         assert!(bad(|c| c.pixels = 1 << 31).starts_with("pixels of a keyframe"));
         assert!(bad(|c| c.keyframes = 70_000).starts_with("keyframes of a solve"));
         assert!(bad(|c| c.edges = 6_000_000).starts_with("blocks of a solve's edges"));
-        let names = |buffers: Vec<(&'static str, u64)>| buffers.len();
-        assert_eq!(names(good.device_buffers()), 11);
         // The largest of issue 3: gates and sums, not copies of the matches.
-        let total: u64 = good.device_buffers().iter().map(|(_, bytes)| bytes).sum();
+        let total: u64 = good.device_buffers().iter().map(Spec::bytes).sum();
         assert!(total < 35 << 20, "{total}");
     }
 }
