@@ -188,6 +188,10 @@ pub struct LocalOptConfig {
     /// Most keyframes; the run ends there with its map saved. 0: no limit but memory (about 2.3 MB a
     /// keyframe and 0.9 MB an edge at 256×192, four times that at 512×384).
     pub max_keyframes: usize,
+    /// Newest keyframes that a solve moves once there are more than these, with the older ones that new
+    /// edges reach; all others stay, but for a solve of everything where a loop is closed. 0: always
+    /// everything.
+    pub window: usize,
     /// How many keyframes before a new one are connected with it, besides what retrieval finds; the
     /// reference has 1.
     pub neighbours: usize,
@@ -316,6 +320,7 @@ impl Default for LocalOptConfig {
         Self {
             pin: 1,
             max_keyframes: 0,
+            window: 128,
             neighbours: 1,
             two_way_degrees: 0.0,
             c_conf: 0.0,

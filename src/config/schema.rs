@@ -17,7 +17,7 @@ const RENAMED: [(&str, &str); 5] = [
     ),
     (
         "local_opt.window_size",
-        "the reference does not use it; remove it",
+        "the reference does not use it; local_opt.window limits what a solve moves",
     ),
     (
         "local_opt.use_cuda",

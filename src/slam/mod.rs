@@ -8,6 +8,7 @@ mod places;
 pub mod retrieval;
 mod system;
 mod tracker;
+pub mod window;
 
 pub use keyframe::PoseTable;
 pub use mapper::MappingCounts;

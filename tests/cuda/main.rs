@@ -5,6 +5,7 @@
 
 mod convert;
 mod matching;
+mod global;
 mod platform;
 mod preprocess;
 

@@ -20,6 +20,7 @@ pub mod convert;
 pub mod matching;
 pub mod preprocess;
 pub mod sanitise;
+pub mod global;
 
 pub use context::{Context, DeviceInfo};
 pub use error::CudaError;

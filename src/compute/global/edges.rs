@@ -1,9 +1,11 @@
-//! From matches to one 7×7 normal matrix for each directed edge.
+//! From matches to one 7×7 normal matrix for each edge.
 
+use super::descent::Lineariser;
+use super::terms::{Linearised, Relative, Term, prior_terms};
 use super::{Edge, Keyframe, PosePrior};
 use crate::compute::residual::{
-    self, CHUNK, COLUMNS, Columns, LANES, Matrix7, Model, NO_MATCH, Noise, Normal, SolveError,
-    Sums, expect_len, on_ray, point,
+    self, CHUNK, COLUMNS, Columns, LANES, Matrix7, Model, NO_MATCH, Noise, Normal, ROUNDING,
+    SolveError, Sums, expect_len, on_ray, point,
 };
 use crate::geometry::{Sim3, Tangent};
 use rayon::prelude::*;
@@ -16,13 +18,12 @@ pub(super) struct Problem<'a> {
     pub(super) keyframes: &'a [Keyframe<'a>],
     pub(super) edges: &'a [Edge<'a>],
     pub(super) priors: &'a [PosePrior],
-    /// Of each edge, whether it counts.
-    pub(super) active: Vec<bool>,
     pub(super) model: Model,
     pub(super) noise: Noise,
     pub(super) pixels: usize,
     pub(super) c_conf: f32,
     pub(super) q_conf: f32,
+    pub(super) scratch: &'a mut Scratch,
 }
 
 /// Of the chunks of all directed edges.
@@ -42,41 +43,6 @@ struct Kept {
     outside: u64,
 }
 
-/// One direction of an edge, or a prior, in the tangent space of `T_ij = T_i⁻¹·T_j`.
-pub(super) struct Relative {
-    pub(super) i: usize,
-    pub(super) j: usize,
-    pub(super) hessian: Matrix7,
-    pub(super) gradient: Tangent,
-    used: u64,
-}
-
-/// The problem at a set of poses.
-pub(super) struct Linearised {
-    /// Two for each edge, in the edges' order, then one for each prior.
-    pub(super) terms: Vec<Relative>,
-    pub(super) robust: f64,
-    pub(super) used: u64,
-    edges: usize,
-}
-
-impl Linearised {
-    pub(super) fn is_finite(&self) -> bool {
-        self.robust.is_finite()
-            && self.terms.iter().all(|t| {
-                let mut all = t.hessian.iter().chain(t.gradient.iter());
-                all.all(|v| v.is_finite())
-            })
-    }
-
-    /// Matches in use of each edge, both directions together.
-    pub(super) fn edge_matches(&self) -> impl Iterator<Item = u64> + '_ {
-        self.terms[..2 * self.edges]
-            .chunks_exact(2)
-            .map(|t| t[0].used + t[1].used)
-    }
-}
-
 /// One direction: pixels of `j` matched with pixels of `i`.
 struct Directed<'a> {
     i: usize,
@@ -87,37 +53,18 @@ struct Directed<'a> {
 }
 
 impl<'a> Problem<'a> {
-    /// Refuses what does not fit together.
-    pub(super) fn validate(&self, poses: usize) -> Result<(), SolveError> {
-        let count = self.keyframes.len();
-        expect_len("poses", count, poses)?;
+    /// Refuses arrays of another image's size.
+    pub(super) fn expect_lengths(&self, poses: usize) -> Result<(), SolveError> {
+        expect_len("poses", self.keyframes.len(), poses)?;
         for k in self.keyframes {
             expect_len("keyframe points", 3 * self.pixels, k.points.len())?;
             expect_len("keyframe confidences", self.pixels, k.confidence.len())?;
-            if !k.world_from_camera.is_finite() {
-                let what = "a keyframe's pose";
-                return Err(SolveError::NotFinite { what });
-            }
         }
-        let joins = |what, i, j| match i != j && i < count && j < count {
-            true => Ok(()),
-            false => Err(SolveError::Keyframe { what, i, j, count }),
-        };
-        for (n, e) in self.edges.iter().enumerate() {
-            joins("an edge", e.i, e.j)?;
-            for d in [self.directed(2 * n), self.directed(2 * n + 1)] {
-                expect_len("an edge's matches", self.pixels, d.index.len())?;
-                expect_len("an edge's match flags", self.pixels, d.valid.len())?;
-                expect_len("an edge's match qualities", self.pixels, d.quality.len())?;
-            }
-        }
-        for p in self.priors {
-            joins("a prior", p.i, p.j)?;
-            let information_ok = p.information.iter().all(|v| v.is_finite() && *v >= 0.0);
-            if !(p.i_from_j.is_finite() && information_ok) {
-                let what = "a prior's pose or information";
-                return Err(SolveError::NotFinite { what });
-            }
+        for n in 0..2 * self.edges.len() {
+            let d = self.directed(n);
+            expect_len("an edge's matches", self.pixels, d.index.len())?;
+            expect_len("an edge's match flags", self.pixels, d.valid.len())?;
+            expect_len("an edge's match qualities", self.pixels, d.quality.len())?;
         }
         Ok(())
     }
@@ -140,24 +87,6 @@ impl<'a> Problem<'a> {
                 valid: e.valid_i,
                 quality: e.quality_i,
             }
-        }
-    }
-
-    /// Finds the matches that count, once for all linearisations.
-    pub(super) fn select(&self, scratch: &mut Scratch) -> Result<(), SolveError> {
-        let chunks = self.pixels.div_ceil(CHUNK);
-        let directed = 2 * self.edges.len();
-        scratch.kept.resize_with(directed * chunks, Kept::default);
-        let kept = scratch.kept.par_iter_mut().enumerate();
-        kept.for_each(|(task, kept)| {
-            self.select_chunk(&self.directed(task / chunks), task % chunks, kept);
-        });
-        match scratch.kept.iter().map(|k| k.outside).sum() {
-            0 => Ok(()),
-            count => Err(SolveError::Index {
-                count,
-                pixels: self.pixels,
-            }),
         }
     }
 
@@ -199,51 +128,6 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// The normal equations of every term at `poses`, of the matches that [`Problem::select`] found.
-    pub(super) fn linearise(&self, poses: &[Sim3], scratch: &mut Scratch) -> Linearised {
-        let chunks = self.pixels.div_ceil(CHUNK);
-        let directed = 2 * self.edges.len();
-        let Scratch { kept, sums } = scratch;
-        sums.clear();
-        sums.resize(directed * chunks, Normal::default());
-        let tasks = sums.par_iter_mut().zip(kept).enumerate();
-        tasks.for_each(|(task, (out, kept))| {
-            let n = task / chunks;
-            if self.active[n / 2] {
-                *out = self.chunk(&self.directed(n), &kept.pairs, poses);
-            }
-        });
-
-        let mut out = Linearised {
-            terms: Vec::with_capacity(directed + self.priors.len()),
-            robust: 0.0,
-            used: 0,
-            edges: self.edges.len(),
-        };
-        for n in 0..directed {
-            let mut total = Normal::default();
-            for sum in &sums[n * chunks..(n + 1) * chunks] {
-                total.add(sum);
-            }
-            let d = self.directed(n);
-            out.terms.push(Relative {
-                i: d.i,
-                j: d.j,
-                hessian: total.hessian_matrix(),
-                gradient: total.gradient_vector(),
-                used: total.used,
-            });
-            out.robust += total.robust;
-            out.used += total.used;
-        }
-        for prior in self.priors {
-            let (term, cost) = prior_term(prior, poses);
-            out.terms.push(term);
-            out.robust += cost;
-        }
-        out
-    }
-
     /// One chunk of one direction: gathers and sums, a block at a time.
     fn chunk(&self, d: &Directed<'_>, pairs: &[[u32; 2]], poses: &[Sim3]) -> Normal {
         let pose = poses[d.i].inverse() * poses[d.j];
@@ -273,42 +157,80 @@ impl<'a> Problem<'a> {
     }
 }
 
-/// `e = log(T_ij·M⁻¹)`, whose derivative by a left perturbation of `T_ij` is the inverse of the
-/// left Jacobian of the group at `e`.
-pub(super) fn prior_term(prior: &PosePrior, poses: &[Sim3]) -> (Relative, f64) {
-    let relative = poses[prior.i].inverse() * poses[prior.j];
-    let e = (relative * prior.i_from_j.inverse()).log();
-    let weighted = prior.information.component_mul(&e);
-    // NaN where it cannot be inverted, which the caller tests for.
-    let row = left_jacobian(&e)
-        .try_inverse()
-        .unwrap_or(Matrix7::repeat(f64::NAN));
-    let term = Relative {
-        i: prior.i,
-        j: prior.j,
-        hessian: row.transpose() * Matrix7::from_diagonal(&prior.information) * row,
-        gradient: row.transpose() * weighted,
-        used: 0,
-    };
-    (term, 0.5 * e.dot(&weighted))
-}
+impl Lineariser for Problem<'_> {
+    type Error = SolveError;
 
-/// `Σ ad(e)ᵏ/(k+1)!`, with `ad(e) = [[φ^ + σI, τ^, −τ], [0, φ^, 0], [0, 0, 0]]`.
-fn left_jacobian(e: &Tangent) -> Matrix7 {
-    let tau = e.fixed_rows::<3>(0).into_owned();
-    let hat = e.fixed_rows::<3>(3).into_owned().cross_matrix();
-    let mut ad = Matrix7::zeros();
-    let scaled = hat + nalgebra::Matrix3::identity() * e[6];
-    ad.fixed_view_mut::<3, 3>(0, 0).copy_from(&scaled);
-    ad.fixed_view_mut::<3, 3>(0, 3)
-        .copy_from(&tau.cross_matrix());
-    ad.fixed_view_mut::<3, 1>(0, 6).copy_from(&-tau);
-    ad.fixed_view_mut::<3, 3>(3, 3).copy_from(&hat);
-    let (mut term, mut sum) = (Matrix7::identity(), Matrix7::identity());
-    // A rotation is at most π, so 4^k/(k+1)! bounds the terms for moderate e: below 1e-16 at 30.
-    for k in 1..=30 {
-        term = term * ad / f64::from(k + 1);
-        sum += term;
+    fn select(&mut self) -> Result<(), SolveError> {
+        let chunks = self.pixels.div_ceil(CHUNK);
+        let directed = 2 * self.edges.len();
+        let mut kept = std::mem::take(&mut self.scratch.kept);
+        kept.resize_with(directed * chunks, Kept::default);
+        let tasks = kept.par_iter_mut().enumerate();
+        tasks.for_each(|(task, kept)| {
+            self.select_chunk(&self.directed(task / chunks), task % chunks, kept);
+        });
+        let outside = kept.iter().map(|k| k.outside).sum();
+        self.scratch.kept = kept;
+        match outside {
+            0 => Ok(()),
+            count => Err(SolveError::Index {
+                count,
+                pixels: self.pixels,
+            }),
+        }
     }
-    sum
+
+    /// Of the matches that `select` found.
+    fn linearise(
+        &mut self,
+        poses: &[Sim3],
+        active: &[bool],
+        out: &mut Linearised,
+    ) -> Result<(), SolveError> {
+        let chunks = self.pixels.div_ceil(CHUNK);
+        let mut sums = std::mem::take(&mut self.scratch.sums);
+        sums.clear();
+        sums.resize(2 * self.edges.len() * chunks, Normal::default());
+        let tasks = sums.par_iter_mut().zip(&self.scratch.kept).enumerate();
+        tasks.for_each(|(task, (out, kept))| {
+            let n = task / chunks;
+            if active[n / 2] {
+                *out = self.chunk(&self.directed(n), &kept.pairs, poses);
+            }
+        });
+
+        out.clear();
+        for (e, edge) in self.edges.iter().enumerate() {
+            let mut term = Term {
+                i: edge.i,
+                j: edge.j,
+                hessian: Matrix7::zeros(),
+                gradient: Tangent::zeros(),
+            };
+            let (mut robust, mut matches) = (0.0, 0);
+            for (n, sign) in [(2 * e, 1.0), (2 * e + 1, -1.0)] {
+                let mut total = Normal::default();
+                for sum in &sums[n * chunks..(n + 1) * chunks] {
+                    total.add(sum);
+                }
+                let relative = Relative {
+                    hessian: total.hessian_matrix(),
+                    gradient: total.gradient_vector(),
+                };
+                relative.add_to(&poses[self.directed(n).i], sign, &mut term);
+                robust += total.robust;
+                matches += total.used;
+            }
+            out.push_edge(term, robust, matches);
+        }
+        let mut priors = Vec::with_capacity(self.priors.len());
+        let cost = prior_terms(self.priors, poses, &mut priors);
+        out.push_priors(&priors, cost);
+        self.scratch.sums = sums;
+        Ok(())
+    }
+
+    fn rounding(&self, _robust: f64, _used: u64) -> f64 {
+        ROUNDING
+    }
 }

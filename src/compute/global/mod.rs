@@ -1,16 +1,20 @@
 //! Global Gauss-Newton over keyframe poses (spec 6.4 to 6.7): every match of every edge, in both
 //! directions, against absolute poses, with damping where a plain step does not help.
 
+mod cholesky;
+pub(crate) mod descent;
 mod edges;
 mod system;
+pub(crate) mod terms;
 
-use super::residual::{Model, Noise, ROUNDING, View, is_progress};
+use super::residual::{Model, Noise, View};
 use crate::config::LocalOptConfig;
 use crate::geometry::{Intrinsics, Sim3, Tangent};
-use edges::{Linearised, Problem};
-use system::{Layout, System};
+use descent::{Graph, Lineariser};
+use edges::Problem;
+use terms::Linearised;
 
-pub use super::residual::SolveError;
+pub use super::residual::{Matrix7, SolveError};
 
 /// A keyframe as the solve sees it; N = `width·height` of the call.
 #[derive(Debug, Clone, Copy)]
@@ -96,13 +100,6 @@ pub struct GlobalReport {
     pub loose_groups: usize,
 }
 
-/// First damping, relative to the diagonal, after a plain step failed.
-const FIRST_DAMPING: f64 = 1e-6;
-/// Steps tried at one linearisation: plain, then damping from 1e-6 to 1e3.
-const TRIES: usize = 11;
-/// Matches that make an edge a connection: fewer cannot determine seven numbers.
-const CONNECTING: u64 = 7;
-
 /// Solves for keyframe poses; holds the scratch memory that this takes.
 #[derive(Default)]
 pub struct GlobalSolver {
@@ -142,125 +139,89 @@ impl GlobalSolver {
             keyframes,
             edges,
             priors,
-            active: vec![true; edges.len()],
             model,
             noise,
             pixels: width * height,
             c_conf: params.c_conf,
             q_conf: params.q_conf,
+            scratch: &mut self.scratch,
         };
-        problem.validate(poses.len())?;
+        let links: Vec<_> = edges.iter().map(|e| (e.i, e.j)).collect();
+        let graph = Graph {
+            links: &links,
+            priors,
+        };
+        problem.expect_lengths(poses.len())?;
+        graph.validate(keyframes.iter().map(|k| k.world_from_camera))?;
         let mut current: Vec<Sim3> = keyframes.iter().map(|k| k.world_from_camera).collect();
-        let mut report = GlobalReport {
-            converged: true,
-            ..GlobalReport::default()
-        };
-        if keyframes.len() > params.pin && !(edges.is_empty() && priors.is_empty()) {
-            problem.select(&mut self.scratch)?;
-            let mut at = problem.linearise(&current, &mut self.scratch);
-            if !at.is_finite() {
-                let what = "the normal matrix";
-                return Err(SolveError::NotFinite { what });
-            }
-            let groups = groups(&problem, &at);
-            let (fixed, loose_groups) = fixed_poses(&groups, params.pin);
-            report.loose_groups = loose_groups;
-            // What is too weak to connect two groups must not pull at them either.
-            for (active, e) in problem.active.iter_mut().zip(edges) {
-                *active = groups[e.i] == groups[e.j];
-            }
-            if problem.active.contains(&false) {
-                at = problem.linearise(&current, &mut self.scratch);
-            }
-            report.initial_cost = at.robust;
-            report.final_cost = at.robust;
-            report.matches = at.used;
-            let layout = Layout::new(&fixed, edges, priors)?;
-            report.free = layout.free();
-            if layout.free() > 0 {
-                self.iterate(&problem, &layout, at, &mut current, params, &mut report)?;
-            }
-        }
+        let report = descent::descend(&mut problem, &graph, params, &mut current)?;
         poses.copy_from_slice(&current);
         Ok(report)
     }
 
-    fn iterate(
+    /// The normal equations of every edge at the keyframes' poses: what a device is checked against.
+    ///
+    /// # Errors
+    /// As [`GlobalSolver::solve`].
+    pub fn equations(
         &mut self,
-        problem: &Problem<'_>,
-        layout: &Layout,
-        mut at: Linearised,
-        poses: &mut Vec<Sim3>,
+        keyframes: &[Keyframe<'_>],
+        edges: &[Edge<'_>],
+        residual: GlobalResidual,
+        width: usize,
+        height: usize,
         params: &LocalOptConfig,
-        report: &mut GlobalReport,
-    ) -> Result<(), SolveError> {
-        let mut system = System::new(layout);
-        let mut damping = 0.0;
-        report.converged = false;
-        while report.iterations < params.max_iters && !report.converged {
-            system.assemble(layout, poses, &at);
-            let (mut accepted, mut shortest) = (None, None);
-            for _ in 0..TRIES {
-                if let Some(step) = system.solve(layout, damping) {
-                    let next_poses = layout.retract(poses, &step);
-                    shortest = Some(step.norm());
-                    if next_poses.iter().all(Sim3::is_finite) {
-                        let next = problem.linearise(&next_poses, &mut self.scratch);
-                        if next.is_finite()
-                            && is_progress((at.robust, at.used), (next.robust, next.used))
-                        {
-                            accepted = Some((step.norm(), next_poses, next));
-                            break;
-                        }
-                    }
-                }
-                report.rejected_steps += 1;
-                if shortest.is_some_and(|step| step < params.delta_norm.max(STALLED)) {
-                    break;
-                }
-                damping = (damping * 10.0_f64).max(FIRST_DAMPING);
-            }
-            let Some((step, next_poses, next)) = accepted else {
-                // Nothing lowers the cost. If that was said of a short step with little damping, this
-                // is a minimum.
-                match shortest {
-                    Some(step) => {
-                        report.converged =
-                            step < params.delta_norm.max(STALLED) && damping <= FIRST_DAMPING;
-                    }
-                    None if report.iterations == 0 => {
-                        let poses = layout.free();
-                        return Err(SolveError::Factorisation { poses });
-                    }
-                    None => {}
-                }
-                break;
-            };
-            let fall = (at.robust - next.robust) / at.robust;
-            report.converged = step < params.delta_norm
-                || at.robust == 0.0
-                // The slack is that of `is_progress`.
-                || (-ROUNDING..params.rel_error).contains(&fall);
-            report.damping_used = report.damping_used.max(damping);
-            damping = if damping > FIRST_DAMPING {
-                damping * 0.1
-            } else {
-                0.0
-            };
-            *poses = next_poses;
-            at = next;
-            report.iterations += 1;
-            report.final_cost = at.robust;
-            report.matches = at.used;
-        }
-        Ok(())
+    ) -> Result<Vec<EdgeEquations>, SolveError> {
+        let (model, noise) = model(residual, width, height, params);
+        let mut problem = Problem {
+            keyframes,
+            edges,
+            priors: &[],
+            model,
+            noise,
+            pixels: width * height,
+            c_conf: params.c_conf,
+            q_conf: params.q_conf,
+            scratch: &mut self.scratch,
+        };
+        let links: Vec<_> = edges.iter().map(|e| (e.i, e.j)).collect();
+        let graph = Graph {
+            links: &links,
+            priors: &[],
+        };
+        problem.expect_lengths(keyframes.len())?;
+        graph.validate(keyframes.iter().map(|k| k.world_from_camera))?;
+        problem.select()?;
+        let poses: Vec<Sim3> = keyframes.iter().map(|k| k.world_from_camera).collect();
+        let mut at = Linearised::default();
+        problem.linearise(&poses, &vec![true; edges.len()], &mut at)?;
+        let each = at.terms.iter().zip(at.edges);
+        let equations = each.map(|(t, (robust, matches))| EdgeEquations {
+            hessian: t.hessian,
+            gradient: t.gradient,
+            robust,
+            matches,
+        });
+        Ok(equations.collect())
     }
 }
 
-/// Steps below this that do not lower the cost say that it is at its minimum.
-const STALLED: f64 = 1e-6;
+/// The normal equations of an edge, both directions together, by left perturbations of the world poses:
+/// `H` on both diagonal blocks and `−H` between them, `g` at `j` and `−g` at `i`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EdgeEquations {
+    /// H.
+    pub hessian: Matrix7,
+    /// g.
+    pub gradient: Tangent,
+    /// Huber's function of the whitened residuals.
+    pub robust: f64,
+    /// Matches that passed every gate.
+    pub matches: u64,
+}
 
-fn model(
+/// What `residual` compares, and how it weighs it.
+pub(crate) fn model(
     residual: GlobalResidual,
     width: usize,
     height: usize,
@@ -282,40 +243,6 @@ fn model(
     };
     let huber = p.huber;
     (model, Noise { sigma, huber })
-}
-
-/// For each keyframe the first one of its group. A group is what edges with matches and priors
-/// with information connect.
-fn groups(problem: &Problem<'_>, at: &Linearised) -> Vec<usize> {
-    fn root(parent: &mut [usize], mut k: usize) -> usize {
-        while parent[k] != k {
-            parent[k] = parent[parent[k]];
-            k = parent[k];
-        }
-        k
-    }
-    let mut parent: Vec<usize> = (0..problem.keyframes.len()).collect();
-    let matched = problem.edges.iter().zip(at.edge_matches());
-    let by_edge = matched.filter(|(_, used)| *used >= CONNECTING);
-    let by_prior = problem.priors.iter();
-    let by_prior = by_prior.filter(|p| p.information.iter().any(|v| *v > 0.0));
-    let links = by_edge
-        .map(|(e, _)| (e.i, e.j))
-        .chain(by_prior.map(|p| (p.i, p.j)));
-    for (i, j) in links {
-        // The lower index becomes the root, so that a root is its group's first keyframe.
-        let (a, b) = (root(&mut parent, i), root(&mut parent, j));
-        parent[a.max(b)] = a.min(b);
-    }
-    (0..parent.len()).map(|k| root(&mut parent, k)).collect()
-}
-
-/// Which poses stay: the pinned ones, and the first of each group without one; and the number of
-/// these groups.
-fn fixed_poses(groups: &[usize], pin: usize) -> (Vec<bool>, usize) {
-    let is_first = |k: usize| groups[k] == k;
-    let fixed = (0..groups.len()).map(|k| k < pin || is_first(k)).collect();
-    (fixed, (pin..groups.len()).filter(|&k| is_first(k)).count())
 }
 
 #[cfg(test)]

@@ -1,13 +1,9 @@
 //! The sparse normal equations of all free poses, in blocks of 7×7.
 
-use super::edges::Linearised;
-use super::{Edge, PosePrior};
+use super::cholesky::{Block, Blocks, Pattern, SIZE};
+use super::terms::{Linearised, Term};
 use crate::compute::residual::{Matrix7, SolveError};
-use crate::geometry::Sim3;
-use faer::Side;
-use faer::linalg::solvers::Solve;
-use faer::sparse::linalg::solvers::{Llt, SymbolicLlt};
-use faer::sparse::{SparseColMatRef, SymbolicSparseColMat};
+use crate::geometry::{Sim3, Tangent};
 use nalgebra::DVector;
 
 /// Always added to the diagonal, relative to it: below the rounding of the sums.
@@ -16,60 +12,47 @@ const FLOOR: f64 = 1e-12;
 /// a motion that nothing observes.
 const RELATIVE_DIAGONAL: f64 = 1e-9;
 
-/// Which poses are free, and where their blocks lie. Only the lower triangle is kept.
+/// Which poses are free, and where their blocks lie.
 pub(super) struct Layout {
-    /// Of each keyframe, its place among the free ones.
-    slot: Vec<Option<usize>>,
-    /// Of each free pose, its keyframe.
+    /// Of each keyframe, its place among the free ones: when it is eliminated.
+    place: Vec<Option<usize>>,
+    /// Of each free pose, by place, its keyframe.
     keyframe: Vec<usize>,
-    /// Block rows of each block column, ascending, the diagonal first.
-    blocks: Vec<Vec<usize>>,
-    pattern: SymbolicSparseColMat<usize>,
-    symbolic: SymbolicLlt<usize>,
+    /// Of each link, the block between its two poses, if both are free.
+    between: Vec<Option<usize>>,
+    pattern: Pattern,
 }
 
 impl Layout {
-    pub(super) fn new(
-        fixed: &[bool],
-        edges: &[Edge<'_>],
-        priors: &[PosePrior],
-    ) -> Result<Self, SolveError> {
-        let keyframe: Vec<usize> = (0..fixed.len()).filter(|&k| !fixed[k]).collect();
-        let mut slot = vec![None; fixed.len()];
-        for (s, &k) in keyframe.iter().enumerate() {
-            slot[k] = Some(s);
+    /// `links` are the keyframes of each term.
+    pub(super) fn new(fixed: &[bool], links: &[(usize, usize)]) -> Result<Self, SolveError> {
+        let free: Vec<usize> = (0..fixed.len()).filter(|&k| !fixed[k]).collect();
+        let mut node = vec![None; fixed.len()];
+        for (n, &k) in free.iter().enumerate() {
+            node[k] = Some(n);
         }
-        let mut blocks: Vec<Vec<usize>> = (0..keyframe.len()).map(|s| vec![s]).collect();
-        let of_edges = edges.iter().map(|e| (e.i, e.j));
-        for (i, j) in of_edges.chain(priors.iter().map(|p| (p.i, p.j))) {
-            if let (Some(a), Some(b)) = (slot[i], slot[j]) {
-                blocks[a.min(b)].push(a.max(b));
+        let both = |&(i, j): &(usize, usize)| node[i].zip(node[j]);
+        let pattern = Pattern::new(free.len(), links.iter().filter_map(both));
+        let mut keyframe = vec![0; free.len()];
+        for (n, &k) in free.iter().enumerate() {
+            keyframe[pattern.position(n)] = k;
+        }
+        let between = links.iter().map(|link| {
+            let Some((a, b)) = both(link) else {
+                return Ok(None);
+            };
+            match pattern.below(a, b) {
+                Some(block) => Ok(Some(block)),
+                None => Err(SolveError::Factorisation { poses: free.len() }),
             }
-        }
-        let (mut starts, mut rows) = (vec![0], Vec::new());
-        for (column, blocks) in blocks.iter_mut().enumerate() {
-            blocks.sort_unstable();
-            blocks.dedup();
-            for within in 0..7 {
-                for &block in blocks.iter() {
-                    let first = if block == column { within } else { 0 };
-                    rows.extend((first..7).map(|r| 7 * block + r));
-                }
-                starts.push(rows.len());
-            }
-        }
-        let size = 7 * keyframe.len();
-        let pattern = SymbolicSparseColMat::new_checked(size, size, starts, None, rows);
-        let symbolic = SymbolicLlt::try_new(pattern.as_ref(), Side::Lower).map_err(|_| {
-            let poses = keyframe.len();
-            SolveError::Factorisation { poses }
-        })?;
+        });
+        let between = between.collect::<Result<_, _>>()?;
+        let place = node.iter().map(|n| n.map(|n| pattern.position(n)));
         Ok(Self {
-            slot,
+            place: place.collect(),
             keyframe,
-            blocks,
+            between,
             pattern,
-            symbolic,
         })
     }
 
@@ -78,109 +61,93 @@ impl Layout {
         self.keyframe.len()
     }
 
+    /// Where the seven entries of a keyframe's pose begin in a step, if it is free.
+    #[cfg(test)]
+    pub(super) fn first_entry(&self, keyframe: usize) -> Option<usize> {
+        self.place[keyframe].map(|p| SIZE * p)
+    }
+
     /// Every pose after a step of the free ones; the others as they were.
-    pub(super) fn retract(&self, poses: &[Sim3], step: &DVector<f64>) -> Vec<Sim3> {
-        let mut out = poses.to_vec();
-        for (s, &k) in self.keyframe.iter().enumerate() {
-            out[k] = poses[k].retract(&step.fixed_rows::<7>(7 * s).into_owned());
+    pub(super) fn retract(&self, poses: &[Sim3], step: &DVector<f64>, out: &mut Vec<Sim3>) {
+        out.clear();
+        out.extend_from_slice(poses);
+        for (p, &k) in self.keyframe.iter().enumerate() {
+            out[k] = poses[k].retract(&step.fixed_rows::<SIZE>(SIZE * p).into_owned());
         }
-        out
     }
 }
 
 /// Values for a [`Layout`].
 pub(super) struct System {
-    values: Vec<f64>,
-    damped: Vec<f64>,
+    values: Blocks,
+    factor: Blocks,
     gradient: DVector<f64>,
-    /// Diagonal entries' places in `values`, and what damping multiplies.
-    diagonal: Vec<(usize, f64)>,
+    /// What damping multiplies, for each diagonal entry.
+    diagonal: Vec<[f64; SIZE]>,
 }
 
 impl System {
     pub(super) fn new(layout: &Layout) -> Self {
-        let size = 7 * layout.free();
-        let starts = layout.pattern.col_ptr();
         Self {
-            values: vec![0.0; starts[size]],
-            damped: vec![0.0; starts[size]],
-            gradient: DVector::zeros(size),
-            diagonal: starts[..size].iter().map(|&p| (p, 0.0)).collect(),
+            values: Blocks::new(&layout.pattern),
+            factor: Blocks::new(&layout.pattern),
+            gradient: DVector::zeros(SIZE * layout.free()),
+            diagonal: vec![[0.0; SIZE]; layout.free()],
         }
     }
 
-    /// Adds up every term: with `J_j = row·Ad(T_i⁻¹)` and `J_i = −J_j`, a term's `H` and `g` become
-    /// `AᵀHA` on both diagonal blocks, `−AᵀHA` between them, and `±Aᵀg`.
-    pub(super) fn assemble(&mut self, layout: &Layout, poses: &[Sim3], at: &Linearised) {
-        self.values.fill(0.0);
+    /// Adds up every term: `H` on both diagonal blocks, `−H` between them, and `±g`.
+    pub(super) fn assemble(&mut self, layout: &Layout, at: &Linearised) {
+        self.values.clear();
         self.gradient.fill(0.0);
-        for term in &at.terms {
-            let (i, j) = (layout.slot[term.i], layout.slot[term.j]);
-            if i.is_none() && j.is_none() {
-                continue;
-            }
-            let a = poses[term.i].inverse().adjoint();
-            let hessian = a.transpose() * term.hessian * a;
-            let gradient = a.transpose() * term.gradient;
-            for (slot, sign) in [(i, -1.0), (j, 1.0)] {
-                if let Some(s) = slot {
-                    self.add_block(layout, s, s, &hessian, 1.0);
-                    let mut rows = self.gradient.fixed_rows_mut::<7>(7 * s);
-                    rows += gradient * sign;
+        for (term, between) in at.terms.iter().zip(&layout.between) {
+            let Term { i, j, .. } = *term;
+            for (keyframe, sign) in [(i, -1.0), (j, 1.0)] {
+                if let Some(p) = layout.place[keyframe] {
+                    add(&mut self.values.diagonal[p], &term.hessian, 1.0);
+                    let mut rows = self.gradient.fixed_rows_mut::<SIZE>(SIZE * p);
+                    rows += term.gradient * sign;
                 }
             }
-            if let (Some(i), Some(j)) = (i, j) {
-                self.add_block(layout, i.max(j), i.min(j), &hessian, -1.0);
+            if let Some(place) = *between {
+                // Symmetric, so it does not matter which of the two is the row.
+                add(&mut self.values.below[place], &term.hessian, -1.0);
             }
         }
-        for s in 0..layout.free() {
-            let block = &mut self.diagonal[7 * s..7 * s + 7];
-            let largest = block
-                .iter()
-                .fold(0.0, |m: f64, (p, _)| m.max(self.values[*p]));
-            for (place, damping) in block {
-                *damping = self.values[*place].max(RELATIVE_DIAGONAL * largest);
-            }
+        for (damping, block) in self.diagonal.iter_mut().zip(&self.values.diagonal) {
+            let on: Tangent = Tangent::from_fn(|r, _| block[r][r]);
+            let least = RELATIVE_DIAGONAL * on.max().max(0.0);
+            *damping = std::array::from_fn(|r| on[r].max(least));
         }
     }
 
-    fn add_block(&mut self, layout: &Layout, row: usize, column: usize, h: &Matrix7, sign: f64) {
-        let Ok(block) = layout.blocks[column].binary_search(&row) else {
-            // The layout has a block for every pair of the terms that it was made from.
-            unreachable!("no block ({row}, {column}) in the layout");
-        };
-        for c in 0..7 {
-            let start = layout.pattern.col_ptr()[7 * column + c];
-            if block == 0 {
-                for r in c..7 {
-                    self.values[start + r - c] += sign * h[(r, c)];
-                }
-            } else {
-                let start = start + 7 * block - c;
-                for r in 0..7 {
-                    self.values[start + r] += sign * h[(r, c)];
-                }
+    /// `−(H + (λ + floor)·D)⁻¹ g` into `step`; `false` if it cannot be had or is not finite.
+    pub(super) fn solve(&mut self, layout: &Layout, damping: f64, step: &mut DVector<f64>) -> bool {
+        self.factor.copy_from(&self.values);
+        for (block, scale) in self.factor.diagonal.iter_mut().zip(&self.diagonal) {
+            for (r, scale) in scale.iter().enumerate() {
+                block[r][r] += (damping + FLOOR) * scale;
             }
         }
-    }
-
-    /// `−(H + (λ + floor)·D)⁻¹ g`, if that can be had and is finite.
-    pub(super) fn solve(&mut self, layout: &Layout, damping: f64) -> Option<DVector<f64>> {
-        self.damped.copy_from_slice(&self.values);
-        for &(place, scale) in &self.diagonal {
-            self.damped[place] += (damping + FLOOR) * scale;
+        if !self.factor.factorise(&layout.pattern) {
+            return false;
         }
-        let matrix = SparseColMatRef::new(layout.pattern.as_ref(), &self.damped);
-        let llt = Llt::try_new_with_symbolic(layout.symbolic.clone(), matrix, Side::Lower).ok()?;
-        let mut step = -&self.gradient;
-        let size = step.len();
-        let column = faer::MatMut::from_column_major_slice_mut(step.as_mut_slice(), size, 1);
-        llt.solve_in_place(column);
-        step.iter().all(|v| v.is_finite()).then_some(step)
+        step.clone_from(&self.gradient);
+        step.neg_mut();
+        self.factor.solve(&layout.pattern, step.as_mut_slice());
+        step.iter().all(|v| v.is_finite())
     }
 
     #[cfg(test)]
     pub(super) fn gradient(&self) -> &DVector<f64> {
         &self.gradient
+    }
+}
+
+fn add(block: &mut Block, h: &Matrix7, sign: f64) {
+    for (column, values) in block.iter_mut().zip(h.column_iter()) {
+        for (v, h) in column.iter_mut().zip(values.iter()) {
+            *v += sign * h;
+        }
     }
 }

@@ -316,10 +316,15 @@ impl Normal {
 /// One that comes into view may cost more than the average did, up to five times as much. A
 /// difference within rounding is no difference.
 pub(crate) fn is_progress(old: (f64, u64), new: (f64, u64)) -> bool {
+    is_progress_within(ROUNDING, old, new)
+}
+
+/// As [`is_progress`], of costs that are known to within the fraction `rounding`.
+pub(crate) fn is_progress_within(rounding: f64, old: (f64, u64), new: (f64, u64)) -> bool {
     let (old_cost, old_used) = (old.0, old.1.max(1) as f64);
     let (new_cost, new_used) = (new.0, new.1.max(1) as f64);
     let gained = (new_used - old_used).max(0.0) / old_used;
-    let slack = ROUNDING + 4.0 * gained;
+    let slack = rounding + 4.0 * gained;
     new_cost.is_finite()
         && new_used >= 0.5 * old_used
         && new_cost * old_used <= old_cost * new_used * (1.0 + slack)

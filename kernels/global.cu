@@ -1,0 +1,565 @@
+// Global Gauss-Newton over keyframe poses (spec 6.4 to 6.7): what src/compute/global does with the matches of every edge.
+// The small sparse system is solved on the host.
+//
+// Once a solve, gates that no pose changes become bits: three for each pixel of a keyframe (its confidence counts, its
+// point can move, its point can be a target), then one for each match. At each linearisation a match is
+//   index and quality, 8 B, streamed; the point of j, 12 B, in order; the point of i, 12 B, gathered: 32 B,
+// and every point is shared by the edges of its keyframe. At 512 x 384 (196,608 pixels) with 600 directed edges of 200
+// keyframes that is 118 M matches, of which
+//   0.94 GB of matches + 0.47 GB of points (once, while L2 holds the keyframes of neighbouring edges) = 1.4 GB, 0.32 ms
+//     at 4.4 TB/s (3.8 GB, 0.86 ms without L2);
+//   some 170 instructions each, 2.0e10 for a thread, 6.3e8 for a warp: 0.66 ms on 132 multiprocessors that issue four a
+//     cycle at 1.8 GHz.
+// So instructions are the limit, and are what was saved: shared products (global_sums.cuh), matches packed densely before
+// the arithmetic, one shuffle tree a thousand matches. The gates are 13 B a match and 14 B a pixel, 1.8 GB, 0.4 ms.
+//
+// A warp sums 1024 pixels in f32, lane by lane and then by a tree, a block four of these; everything beyond is f64. Work
+// is divided by pixel number alone, so that the same input gives the same bits.
+
+#include <cuda_fp16.h>
+
+#include "global_sums.cuh"
+#include "sim3.cuh"
+
+namespace ms::global {
+namespace {
+
+constexpr unsigned kAllLanes = 0xffffffffu;
+constexpr unsigned kLanes = 32;
+// Pixels of a warp and of a block when matches are added up. `TILE` and `CHUNK` in src/compute/cuda/global.
+constexpr unsigned kTile = 1024;
+constexpr unsigned kTileWords = kTile / kLanes;
+constexpr unsigned kWarps = 4;
+// Blocks that a multiprocessor can hold by their registers: five times 128 threads of 96.
+constexpr unsigned kResidentBlocks = 5;
+// Threads of a block that only tests pixels, and words of bits of one when it tests matches.
+constexpr unsigned kTestThreads = 256;
+constexpr unsigned kTestWords = 32;
+
+struct Keyframe {
+    const float* points; // pixels x 3
+    const __half* confidence;
+};
+
+// Pixels of j matched with pixels of i.
+struct Direction {
+    const unsigned* index;
+    const unsigned char* valid;
+    const float* quality;
+    unsigned i;
+    unsigned j;
+};
+
+// What stays the same for a whole solve.
+struct Problem {
+    const Keyframe* keyframes;
+    const Direction* directions;
+    unsigned pixels;
+    unsigned words;  // of one bit a pixel
+    unsigned chunks; // of kWarps * kTile pixels
+    // pixel / width = (pixel * magic >> 32) >> shift, exactly, for pixels below 2^31.
+    unsigned width;
+    unsigned magic;
+    unsigned shift;
+    unsigned calibrated;
+    // Gates: quality and confidence above these, a target's depth above this (-inf: any).
+    float quality;
+    float confidence;
+    float depth;
+    Noise noise;
+    View view;
+    float inverse_focal[2];
+};
+
+// Masks of a keyframe, `words` each.
+constexpr unsigned kTrusted = 0, kMovable = 1, kTarget = 2, kMasks = 3;
+
+__device__ __forceinline__ unsigned row_of(const Problem& p, unsigned pixel) {
+    return __umulhi(pixel, p.magic) >> p.shift;
+}
+
+// z K^-1 [u, v, 1]^T, to two roundings of f32: the CPU rounds f64 once. Only a point within 1e-7 of the range of usable
+// norms (10 nm, 100,000 km) could be judged otherwise.
+__device__ __forceinline__ void on_ray(const Problem& p, unsigned pixel, float z, float (&out)[3]) {
+    const unsigned v = row_of(p, pixel);
+    const unsigned u = pixel - v * p.width;
+    out[0] = (static_cast<float>(u) - p.view.principal[0]) * p.inverse_focal[0] * z;
+    out[1] = (static_cast<float>(v) - p.view.principal[1]) * p.inverse_focal[1] * z;
+    out[2] = z;
+}
+
+// Adds 32 sums over the lanes: lane l is left with sum l. Lanes that differ in one bit exchange halves, so that 31
+// shuffles do what 160 would.
+template <unsigned Half> __device__ __forceinline__ void exchange(float (&v)[kSums], unsigned lane) {
+    const bool upper = (lane & Half) != 0;
+#pragma unroll
+    for (unsigned k = 0; k < Half; ++k) {
+        const float kept = upper ? v[k + Half] : v[k];
+        const float given = upper ? v[k] : v[k + Half];
+        v[k] = kept + __shfl_xor_sync(kAllLanes, given, Half);
+    }
+}
+
+__device__ __forceinline__ float sum_over_lanes(float (&v)[kSums], unsigned lane) {
+    exchange<16>(v, lane);
+    exchange<8>(v, lane);
+    exchange<4>(v, lane);
+    exchange<2>(v, lane);
+    exchange<1>(v, lane);
+    return v[0];
+}
+
+// The points of a match as a model reads them.
+struct FullPoints {
+    float moving[3];
+    float target[3];
+
+    __device__ __forceinline__ void load(const float* __restrict__ from, const float* __restrict__ to, unsigned n,
+                                         unsigned m) {
+        const float* a = from + 3ull * n;
+        const float* b = to + 3ull * m;
+        for (int c = 0; c < 3; ++c) {
+            moving[c] = __ldg(a + c);
+            target[c] = __ldg(b + c);
+        }
+    }
+};
+
+struct Depths {
+    float moving;
+    float target;
+
+    __device__ __forceinline__ void load(const float* __restrict__ from, const float* __restrict__ to, unsigned n,
+                                         unsigned m) {
+        moving = __ldg(from + 3ull * n + 2);
+        target = __ldg(to + 3ull * m + 2);
+    }
+};
+
+// Whether a transformed point can be compared; false for NaN.
+__device__ __forceinline__ bool moved_to_a_place(const float (&p)[3], float& norm2) {
+    norm2 = fused(p[0], p[0], fused(p[1], p[1], p[2] * p[2]));
+    return norm2 > kLeastMovedNorm2 && norm2 < kGreatestMovedNorm2;
+}
+
+// Each: adds the match of pixel n of j and pixel m of i to the sums, or says that it does not count at this pose.
+template <class Model> struct RayOrPoint {
+    using Loaded = FullPoints;
+
+    static __device__ __forceinline__ bool add(float (&s)[kSums], const Problem&, const Pose& pose, const Weights& weights,
+                                               const Loaded& points, unsigned, unsigned, float q) {
+        float p[3], norm2;
+        transform(pose, points.moving, p);
+        if (!moved_to_a_place(p, norm2)) {
+            return false;
+        }
+        Model::add(s, p, norm2, points.target, q, weights);
+        return true;
+    }
+};
+
+struct Calibrated {
+    using Loaded = Depths;
+
+    static __device__ __forceinline__ bool add(float (&s)[kSums], const Problem& problem, const Pose& pose,
+                                               const Weights& weights, const Loaded& points, unsigned n, unsigned m,
+                                               float q) {
+        float x[3], p[3], norm2;
+        on_ray(problem, n, points.moving, x);
+        transform(pose, x, p);
+        if (!moved_to_a_place(p, norm2) || !(p[2] > problem.view.depth)) {
+            return false;
+        }
+        const unsigned v = row_of(problem, m);
+        const unsigned u = m - v * problem.width;
+        // Exact: columns and rows are far below 2^24.
+        return PixelSums::add(s, p, static_cast<float>(u), static_cast<float>(v), points.target, q, weights, problem.view);
+    }
+};
+
+// A match on its way: pixel n of j, pixel m of i. Quality 0: none.
+struct Record {
+    unsigned n;
+    unsigned m;
+    float q;
+};
+
+// The matches of a warp's pixels. Where hardly one is missing (Listed = false) they are taken in order, elsewhere those that
+// count were listed first, which takes a sixteenth of the arithmetic that it saves.
+template <bool Listed> struct Matches {
+    const unsigned* __restrict__ index;
+    const float* __restrict__ quality;
+    const unsigned short* list;
+    unsigned first; // pixel
+    unsigned bits;  // of lane's word
+    unsigned count;
+    unsigned lane;
+
+    // The lane's match in a round of the whole warp; where there is none, the first pixels of both.
+    __device__ __forceinline__ Record operator[](unsigned round) const {
+        Record r = {first, 0, 0.0f};
+        const unsigned k = round * kLanes + lane;
+        bool is_match;
+        if (Listed) {
+            is_match = k < count;
+        } else {
+            // Beyond the last round this comes round again, for nothing.
+            is_match = (__shfl_sync(kAllLanes, bits, round) >> lane & 1) != 0;
+        }
+        if (is_match) {
+            r.n = first + (Listed ? list[k] : k % kTile);
+            // Streamed: the caches are for points.
+            r.m = __ldcs(index + r.n);
+            r.q = __ldcs(quality + r.n);
+        }
+        return r;
+    }
+};
+
+// Adds a warp's matches to `s`; how many did not count at this pose is added to `missed`.
+template <class Model, bool Listed>
+__device__ __forceinline__ void add_matches(float (&s)[kSums], unsigned& missed, const Problem& p, const Pose& pose,
+                                            const Matches<Listed>& matches, const float* __restrict__ from,
+                                            const float* __restrict__ to, unsigned rounds) {
+    const Weights factors = weights(p.noise);
+    // Matches are read two rounds ahead, points one.
+    Record now = matches[0], next = matches[1];
+    typename Model::Loaded points;
+    points.load(from, to, now.n, now.m);
+#pragma unroll 2
+    for (unsigned round = 0; round < rounds; ++round) {
+        typename Model::Loaded next_points;
+        next_points.load(from, to, next.n, next.m);
+        const Record after = matches[round + 2];
+        if (now.q > 0.0f && !Model::add(s, p, pose, factors, points, now.n, now.m, now.q)) {
+            ++missed;
+        }
+        now = next;
+        next = after;
+        points = next_points;
+    }
+}
+
+// The sums of a block's pixels of one direction.
+template <class Model>
+__device__ __forceinline__ void linearise(const Problem& p, const unsigned* __restrict__ gates,
+                                          const Pose* __restrict__ relative, const unsigned char* __restrict__ active,
+                                          float* __restrict__ sums, unsigned* __restrict__ used) {
+    __shared__ unsigned short listed[kWarps][kTile];
+    __shared__ float totals[kWarps][kSums];
+    __shared__ unsigned counts[kWarps];
+    const unsigned direction = blockIdx.x / p.chunks;
+    // Nobody reads what is not written then.
+    if (active[direction / 2] == 0) {
+        return;
+    }
+    const unsigned lane = threadIdx.x % kLanes, warp = threadIdx.x / kLanes;
+    const unsigned first_word = ((blockIdx.x - direction * p.chunks) * kWarps + warp) * kTileWords;
+    const unsigned own_word = first_word + lane;
+    const unsigned bits =
+        own_word < p.words ? __ldg(gates + static_cast<unsigned long long>(direction) * p.words + own_word) : 0;
+    const unsigned count = __reduce_add_sync(kAllLanes, __popc(bits));
+
+    float s[kSums];
+#pragma unroll
+    for (int k = 0; k < kSums; ++k) {
+        s[k] = 0.0f;
+    }
+    unsigned missed = 0;
+    if (count > 0) {
+        const Direction d = p.directions[direction];
+        const float* from = p.keyframes[d.j].points;
+        const float* to = p.keyframes[d.i].points;
+        const Pose pose = relative[direction];
+        const unsigned first = first_word * kLanes;
+        const unsigned rounds = (count + kLanes - 1) / kLanes;
+        if (rounds + 2 > kTileWords) {
+            const Matches<false> matches = {d.index, d.quality, nullptr, first, bits, count, lane};
+            add_matches<Model>(s, missed, p, pose, matches, from, to, kTileWords);
+        } else {
+            const unsigned before = (1u << lane) - 1;
+            unsigned next = 0;
+#pragma unroll 4
+            for (unsigned w = 0; w < kTileWords; ++w) {
+                const unsigned word = __shfl_sync(kAllLanes, bits, w);
+                if ((word >> lane & 1) != 0) {
+                    listed[warp][next + __popc(word & before)] = static_cast<unsigned short>(w * kLanes + lane);
+                }
+                next += __popc(word);
+            }
+            __syncwarp();
+            const Matches<true> matches = {d.index, d.quality, listed[warp], first, bits, count, lane};
+            add_matches<Model>(s, missed, p, pose, matches, from, to, rounds);
+        }
+    }
+    totals[warp][lane] = sum_over_lanes(s, lane);
+    missed = __reduce_add_sync(kAllLanes, missed);
+    if (lane == 0) {
+        counts[warp] = count - missed;
+    }
+    __syncthreads();
+    if (warp == 0) {
+        float total = 0.0f;
+        unsigned matches = 0;
+        for (unsigned w = 0; w < kWarps; ++w) {
+            total += totals[w][lane];
+            matches += counts[w];
+        }
+        sums[static_cast<unsigned long long>(blockIdx.x) * kSums + lane] = total;
+        if (lane == 0) {
+            used[blockIdx.x] = matches;
+        }
+    }
+}
+
+// One edge, both directions together, by left perturbations of world poses: `Term` of src/compute/global.
+struct Equations {
+    double hessian[28]; // upper triangle, row by row
+    double gradient[7]; // at j; at i it is the negative
+    double robust;
+    unsigned long long matches;
+};
+
+// Ad(T^-1) of a pose, whose inverse is (t', R', s'): [[s'R', t'^R', -t'], [0, R', 0], [0, 0, 1]].
+__device__ __forceinline__ void inverse_adjoint(const Sim3& pose, double (&a)[7][7]) {
+    const Sim3 inv = sim3_inverse(pose);
+    for (int c = 0; c < 7; ++c) {
+        for (int r = 0; r < 7; ++r) {
+            a[r][c] = r == 6 && c == 6 ? 1.0 : 0.0;
+        }
+    }
+    for (int c = 0; c < 3; ++c) {
+        const double axis[3] = {c == 0 ? 1.0 : 0.0, c == 1 ? 1.0 : 0.0, c == 2 ? 1.0 : 0.0};
+        double column[3];
+        rotate(inv.q, axis, column);
+        const double(&t)[3] = inv.t;
+        const double moment[3] = {t[1] * column[2] - t[2] * column[1], t[2] * column[0] - t[0] * column[2],
+                                  t[0] * column[1] - t[1] * column[0]};
+        for (int r = 0; r < 3; ++r) {
+            a[r][c] = inv.s * column[r];
+            a[r][c + 3] = moment[r];
+            a[r + 3][c + 3] = column[r];
+        }
+        a[c][6] = -t[c];
+    }
+}
+
+// Threads of `ms_global_reduce`: two warps for each direction's sums, one for each direction's adjoint.
+constexpr unsigned kReduceThreads = 192;
+
+} // namespace
+} // namespace ms::global
+
+using namespace ms::global;
+
+// Bits of every pixel of keyframe blockIdx.y: masks[keyframe][kTrusted, kMovable, kTarget][words].
+extern "C" __global__ void __launch_bounds__(kTestThreads) ms_global_mask(const Problem p, unsigned* __restrict__ masks) {
+    const Keyframe keyframe = p.keyframes[blockIdx.y];
+    const unsigned n = blockIdx.x * kTestThreads + threadIdx.x;
+    bool trusted = false, movable = false, target = false;
+    if (n < p.pixels) {
+        const float* at = keyframe.points + 3ull * n;
+        const float point[3] = {at[0], at[1], at[2]};
+        trusted = __half2float(keyframe.confidence[n]) > p.confidence;
+        movable = target = ms::has_place(point);
+        target = target && trusted && point[2] > p.depth;
+        if (p.calibrated != 0) {
+            float constrained[3];
+            on_ray(p, n, point[2], constrained);
+            movable = ms::has_place(constrained);
+        }
+    }
+    const unsigned words[kMasks] = {__ballot_sync(kAllLanes, trusted), __ballot_sync(kAllLanes, movable),
+                                    __ballot_sync(kAllLanes, target)};
+    const unsigned word = n / kLanes;
+    if (n % kLanes == 0 && word < p.words) {
+        unsigned* out = masks + static_cast<unsigned long long>(blockIdx.y) * kMasks * p.words + word;
+        for (unsigned k = 0; k < kMasks; ++k) {
+            out[static_cast<unsigned long long>(k) * p.words] = words[k];
+        }
+    }
+}
+
+// gates[direction][words]: a bit for each pixel of j whose match passes every gate that no pose changes. Matches that would
+// but point outside the image are counted in `outside`. `blocks` of kTestWords words make a direction.
+extern "C" __global__ void __launch_bounds__(kTestThreads)
+    ms_global_gate(const Problem p, const unsigned* __restrict__ masks, unsigned blocks, unsigned* __restrict__ gates,
+                   unsigned long long* __restrict__ outside) {
+    constexpr unsigned kTestWarps = kTestThreads / kLanes;
+    const unsigned direction = blockIdx.x / blocks;
+    const unsigned first = (blockIdx.x - direction * blocks) * kTestWords;
+    const unsigned lane = threadIdx.x % kLanes, warp = threadIdx.x / kLanes;
+    const Direction d = p.directions[direction];
+    const unsigned* from = masks + static_cast<unsigned long long>(d.j) * kMasks * p.words;
+    const unsigned* targets = masks + (static_cast<unsigned long long>(d.i) * kMasks + kTarget) * p.words;
+    unsigned strays = 0;
+#pragma unroll
+    for (unsigned w = warp; w < kTestWords; w += kTestWarps) {
+        const unsigned word = first + w;
+        const unsigned n = word * kLanes + lane;
+        bool kept = false;
+        if (n < p.pixels) {
+            const float quality = __ldcs(d.quality + n);
+            const unsigned m = __ldcs(d.index + n);
+            const unsigned char valid = __ldcs(d.valid + n);
+            const unsigned trusted = __ldg(from + kTrusted * p.words + word);
+            const unsigned movable = __ldg(from + kMovable * p.words + word);
+            if (valid != 0 && quality > p.quality && (trusted >> lane & 1) != 0) {
+                if (m >= p.pixels) {
+                    ++strays;
+                } else {
+                    kept = quality > 0.0f && quality < INFINITY && (movable >> lane & 1) != 0 &&
+                           (__ldg(targets + m / kLanes) >> (m % kLanes) & 1) != 0;
+                }
+            }
+        }
+        const unsigned bits = __ballot_sync(kAllLanes, kept);
+        if (lane == 0 && word < p.words) {
+            gates[static_cast<unsigned long long>(direction) * p.words + word] = bits;
+        }
+    }
+    strays = __reduce_add_sync(kAllLanes, strays);
+    if (lane == 0 && strays != 0) {
+        atomicAdd(outside, static_cast<unsigned long long>(strays)); // integers: their order means nothing
+    }
+}
+
+// relative[direction] = T_i^-1 T_j. f64: what is near in a far place cancels. One thread a direction.
+extern "C" __global__ void __launch_bounds__(kTestThreads)
+    ms_global_relate(const Problem p, const double* __restrict__ poses, unsigned directions, ms::Pose* __restrict__ relative) {
+    const unsigned direction = blockIdx.x * kTestThreads + threadIdx.x;
+    if (direction >= directions) {
+        return;
+    }
+    const Direction d = p.directions[direction];
+    const ms::Sim3 i = ms::sim3_load(poses + 8ull * d.i), j = ms::sim3_load(poses + 8ull * d.j);
+    relative[direction] = ms::sim3_pose(ms::sim3_compose(ms::sim3_inverse(i), j));
+}
+
+// Sums of kWarps * kTile pixels of one direction: block b of direction d is blockIdx.x = d * chunks + b, and so are its
+// results. Edges that are not active are left out.
+extern "C" __global__ void __launch_bounds__(kWarps* kLanes, kResidentBlocks)
+    ms_global_rays(const Problem p, const unsigned* gates, const ms::Pose* relative, const unsigned char* active, float* sums,
+                   unsigned* used) {
+    linearise<RayOrPoint<RaySums>>(p, gates, relative, active, sums, used);
+}
+
+extern "C" __global__ void __launch_bounds__(kWarps* kLanes, kResidentBlocks)
+    ms_global_points(const Problem p, const unsigned* gates, const ms::Pose* relative, const unsigned char* active, float* sums,
+                     unsigned* used) {
+    linearise<RayOrPoint<PointSums>>(p, gates, relative, active, sums, used);
+}
+
+extern "C" __global__ void __launch_bounds__(kWarps* kLanes, kResidentBlocks)
+    ms_global_pixels(const Problem p, const unsigned* gates, const ms::Pose* relative, const unsigned char* active, float* sums,
+                     unsigned* used) {
+    linearise<Calibrated>(p, gates, relative, active, sums, used);
+}
+
+// The equations of edge blockIdx.x from its two directions' sums, in world poses: with A = Ad(T_i^-1), A^T H A and A^T g of
+// each direction, whose i and j are exchanged in the second. f64: the last stage of the sums. One block an edge.
+extern "C" __global__ void __launch_bounds__(kReduceThreads)
+    ms_global_reduce(const Problem p, const double* __restrict__ poses, const unsigned char* __restrict__ active,
+                     const float* __restrict__ sums, const unsigned* __restrict__ used, unsigned model,
+                     Equations* __restrict__ out) {
+    __shared__ double parts[4][kSums];
+    __shared__ unsigned long long matches[4];
+    // Rows and columns as in `kPlaces`: the gradient is column 7, the robust cost (7, 0).
+    __shared__ double h[2][8][8];
+    __shared__ double a[2][7][7];
+    __shared__ double ha[2][7][7];
+    const unsigned edge = blockIdx.x, t = threadIdx.x;
+    const unsigned lane = t % kLanes, warp = t / kLanes;
+    double* entries = out[edge].hessian;
+    if (active[edge] == 0) {
+        if (t < 36) {
+            entries[t] = 0.0;
+        } else if (t == 36) {
+            out[edge].matches = 0;
+        }
+        return;
+    }
+    if (warp < 4) {
+        const unsigned long long direction = 2ull * edge + warp / 2;
+        const unsigned middle = p.chunks / 2;
+        const unsigned begin = warp % 2 == 0 ? 0 : middle, end = warp % 2 == 0 ? middle : p.chunks;
+        const float* column = sums + direction * p.chunks * kSums + lane;
+        double sum = 0.0;
+#pragma unroll 8
+        for (unsigned c = begin; c < end; ++c) {
+            sum += static_cast<double>(column[static_cast<unsigned long long>(c) * kSums]);
+        }
+        unsigned long long count = 0;
+        for (unsigned c = begin + lane; c < end; c += kLanes) {
+            count += used[direction * p.chunks + c];
+        }
+        for (unsigned step = kLanes / 2; step > 0; step /= 2) {
+            count += __shfl_xor_sync(kAllLanes, count, step);
+        }
+        parts[warp][lane] = sum;
+        if (lane == 0) {
+            matches[warp] = count;
+        }
+    } else if (lane == 0) {
+        const Direction d = p.directions[2ull * edge + (warp - 4)];
+        inverse_adjoint(ms::sim3_load(poses + 8ull * d.i), a[warp - 4]);
+    }
+    for (unsigned k = t; k < 128; k += kReduceThreads) {
+        h[k / 64][k / 8 % 8][k % 8] = 0.0;
+    }
+    __syncthreads();
+    if (t < 2 * kSums) {
+        const unsigned d = t / kSums, k = t % kSums;
+        const unsigned place = kPlaces[model][k];
+        const unsigned r = place / 8, c = place % 8;
+        const double value = parts[2 * d][k] + parts[2 * d + 1][k];
+        if (place != kNoPlace) {
+            h[d][r][c] = value;
+            if (c < 7 && r < 7) {
+                h[d][c][r] = value;
+            }
+        }
+    }
+    __syncthreads();
+    if (model == kRays && t < 2) {
+        h[t][2][5] = h[t][5][2] = -(h[t][0][3] + h[t][1][4]);
+    }
+    __syncthreads();
+    const unsigned d = t / 96, k = t % 96;
+    if (k < 49) {
+        const unsigned r = k / 7, c = k % 7;
+        double sum = 0.0;
+        for (unsigned e = 0; e < 7; ++e) {
+            sum = fma(h[d][r][e], a[d][e][c], sum);
+        }
+        ha[d][r][c] = sum;
+    }
+    __syncthreads();
+    if (t < 28) {
+        unsigned r = 0, c = t;
+        while (c >= 7 - r) {
+            c -= 7 - r;
+            ++r;
+        }
+        c += r;
+        double sum = 0.0;
+        for (unsigned side = 0; side < 2; ++side) {
+            for (unsigned e = 0; e < 7; ++e) {
+                sum = fma(a[side][e][r], ha[side][e][c], sum);
+            }
+        }
+        entries[t] = sum;
+    } else if (t < 35) {
+        const unsigned r = t - 28;
+        double there = 0.0, back = 0.0;
+        for (unsigned e = 0; e < 7; ++e) {
+            there = fma(a[0][e][r], h[0][e][7], there);
+            back = fma(a[1][e][r], h[1][e][7], back);
+        }
+        out[edge].gradient[r] = there - back;
+    } else if (t == 35) {
+        out[edge].robust = h[0][7][0] + h[1][7][0];
+    } else if (t == 36) {
+        out[edge].matches = (matches[0] + matches[1]) + (matches[2] + matches[3]);
+    }
+}
