@@ -8,4 +8,5 @@ pub mod global;
 pub mod matching;
 pub mod residual;
 pub mod retrieval;
+pub mod store;
 pub mod tracking;

@@ -14,7 +14,10 @@ mod kernel;
 mod memory;
 mod stream;
 
+pub mod cloud;
 pub mod convert;
+pub mod retrieval;
+pub mod slots;
 
 pub use context::{Context, DeviceInfo};
 pub use error::CudaError;
