@@ -36,7 +36,7 @@ struct Compiler {
 
 pub fn build() -> Result<(), String> {
     println!("cargo::rerun-if-changed=kernels");
-    for name in ["CUDA_HOME", "PATH", "MAST3R_CUDA_ARCHS"] {
+    for name in ["CUDA_HOME", "MAST3R_CUDA_ARCHS"] {
         println!("cargo::rerun-if-env-changed={name}");
     }
     let variable = |name| std::env::var_os(name).ok_or(format!("{name} is not set"));
@@ -83,9 +83,18 @@ fn find() -> Result<Compiler, String> {
     let mut looked = String::new();
     let mut candidates = Vec::new();
     match std::env::var_os("CUDA_HOME") {
-        Some(home) => candidates.push((PathBuf::from(home).join("bin").join(program), "CUDA_HOME")),
+        Some(home) => {
+            let path = PathBuf::from(home).join("bin").join(program);
+            match release(&path) {
+                Ok(release) => return Ok(Compiler { path, release }),
+                Err(why) => {
+                    let _ = writeln!(looked, "  CUDA_HOME: {}: {why}", path.display());
+                }
+            }
+        }
         None => looked.push_str("  CUDA_HOME: not set\n"),
     }
+    println!("cargo::rerun-if-env-changed=PATH");
     let paths = std::env::var_os("PATH").unwrap_or_default();
     match std::env::split_paths(&paths)
         .map(|folder| folder.join(program))

@@ -6,6 +6,7 @@ pub mod cuda;
 pub mod fusion;
 pub mod global;
 pub mod matching;
+pub mod plan;
 pub mod residual;
 pub mod retrieval;
 pub mod store;

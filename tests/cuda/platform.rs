@@ -4,8 +4,9 @@ use crate::{assert_same, cuda};
 use half::f16;
 use mast3r_slam::compute::cuda::convert::Convert;
 use mast3r_slam::compute::cuda::{
-    Context, CudaError, DeviceArena, Grid, PinnedArena, Priority, allocations,
+    Context, CudaError, DeviceArena, Grid, PinnedArena, Pool, Priority, allocations,
 };
+use mast3r_slam::compute::plan::{Group, MemoryPlan, Spec};
 
 #[test]
 fn a_gpu_that_is_not_there_has_a_name() {
@@ -208,4 +209,80 @@ fn a_launch_that_cannot_be_is_refused_by_name() {
     // The context is as good as before.
     stream.fill(wide.all(), 0).unwrap();
     assert_same("after", &stream.read_vec(wide.all()).unwrap(), &[0.0; 8]);
+}
+
+#[test]
+fn a_pool_is_two_allocations_whatever_the_plan() {
+    let Some(gpu) = cuda() else { return };
+    let context: &Context = &gpu;
+    let stream = context.stream(Priority::Low).unwrap();
+    let mut plan = MemoryPlan::new();
+    let mut part = plan.part(Group::Tracking, "test");
+    let (a, b) = (
+        part.device::<u32>("a", &[100]),
+        part.device::<u32>("b", &[7, 3]),
+    );
+    let host = part.pinned::<u32>("host", &[21]);
+    let device_list = part.device_arena(&[Spec::of::<u64>("c", &[9]), Spec::of::<u8>("d", &[5])]);
+    let host_list = part.pinned_arena(&[Spec::of::<u8>("e", &[3])]);
+    let mut stage = part.stage("first");
+    let (first, one) = (stage.stage(), stage.scratch::<u32>("one", &[1000]));
+    let mut stage = part.stage("second");
+    let (second, two) = (stage.stage(), stage.scratch::<u8>("two", &[4000]));
+    let alien = MemoryPlan::new()
+        .part(Group::Mapping, "x")
+        .pinned::<u32>("y", &[1]);
+
+    let before = allocations();
+    let mut pool = Pool::new(context, &plan).unwrap();
+    let (a, b, mut host) = (
+        pool.device(a).unwrap(),
+        pool.device(b).unwrap(),
+        pool.pinned(host).unwrap(),
+    );
+    assert!(matches!(
+        pool.pinned(alien).map(|_| ()),
+        Err(CudaError::Plan)
+    ));
+    let mut arena = pool.device_arena(device_list).unwrap();
+    let c = arena.carve::<u64>("c", 9).unwrap();
+    assert!(matches!(
+        arena.carve::<u8>("x", 5).map(|_| ()),
+        Err(CudaError::Unplanned {
+            planned: Some(("d", 5)),
+            ..
+        })
+    ));
+    let e = pool.pinned_arena(host_list).unwrap().carve::<u8>("e", 3);
+    assert_same("e", &e.unwrap(), &[0; 3]);
+    stream.fill(c.all(), 7).unwrap();
+    let mut scratch = pool.scratch(Group::Tracking).unwrap();
+    assert!(pool.scratch(Group::Tracking).is_none() && pool.scratch(Group::Mapping).is_none());
+
+    stream.fill(a.all(), 1).unwrap();
+    stream.fill(b.all(), 2).unwrap();
+    {
+        let lease = scratch.lease(first).unwrap();
+        assert!(matches!(
+            lease.slice(&two).map(|_| ()),
+            Err(CudaError::Stage)
+        ));
+        stream.fill(lease.slice(&one).unwrap(), 3).unwrap();
+    }
+    let lease = scratch.lease(second).unwrap();
+    // The same memory, as the stage before left it; and nothing else was touched.
+    let left = stream.read_vec(lease.slice(&two).unwrap()).unwrap();
+    assert_same("scratch", &left, &[3; 4000]);
+    assert_same(
+        "a",
+        &stream.read_vec(a.all()).unwrap(),
+        &[0x0101_0101_u32; 100],
+    );
+    let seven = u64::from_ne_bytes([7; 8]);
+    assert_same("c", &stream.read_vec(c.all()).unwrap(), &[seven; 9]);
+    stream.read(b.all(), &mut host).unwrap();
+    assert_same("b", &host, &[0x0202_0202_u32; 21]);
+    let after = allocations();
+    let new = (after.device - before.device, after.pinned - before.pinned);
+    assert_eq!(new, (1, 1));
 }

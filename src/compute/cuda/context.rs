@@ -22,6 +22,8 @@ pub struct DeviceInfo {
     pub capability: (u32, u32),
     /// Streaming multiprocessors.
     pub multiprocessors: u32,
+    /// Highest clock of the multiprocessors, kHz.
+    pub clock_khz: u32,
     /// Bytes of L2 cache.
     pub l2_bytes: u64,
     /// Bytes of memory.
@@ -103,6 +105,7 @@ impl Context {
                 A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
                 "counting multiprocessors",
             )?,
+            clock_khz: attribute(A::CU_DEVICE_ATTRIBUTE_CLOCK_RATE, "asking the clock")?,
             l2_bytes: u64::from(attribute(
                 A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE,
                 "asking the size of the L2 cache",

@@ -92,6 +92,25 @@ pub enum CudaError {
         /// Elements there are.
         found: usize,
     },
+    /// Memory that the plan does not know: a defect of the program.
+    #[error(
+        "{name} of {bytes} bytes is not what the memory plan has next: {}",
+        .planned.map_or_else(|| "nothing".to_owned(), |(name, bytes)| format!("{name} of {bytes} bytes"))
+    )]
+    Unplanned {
+        /// The buffer.
+        name: &'static str,
+        /// Its bytes; `u64::MAX` where they are beyond counting.
+        bytes: u64,
+        /// Name and bytes of the planned one.
+        planned: Option<(&'static str, u64)>,
+    },
+    /// Memory asked for with the handle of another plan.
+    #[error("memory was asked for with the handle of another memory plan")]
+    Plan,
+    /// Scratch asked for by a stage whose it is not.
+    #[error("scratch memory was asked for by a stage that it does not belong to")]
+    Stage,
     /// A kernel that no fat binary has.
     #[error("there is no kernel {name} in the program")]
     NoKernel {

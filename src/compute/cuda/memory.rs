@@ -4,16 +4,13 @@
 
 use super::error::{During, status};
 use super::{Context, CudaError};
+pub(super) use crate::compute::plan::ALIGNMENT;
 use cudarc::driver::{result, sys};
 use half::f16;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Buffers start at multiples of this many bytes: what the driver aligns allocations to, enough for
-/// any vector access and a whole number of cache lines.
-pub const ALIGNMENT: u64 = 256;
 
 static DEVICE_ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 static PINNED_ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
@@ -74,14 +71,18 @@ impl<T> DevicePointer<T> {
 unsafe impl<T> super::KernelArgument for DevicePointer<T> {}
 
 /// One allocation of device memory.
-struct DeviceMemory {
+pub(super) struct DeviceMemory {
     base: sys::CUdeviceptr,
     bytes: u64,
     context: Context,
 }
 
 impl DeviceMemory {
-    fn new(context: &Context, what: &'static str, bytes: u64) -> Result<Self, CudaError> {
+    pub(super) fn new(
+        context: &Context,
+        what: &'static str,
+        bytes: u64,
+    ) -> Result<Self, CudaError> {
         context.bind()?;
         let size = usize::try_from(bytes.max(1)).unwrap_or(usize::MAX);
         // SAFETY: the context is current; the memory is released once, when this is dropped.
@@ -117,25 +118,77 @@ impl Drop for DeviceMemory {
     }
 }
 
-/// Bump allocation of `len` elements of `size` bytes; the offset of the first.
-fn carve(
-    name: &'static str,
-    used: &mut u64,
+/// Where the next buffer of an arena lies.
+struct Cursor {
+    /// Of the arena, from the start of the memory.
+    start: u64,
+    /// Bytes carved so far.
+    used: u64,
+    /// Bytes of the arena.
     total: u64,
-    len: usize,
-    size: usize,
-) -> Result<u64, CudaError> {
-    let start = used.next_multiple_of(ALIGNMENT);
-    let bytes = (len as u64).checked_mul(size as u64);
-    match bytes.and_then(|bytes| start.checked_add(bytes)) {
-        Some(end) if end <= total => {
-            *used = end;
-            Ok(start)
+    /// Names and bytes of the buffers to come, if they were planned.
+    planned: Option<std::vec::IntoIter<(&'static str, u64)>>,
+}
+
+impl Cursor {
+    /// An arena whose buffers nobody planned.
+    fn free(total: u64) -> Self {
+        Self {
+            start: 0,
+            used: 0,
+            total,
+            planned: None,
         }
+    }
+
+    /// A part of a planned memory.
+    fn planned(start: u64, total: u64, buffers: Vec<(&'static str, u64)>) -> Self {
+        Self {
+            start,
+            used: 0,
+            total,
+            planned: Some(buffers.into_iter()),
+        }
+    }
+
+    /// Takes `len` elements of `size` bytes; where they start in the memory.
+    fn carve(&mut self, name: &'static str, len: usize, size: usize) -> Result<u64, CudaError> {
+        let bytes = (len as u64).checked_mul(size as u64);
+        if let Some(planned) = &mut self.planned {
+            let next = planned.next();
+            if bytes.is_none() || next != bytes.map(|bytes| (name, bytes)) {
+                return Err(CudaError::Unplanned {
+                    name,
+                    bytes: bytes.unwrap_or(u64::MAX),
+                    planned: next,
+                });
+            }
+        }
+        let start = self.used.next_multiple_of(ALIGNMENT);
+        match bytes.and_then(|bytes| start.checked_add(bytes)) {
+            Some(end) if end <= self.total => {
+                self.used = end;
+                Ok(self.start + start)
+            }
+            _ => Err(CudaError::ArenaFull {
+                name,
+                bytes: bytes.unwrap_or(u64::MAX),
+                left: self.total.saturating_sub(start),
+                total: self.total,
+            }),
+        }
+    }
+}
+
+/// Bytes of `len` elements at `offset`, if they end within `total`; else says so.
+fn check_span<T>(name: &'static str, offset: u64, len: usize, total: u64) -> Result<(), CudaError> {
+    let bytes = (len as u64).checked_mul(size_of::<T>() as u64);
+    match bytes.and_then(|bytes| offset.checked_add(bytes)) {
+        Some(end) if end <= total => Ok(()),
         _ => Err(CudaError::ArenaFull {
             name,
             bytes: bytes.unwrap_or(u64::MAX),
-            left: total.saturating_sub(start),
+            left: total.saturating_sub(offset),
             total,
         }),
     }
@@ -144,7 +197,7 @@ fn carve(
 /// One allocation of device memory that buffers are carved from, one after the other.
 pub struct DeviceArena {
     memory: Arc<DeviceMemory>,
-    used: u64,
+    cursor: Cursor,
 }
 
 impl DeviceArena {
@@ -152,8 +205,21 @@ impl DeviceArena {
     pub fn new(context: &Context, what: &'static str, bytes: u64) -> Result<Self, CudaError> {
         Ok(Self {
             memory: Arc::new(DeviceMemory::new(context, what, bytes)?),
-            used: 0,
+            cursor: Cursor::free(bytes),
         })
+    }
+
+    /// A part of `memory` for buffers that were planned: others are refused.
+    pub(super) fn planned(
+        memory: &Arc<DeviceMemory>,
+        offset: u64,
+        bytes: u64,
+        buffers: Vec<(&'static str, u64)>,
+    ) -> Self {
+        Self {
+            memory: memory.clone(),
+            cursor: Cursor::planned(offset, bytes, buffers),
+        }
     }
 
     /// The next `len` elements.
@@ -162,19 +228,13 @@ impl DeviceArena {
         name: &'static str,
         len: usize,
     ) -> Result<DeviceBuffer<T>, CudaError> {
-        let total = self.memory.bytes;
-        let offset = carve(name, &mut self.used, total, len, size_of::<T>())?;
-        Ok(DeviceBuffer {
-            pointer: self.memory.base + offset,
-            len,
-            memory: self.memory.clone(),
-            element: PhantomData,
-        })
+        let offset = self.cursor.carve(name, len, size_of::<T>())?;
+        DeviceBuffer::at(&self.memory, name, offset, len)
     }
 
     /// Bytes carved so far, and bytes in all.
     pub fn used(&self) -> (u64, u64) {
-        (self.used, self.memory.bytes)
+        (self.cursor.used, self.cursor.total)
     }
 }
 
@@ -187,6 +247,23 @@ pub struct DeviceBuffer<T> {
 }
 
 impl<T: Element> DeviceBuffer<T> {
+    /// `len` elements, `offset` bytes from the start of `memory`. The caller has planned what lies
+    /// where.
+    pub(super) fn at(
+        memory: &Arc<DeviceMemory>,
+        name: &'static str,
+        offset: u64,
+        len: usize,
+    ) -> Result<Self, CudaError> {
+        check_span::<T>(name, offset, len, memory.bytes)?;
+        Ok(Self {
+            pointer: memory.base + offset,
+            len,
+            memory: memory.clone(),
+            element: PhantomData,
+        })
+    }
+
     /// Elements.
     pub fn len(&self) -> usize {
         self.len
@@ -251,7 +328,23 @@ impl<'a, T: Element> From<&'a DeviceBuffer<T>> for DeviceSlice<'a, T> {
     }
 }
 
-impl<T: Element> DeviceSlice<'_, T> {
+impl<'a, T: Element> DeviceSlice<'a, T> {
+    /// `len` elements, `offset` bytes from the start of a region of `memory`.
+    pub(super) fn within(
+        memory: &'a DeviceMemory,
+        region: Range<u64>,
+        offset: u64,
+        len: usize,
+    ) -> Result<Self, CudaError> {
+        let bytes = region.end.min(memory.bytes).saturating_sub(region.start);
+        check_span::<T>("scratch of a stage", offset, len, bytes)?;
+        Ok(Self {
+            pointer: memory.base + region.start + offset,
+            len,
+            buffer: PhantomData,
+        })
+    }
+
     /// Elements.
     pub fn len(&self) -> usize {
         self.len
@@ -306,7 +399,7 @@ impl<T: Element> DeviceSlice<'_, T> {
 }
 
 /// One allocation of pinned host memory.
-struct PinnedMemory {
+pub(super) struct PinnedMemory {
     base: *mut u8,
     bytes: u64,
     context: Context,
@@ -317,6 +410,30 @@ struct PinnedMemory {
 unsafe impl Send for PinnedMemory {}
 // SAFETY: as above.
 unsafe impl Sync for PinnedMemory {}
+
+impl PinnedMemory {
+    pub(super) fn new(context: &Context, bytes: u64) -> Result<Self, CudaError> {
+        context.bind()?;
+        let size = usize::try_from(bytes.max(1)).unwrap_or(usize::MAX);
+        let flags = sys::CU_MEMHOSTALLOC_PORTABLE;
+        // SAFETY: the context is current; the memory is released once, when this is dropped.
+        let base = unsafe { result::malloc_host(size, flags) }.map_err(|error| {
+            CudaError::OutOfPinnedMemory {
+                bytes,
+                status: status(error),
+            }
+        })?;
+        PINNED_ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        let memory = Self {
+            base: base.cast(),
+            bytes,
+            context: context.clone(),
+        };
+        // SAFETY: `size` bytes were just allocated there, and nobody else knows of them.
+        unsafe { memory.base.write_bytes(0, size) };
+        Ok(memory)
+    }
+}
 
 impl Drop for PinnedMemory {
     fn drop(&mut self) {
@@ -331,34 +448,29 @@ impl Drop for PinnedMemory {
 /// asynchronously. Its contents are zero at first.
 pub struct PinnedArena {
     memory: Arc<PinnedMemory>,
-    used: u64,
+    cursor: Cursor,
 }
 
 impl PinnedArena {
     /// Allocates `bytes`.
     pub fn new(context: &Context, bytes: u64) -> Result<Self, CudaError> {
-        context.bind()?;
-        let size = usize::try_from(bytes.max(1)).unwrap_or(usize::MAX);
-        let flags = sys::CU_MEMHOSTALLOC_PORTABLE;
-        // SAFETY: the context is current; the memory is released once, when this is dropped.
-        let base = unsafe { result::malloc_host(size, flags) }.map_err(|error| {
-            CudaError::OutOfPinnedMemory {
-                bytes,
-                status: status(error),
-            }
-        })?;
-        PINNED_ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        let memory = PinnedMemory {
-            base: base.cast(),
-            bytes,
-            context: context.clone(),
-        };
-        // SAFETY: `size` bytes were just allocated there, and nobody else knows of them.
-        unsafe { memory.base.write_bytes(0, size) };
         Ok(Self {
-            memory: Arc::new(memory),
-            used: 0,
+            memory: Arc::new(PinnedMemory::new(context, bytes)?),
+            cursor: Cursor::free(bytes),
         })
+    }
+
+    /// A part of `memory`, which nobody else has, for buffers that were planned: others are refused.
+    pub(super) fn planned(
+        memory: &Arc<PinnedMemory>,
+        offset: u64,
+        bytes: u64,
+        buffers: Vec<(&'static str, u64)>,
+    ) -> Self {
+        Self {
+            memory: memory.clone(),
+            cursor: Cursor::planned(offset, bytes, buffers),
+        }
     }
 
     /// The next `len` elements.
@@ -367,21 +479,13 @@ impl PinnedArena {
         name: &'static str,
         len: usize,
     ) -> Result<PinnedBuffer<T>, CudaError> {
-        let total = self.memory.bytes;
-        let offset = carve(name, &mut self.used, total, len, size_of::<T>())?;
-        // `offset` is within the arena, whose size fits the address space.
-        // SAFETY: so the sum is an address within, or one past the end of, the allocation.
-        let pointer = unsafe { self.memory.base.add(offset as usize) };
-        Ok(PinnedBuffer {
-            pointer: pointer.cast(),
-            len,
-            _memory: self.memory.clone(),
-        })
+        let offset = self.cursor.carve(name, len, size_of::<T>())?;
+        PinnedBuffer::at(&self.memory, name, offset, len)
     }
 
     /// Bytes carved so far, and bytes in all.
     pub fn used(&self) -> (u64, u64) {
-        (self.used, self.memory.bytes)
+        (self.cursor.used, self.cursor.total)
     }
 }
 
@@ -390,6 +494,26 @@ pub struct PinnedBuffer<T> {
     pointer: *mut T,
     len: usize,
     _memory: Arc<PinnedMemory>,
+}
+
+impl<T: Element> PinnedBuffer<T> {
+    /// `len` elements, `offset` bytes from the start of `memory`. The caller has planned what lies
+    /// where, and gives each part away once.
+    pub(super) fn at(
+        memory: &Arc<PinnedMemory>,
+        name: &'static str,
+        offset: u64,
+        len: usize,
+    ) -> Result<Self, CudaError> {
+        check_span::<T>(name, offset, len, memory.bytes)?;
+        // SAFETY: so `offset` is within the arena, or at its end, and fits the address space.
+        let pointer = unsafe { memory.base.add(offset as usize) };
+        Ok(Self {
+            pointer: pointer.cast(),
+            len,
+            _memory: memory.clone(),
+        })
+    }
 }
 
 // SAFETY: the buffer is the only one with its part of the memory, as a `Box<[T]>` is.
@@ -420,28 +544,45 @@ mod tests {
 
     #[test]
     fn carving_aligns_and_stops_at_the_end() {
-        let mut used = 0;
-        let mut take = |len, size| carve("test", &mut used, 1024, len, size);
+        let mut cursor = Cursor::free(1024);
+        let mut take = |len, size| cursor.carve("test", len, size);
         assert_eq!(take(1, 4), Ok(0));
         assert_eq!(take(64, 4), Ok(256));
         assert_eq!(take(0, 4), Ok(512));
         assert_eq!(take(1, 1), Ok(512));
         let error = take(129, 2).unwrap_err();
-        assert!(
-            matches!(
-                error,
-                CudaError::ArenaFull {
-                    left: 256,
-                    bytes: 258,
-                    ..
-                }
-            ),
-            "{error}"
-        );
+        let expected = CudaError::ArenaFull {
+            name: "test",
+            left: 256,
+            bytes: 258,
+            total: 1024,
+        };
+        assert_eq!(error, expected);
         // What did not fit took nothing.
         assert_eq!(take(128, 2), Ok(768));
         assert_eq!(take(0, 1), Ok(1024));
         assert!(take(1, 1).is_err());
         assert!(take(usize::MAX, 8).is_err());
+    }
+
+    #[test]
+    fn planned_buffers_are_carved_as_planned_or_not_at_all() {
+        let planned = || Cursor::planned(4096, 512, vec![("a", 12), ("b", 8)]);
+        let mut cursor = planned();
+        assert_eq!(cursor.carve("a", 3, 4), Ok(4096));
+        assert_eq!(cursor.carve("b", 1, 8), Ok(4096 + 256));
+        let more = cursor.carve("c", 0, 1).unwrap_err();
+        assert!(
+            matches!(more, CudaError::Unplanned { planned: None, .. }),
+            "{more}"
+        );
+        for (name, len) in [("a", 4), ("b", 3), ("a", usize::MAX)] {
+            let error = planned().carve(name, len, 4).unwrap_err();
+            let expected = Some(("a", 12));
+            assert!(
+                matches!(error, CudaError::Unplanned { planned, .. } if planned == expected),
+                "{error}"
+            );
+        }
     }
 }

@@ -2,8 +2,9 @@
 //! kernel each for what [`super`] defines on the CPU.
 //!
 //! * [`Context`] opens a GPU and holds the kernels that the build embedded.
-//! * [`DeviceArena`] and [`PinnedArena`] are one allocation each; [`DeviceBuffer`] and
-//!   [`PinnedBuffer`] are carved from them at start, and nothing is allocated after that.
+//! * [`Pool`] is all memory of a run, one allocation on the device and one of pinned host memory, made from a
+//!   [`MemoryPlan`](super::plan::MemoryPlan); [`DeviceBuffer`], [`PinnedBuffer`] and [`Scratch`] are
+//!   its parts, and nothing is allocated after it. [`DeviceArena`] and [`PinnedArena`] serve whoever has no plan.
 //! * [`Stream`] orders work; [`Graph`] is recorded work that is launched as a whole.
 //!
 //! Launches and copies return at once. Work of one stream runs in order; [`Event`] orders streams.
@@ -12,6 +13,7 @@ mod context;
 mod error;
 mod kernel;
 mod memory;
+mod pool;
 mod stream;
 
 pub mod cloud;
@@ -26,6 +28,7 @@ pub use memory::{
     Allocations, DeviceArena, DeviceBuffer, DevicePointer, DeviceSlice, Element, PinnedArena,
     PinnedBuffer, allocations,
 };
+pub use pool::{Lease, Pool, Scratch};
 pub use stream::{Event, Graph, Priority, Stream};
 
 /// What the build embedded.
