@@ -3,11 +3,14 @@
 //! One program for all subjects, so that it can be carried to a machine with a GPU and run there.
 //! Without a GPU every test says so and passes, unless `MAST3R_REQUIRE_CUDA=1`.
 
+mod cloud;
 mod convert;
 mod matching;
 mod global;
 mod platform;
 mod preprocess;
+mod retrieval;
+mod slots;
 
 use mast3r_slam::compute::cuda::{Context, CudaError};
 use std::ops::Deref;

@@ -16,11 +16,14 @@ mod memory;
 mod pool;
 mod stream;
 
+pub mod cloud;
 pub mod convert;
 pub mod matching;
 pub mod preprocess;
 pub mod sanitise;
 pub mod global;
+pub mod retrieval;
+pub mod slots;
 
 pub use context::{Context, DeviceInfo};
 pub use error::CudaError;
