@@ -5,8 +5,8 @@
 
 mod cloud;
 mod convert;
-mod matching;
 mod global;
+mod matching;
 mod platform;
 mod preprocess;
 mod retrieval;

@@ -18,11 +18,11 @@ mod stream;
 
 pub mod cloud;
 pub mod convert;
+pub mod global;
 pub mod matching;
 pub mod preprocess;
-pub mod sanitise;
-pub mod global;
 pub mod retrieval;
+pub mod sanitise;
 pub mod slots;
 
 pub use context::{Context, DeviceInfo};
