@@ -5,7 +5,9 @@
 
 mod convert;
 mod fusion;
+mod matching;
 mod platform;
+mod preprocess;
 mod tracking;
 
 use mast3r_slam::compute::cuda::{Context, CudaError};
