@@ -11,6 +11,11 @@ mod platform;
 mod preprocess;
 mod retrieval;
 mod slots;
+mod fusion;
+mod matching;
+mod platform;
+mod preprocess;
+mod tracking;
 
 use mast3r_slam::compute::cuda::{Context, CudaError};
 use std::ops::Deref;

@@ -19,11 +19,13 @@ mod stream;
 pub mod cloud;
 pub mod convert;
 pub mod global;
+pub mod fusion;
 pub mod matching;
 pub mod preprocess;
 pub mod retrieval;
 pub mod sanitise;
 pub mod slots;
+pub mod tracking;
 
 pub use context::{Context, DeviceInfo};
 pub use error::CudaError;
