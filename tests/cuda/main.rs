@@ -5,16 +5,13 @@
 
 mod cloud;
 mod convert;
+mod fusion;
 mod global;
 mod matching;
 mod platform;
 mod preprocess;
 mod retrieval;
 mod slots;
-mod fusion;
-mod matching;
-mod platform;
-mod preprocess;
 mod tracking;
 
 use mast3r_slam::compute::cuda::{Context, CudaError};

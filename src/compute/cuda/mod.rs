@@ -18,8 +18,8 @@ mod stream;
 
 pub mod cloud;
 pub mod convert;
-pub mod global;
 pub mod fusion;
+pub mod global;
 pub mod matching;
 pub mod preprocess;
 pub mod retrieval;
