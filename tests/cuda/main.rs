@@ -4,7 +4,9 @@
 //! Without a GPU every test says so and passes, unless `MAST3R_REQUIRE_CUDA=1`.
 
 mod convert;
+mod matching;
 mod platform;
+mod preprocess;
 
 use mast3r_slam::compute::cuda::{Context, CudaError};
 use std::ops::Deref;
