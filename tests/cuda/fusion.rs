@@ -357,7 +357,7 @@ fn assert_near_bits(what: &str, found: &[f32], expected: &[f32]) {
     }
     println!("{what}: {rounded} of {} rounded otherwise", expected.len());
     // The sum of the parts is off by 2⁻²⁴ of a last place at most: so rarely does it round otherwise.
-    assert!(rounded <= 1 + expected.len() >> 18, "{what}: {rounded}");
+    assert!(rounded <= 1 + (expected.len() >> 18), "{what}: {rounded}");
 }
 
 #[test]
