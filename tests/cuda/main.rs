@@ -9,6 +9,9 @@ mod matching;
 mod platform;
 mod preprocess;
 mod tracking;
+/// The solvers' scenes.
+#[path = "../tracking_common/mod.rs"]
+mod tracking_common;
 
 use mast3r_slam::compute::cuda::{Context, CudaError};
 use std::ops::Deref;

@@ -3,9 +3,8 @@
 mod agreement;
 mod failures;
 mod streams;
-#[path = "../../tracking_common/mod.rs"]
-mod tracking_common;
 
+use crate::tracking_common::{Pair, Random, intrinsics};
 use mast3r_slam::compute::cuda::matching::MatchCounts;
 use mast3r_slam::compute::cuda::tracking::{
     CameraRays, Compared, Outcome, PoseSolver, SolveTask, Status, Unsolved,
@@ -18,7 +17,6 @@ use mast3r_slam::compute::tracking::{
 use mast3r_slam::config::TrackingConfig;
 use mast3r_slam::geometry::{Sim3, Tangent};
 use nalgebra::SMatrix;
-use tracking_common::{Pair, Random, intrinsics};
 
 /// Half the distance of 1 to the next f32.
 const EPSILON: f64 = 1.0 / (1 << 24) as f64;
