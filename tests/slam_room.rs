@@ -3,12 +3,12 @@
 mod common;
 
 use common::{RoomBackend, SIZE, Spoil, intrinsics, path_length, square_walk};
+use mast3r_slam::compute::retrieval::{BuildOptions, RetrievalModel};
 use mast3r_slam::config::{Config, Loops, Threads};
 use mast3r_slam::eval::{self, Alignment};
 use mast3r_slam::geometry::Sim3;
 use mast3r_slam::inference::Backend;
 use mast3r_slam::map::{MapSnapshot, StampedPose, TrackingState};
-use mast3r_slam::slam::retrieval::{BuildOptions, RetrievalModel};
 use mast3r_slam::slam::{FrameInput, Pace, System};
 use mast3r_slam::time::Stamp;
 use std::sync::Arc;
@@ -248,6 +248,22 @@ fn a_place_never_seen_starts_a_submap_and_joins_when_it_meets_the_old_one() {
     let last = snapshot.frames.last().expect("frames").world_from_camera;
     let apart = (last.translation - snapshot.frames[24].world_from_camera.translation).norm();
     assert!(apart < 0.05, "{apart} m");
+}
+
+#[test]
+fn a_covered_lens_uses_up_no_tries() {
+    let poses = square_walk(200, 1.0);
+    let mut config = config(false);
+    config.reloc.max_tries = 3;
+    // A stretch, the lens is covered for long, then a place that is not known.
+    let order = (0..40).map(Some).chain([None; 20]);
+    let order = order.chain((110..120).map(Some));
+    let backend = RoomBackend::new(SIZE, poses, Spoil::default());
+    let (snapshot, _) = run(backend, 200, order, config);
+    let states: Vec<TrackingState> = snapshot.frames.iter().map(|f| f.state).collect();
+    assert_eq!(states[40..63], [TrackingState::Lost; 23]);
+    // The fourth frame is one more than may be tried.
+    assert_eq!(states[63], TrackingState::Initialising);
 }
 
 #[test]

@@ -3,11 +3,11 @@
 use super::CliError;
 use super::session::Engine;
 use super::settings::Settings;
+use crate::compute::retrieval::RetrievalModel;
 use crate::geometry::Calibration;
 use crate::image::{PreprocessOptions, Preprocessor, RgbImage};
 use crate::inference::{Backend, cpu::CpuBackend};
 use crate::map::{FrameRecord, MapSnapshot};
-use crate::slam::retrieval::RetrievalModel;
 use crate::slam::{FrameInput, Pace, System};
 use crate::source::SourceFrame;
 use std::path::Path;

@@ -97,7 +97,7 @@ pub enum CliError {
     },
     /// Of place recognition.
     #[error(transparent)]
-    Retrieval(#[from] crate::slam::retrieval::RetrievalError),
+    Retrieval(#[from] crate::compute::retrieval::RetrievalError),
     /// The run failed, and then its results could not be saved.
     #[error("{run}; then what was computed could not be saved: {saving}")]
     RunAndSaving {

@@ -62,7 +62,7 @@ fn subtitle(input: &ReportInput) -> String {
     parts.join(" · ")
 }
 
-/// Edges between keyframes that do not follow one another, as positions in the list of keyframes.
+/// Edges that close a loop, as positions in the list of keyframes.
 fn loop_edges(input: &ReportInput) -> Vec<(usize, usize)> {
     let keyframes = &input.snapshot.keyframes;
     let place: HashMap<u32, usize> = keyframes
@@ -70,11 +70,10 @@ fn loop_edges(input: &ReportInput) -> Vec<(usize, usize)> {
         .enumerate()
         .map(|(i, k)| (k.id, i))
         .collect();
-    let edges = input.snapshot.edges.iter();
+    let edges = input.snapshot.loop_edges();
     let mut out: Vec<(usize, usize)> = edges
-        .filter_map(|(a, b)| Some((*place.get(a)?, *place.get(b)?)))
+        .filter_map(|e| Some((*place.get(&e.i)?, *place.get(&e.j)?)))
         .map(|(a, b)| (a.min(b), a.max(b)))
-        .filter(|(a, b)| b - a > 1)
         .collect();
     out.sort_unstable();
     out.dedup();
