@@ -81,7 +81,7 @@ struct Estimate {
 // Comparisons that NaN fails.
 __device__ __forceinline__ bool usable(const float (&point)[3], float confidence) {
     const float squared = squared_norm(point);
-    return squared > 1e-24f && squared < INFINITY && confidence > 0.0f && confidence < INFINITY;
+    return squared > 1e-24f && squared < infinity() && confidence > 0.0f && confidence < infinity();
 }
 
 // The new estimate of a pixel, in the keyframe's camera, before its confidence is limited; whether it is usable.
@@ -197,7 +197,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ms_fusion_update(const Up
             if (u.mode == kBestScore && state.replace != 0) {
                 u.state->score = state.fresh_score;
             } else if (restart) {
-                u.state->score = -INFINITY;
+                u.state->score = -infinity();
             }
         }
     }
@@ -299,7 +299,7 @@ extern "C" __global__ void __launch_bounds__(kScoreThreads) ms_fusion_score(cons
         return;
     }
     const unsigned long long count = count_keys(u.keys, u.pixels);
-    float score = -INFINITY;
+    float score = -infinity();
     if (count > 0) {
         score = u.mean != 0 ? static_cast<float>(sum_values(u.keys, u.pixels) / static_cast<double>(count))
                             : __uint_as_float(select_key(u.keys, u.pixels, (count - 1) / 2));

@@ -482,7 +482,7 @@ __device__ __forceinline__ void begin(const Problem& p, Shared& shared) {
     c.at = p.pose == nullptr ? sim3_identity() : sim3_load(p.pose);
     c.candidate = c.at;
     c.damping = 0.0;
-    c.previous_cost = INFINITY;
+    c.previous_cost = infinity();
     c.step_norm = 0.0;
     c.tries = c.iterations = c.evaluations = c.converged = c.current = c.started = 0;
     c.status = kSolved;

@@ -1,8 +1,6 @@
 //! Fusion on the GPU: the bits of the CPU's.
 
-#[path = "../tracking_common/mod.rs"]
-mod tracking_common;
-
+use crate::tracking_common::{Random, intrinsics};
 use crate::{assert_same, assert_same_bits, cuda};
 use half::f16;
 use mast3r_slam::compute::cuda::fusion::{ExportTask, FusedPointmap, Fusion, UpdateTask};
@@ -15,7 +13,6 @@ use mast3r_slam::compute::tracking::constrain_to_rays;
 use mast3r_slam::config::{FilteringMode, FilteringScore};
 use mast3r_slam::geometry::Sim3;
 use nalgebra::Vector3;
-use tracking_common::{Random, intrinsics};
 
 const MODES: [FilteringMode; 6] = [
     FilteringMode::WeightedPointmap,
@@ -357,7 +354,7 @@ fn assert_near_bits(what: &str, found: &[f32], expected: &[f32]) {
     }
     println!("{what}: {rounded} of {} rounded otherwise", expected.len());
     // The sum of the parts is off by 2⁻²⁴ of a last place at most: so rarely does it round otherwise.
-    assert!(rounded <= 1 + expected.len() >> 18, "{what}: {rounded}");
+    assert!(rounded <= 1 + (expected.len() >> 18), "{what}: {rounded}");
 }
 
 #[test]

@@ -13,6 +13,9 @@ mod preprocess;
 mod retrieval;
 mod slots;
 mod tracking;
+/// The solvers' scenes.
+#[path = "../tracking_common/mod.rs"]
+mod tracking_common;
 
 use mast3r_slam::compute::cuda::{Context, CudaError};
 use std::ops::Deref;

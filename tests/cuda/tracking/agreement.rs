@@ -81,7 +81,8 @@ fn a_far_start_never_makes_it_worse() {
             "{seed}: cost {:.6e} from {:.6e}, CPU {:.6e}; iterations {} evaluations {}, CPU {}",
             after.cost, before.cost, cpu.cost, after.iterations, after.evaluations, cpu.iterations
         );
-        assert!(after.robust <= before.robust * (1.0 + rounding(7575)));
+        // Fifty steps at most, each no worse than rounding.
+        assert!(after.robust <= before.robust * (1.0 + 50.0 * rounding(7575)));
         assert!(Sim3::from_array(after.pose).is_finite());
         recovered.0 += near(Sim3::from_array(after.pose));
         recovered.1 += near(cpu.keyframe_from_frame);
