@@ -544,6 +544,7 @@ mod tests {
             name: String::new(),
             capability: (9, 0),
             multiprocessors,
+            clock_khz: 0,
             l2_bytes: 0,
             memory_bytes: 0,
             shared_bytes: shared_kib * 1024,
