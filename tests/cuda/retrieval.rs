@@ -12,7 +12,9 @@ use mast3r_slam::compute::cuda::{
 use mast3r_slam::compute::retrieval::{
     BinaryWords, Codebook, Nearest, binary_residuals, hamming, strongest, whiten,
 };
-use mast3r_slam::slam::retrieval::{CodebookInfo, Database, Description, RetrievalModel, Scratch};
+use mast3r_slam::compute::retrieval::{
+    CodebookInfo, Database, Description, RetrievalModel, Scratch,
+};
 
 const KEPT: usize = 300;
 const NEAREST: usize = 5;
