@@ -539,7 +539,6 @@ mod tests {
 
     fn info(multiprocessors: u32, shared_kib: u32) -> DeviceInfo {
         DeviceInfo {
-            clock_khz: 1_000_000,
             ordinal: 0,
             name: String::new(),
             capability: (9, 0),

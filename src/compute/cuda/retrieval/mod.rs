@@ -1,5 +1,5 @@
 //! Place recognition on the device: what [`crate::compute::retrieval`] and the database of
-//! [`crate::slam::retrieval`] do on the CPU (spec 7).
+//! [`crate::compute::retrieval`] do on the CPU (spec 7).
 //!
 //! [`Retrieval::describe`] and [`Retrieval::query`] enqueue; [`Retrieval::hits`] waits and tells; then
 //! [`Retrieval::insert`] remembers the image that was described last. Given the same features the
@@ -181,7 +181,7 @@ pub enum PlaceError {
 pub struct PlaceHit {
     /// The id that it was inserted with.
     pub id: u32,
-    /// As [`crate::slam::retrieval::Hit::score`].
+    /// As [`crate::compute::retrieval::Hit::score`].
     pub score: f32,
 }
 
