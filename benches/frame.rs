@@ -30,8 +30,7 @@ fn process(system: &mut System, canned: &Canned, index: usize, frame: usize) -> 
         stamp: Stamp {
             nanos: 1 + index as i64,
         },
-        image: Arc::clone(&canned.images[frame]),
-        preprocess_ms: 0.0,
+        image: canned.images[frame].as_ref().into(),
     };
     system.process(input).expect("a frame").times
 }
