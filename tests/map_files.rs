@@ -277,8 +277,15 @@ fn keyframe_images_and_their_table_agree() {
         let scale: f64 = row["scale"].parse().unwrap();
         assert!((scale - k.world_from_camera.scale).abs() < 1e-9);
     }
-    // A keyframe without an image is an error, not an empty file.
+    // A keyframe whose image was lost names none.
     map.keyframes[1].image = Arc::default();
+    let folder = tempfile::tempdir().unwrap();
+    let table = keyframes::write(folder.path(), &map).unwrap();
+    assert_eq!(rows(&table)[1]["file"], "");
+    let images = std::fs::read_dir(folder.path().join("keyframes")).unwrap();
+    assert_eq!(images.count(), 2);
+    // One whose bytes do not fit its size is an error, not a wrong file.
+    Arc::make_mut(&mut map.keyframes[2].image).width += 1;
     let text = keyframes::write(folder.path(), &map)
         .unwrap_err()
         .to_string();
