@@ -65,6 +65,7 @@ pub fn shuffled(count: usize, seed: u64) -> Vec<u32> {
 }
 
 /// A frame matched with a keyframe.
+#[derive(Clone)]
 pub struct Pair {
     pub frame_points: Vec<f32>,
     pub keyframe_points: Vec<f32>,

@@ -17,9 +17,11 @@ mod pool;
 mod stream;
 
 pub mod convert;
+pub mod fusion;
 pub mod matching;
 pub mod preprocess;
 pub mod sanitise;
+pub mod tracking;
 
 pub use context::{Context, DeviceInfo};
 pub use error::CudaError;
