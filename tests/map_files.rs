@@ -264,11 +264,11 @@ fn keyframe_images_and_their_table_agree() {
     // A camera driver that repeats a stamp.
     map.keyframes[2].stamp = map.keyframes[1].stamp;
     let table = keyframes::write(folder.path(), &map).unwrap();
-    let rows = rows(&table);
-    assert_eq!(rows.len(), 3);
-    assert_eq!(rows[0]["file"], "keyframes/1000.000000.png");
-    assert_eq!(rows[2]["file"], "keyframes/1000.100000_2.png");
-    for (row, k) in rows.iter().zip(&map.keyframes) {
+    let listed = rows(&table);
+    assert_eq!(listed.len(), 3);
+    assert_eq!(listed[0]["file"], "keyframes/1000.000000.png");
+    assert_eq!(listed[2]["file"], "keyframes/1000.100000_2.png");
+    for (row, k) in listed.iter().zip(&map.keyframes) {
         let image = image::open(folder.path().join(&row["file"]))
             .unwrap()
             .into_rgb8();
