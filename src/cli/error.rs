@@ -17,6 +17,10 @@ pub enum CliError {
     /// Of the network's runtime.
     #[error(transparent)]
     Inference(#[from] InferenceError),
+    /// Of the GPU.
+    #[cfg(feature = "cuda")]
+    #[error(transparent)]
+    Cuda(#[from] crate::compute::cuda::CudaError),
     /// Of an image.
     #[error(transparent)]
     Image(#[from] crate::image::ImageError),
