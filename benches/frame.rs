@@ -11,7 +11,6 @@ use mast3r_slam::image::{PreprocessOptions, Preprocessor, RgbImage};
 use mast3r_slam::map::StageTimes;
 use mast3r_slam::slam::{FrameInput, Pace, System};
 use mast3r_slam::time::Stamp;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A system that has seen frame 0.
