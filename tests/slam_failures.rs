@@ -9,7 +9,6 @@ use mast3r_slam::geometry::Sim3;
 use mast3r_slam::inference::{InferenceError, PairOutput};
 use mast3r_slam::map::TrackingState;
 use mast3r_slam::slam::{Pace, SlamError};
-use std::sync::Arc;
 
 #[test]
 fn a_relocalisation_that_fails_midway_is_an_error_and_the_map_stays() {
@@ -421,7 +420,7 @@ fn a_network_that_shows_nothing_any_more_is_an_error_not_a_search_without_end() 
     };
     let (walk, config) = (square_walk(60, 0.6), config(Threads::Single));
     let mut rig = Rig::meddled(walk, Spoil::default(), config, zero);
-    Arc::make_mut(&mut rig.images[3]).data[3] = 77;
+    rig.images[3].data[3] = 77;
     let error = (0..40).find_map(|k| Some((k, rig.show(Some(k.min(4))).err()?.to_string())));
     let (index, message) = error.expect("an error");
     assert!(index < 20, "{index}");

@@ -7,6 +7,7 @@ use mast3r_slam::compute::retrieval::{BuildOptions, RetrievalModel};
 use mast3r_slam::config::{Config, Loops, Threads};
 use mast3r_slam::eval::{self, Alignment};
 use mast3r_slam::geometry::Sim3;
+use mast3r_slam::image::RgbImage;
 use mast3r_slam::inference::Backend;
 use mast3r_slam::map::{MapSnapshot, StampedPose, TrackingState};
 use mast3r_slam::slam::{FrameInput, Pace, System};
@@ -58,16 +59,11 @@ fn run(
 ) -> (MapSnapshot, System) {
     let model = vocabulary(&mut backend, frames);
     let size = (backend.shape().width, backend.shape().height);
-    let inputs: Vec<FrameInput> = order
-        .into_iter()
-        .enumerate()
-        .map(|(k, frame)| FrameInput {
-            index: k,
-            stamp: stamp(k),
-            image: Arc::new(frame.map_or_else(|| backend.black_image(), |f| backend.image(f))),
-            preprocess_ms: 0.0,
-        })
-        .collect();
+    let image = |frame: Option<usize>| match frame {
+        Some(frame) => backend.image(frame),
+        None => backend.black_image(),
+    };
+    let images: Vec<RgbImage> = order.into_iter().map(image).collect();
     let mut system = System::new(
         config,
         Pace::EveryFrame,
@@ -76,7 +72,12 @@ fn run(
         Some(intrinsics(size)),
     )
     .expect("system");
-    for input in inputs {
+    for (k, image) in images.iter().enumerate() {
+        let input = FrameInput {
+            index: k,
+            stamp: stamp(k),
+            image: image.into(),
+        };
         system.process(input).expect("frame");
     }
     system.finish().expect("finish");
@@ -349,7 +350,7 @@ fn a_full_map_ends_the_run_and_keeps_it() {
     config.tracking.match_frac_thresh = 1.0;
     config.local_opt.max_keyframes = 5;
     let backend = RoomBackend::new((48, 32), poses, Spoil::default());
-    let images: Vec<_> = (0..20).map(|k| Arc::new(backend.image(k))).collect();
+    let images: Vec<_> = (0..20).map(|k| backend.image(k)).collect();
     let size = (backend.shape().width, backend.shape().height);
     let mut system = System::new(
         config,
@@ -359,12 +360,11 @@ fn a_full_map_ends_the_run_and_keeps_it() {
         Some(intrinsics(size)),
     )
     .expect("system");
-    let failure = images.into_iter().enumerate().find_map(|(index, image)| {
+    let failure = images.iter().enumerate().find_map(|(index, image)| {
         let input = FrameInput {
             index,
             stamp: stamp(index),
-            image,
-            preprocess_ms: 0.0,
+            image: image.into(),
         };
         system.process(input).err()
     });

@@ -137,6 +137,18 @@ pub struct RawImage<'a> {
     pub data: &'a [u8],
 }
 
+impl<'a> From<&'a RgbImage> for RawImage<'a> {
+    fn from(image: &'a RgbImage) -> Self {
+        Self {
+            encoding: Encoding::Rgb8,
+            width: image.width,
+            height: image.height,
+            stride: 3 * image.width,
+            data: &image.data,
+        }
+    }
+}
+
 impl RawImage<'_> {
     /// Makes `dst` the same image in RGB; it allocates only when `dst` has to grow.
     ///
@@ -165,6 +177,11 @@ impl RawImage<'_> {
             .par_chunks_exact_mut(self.width * 3)
             .enumerate()
             .for_each(|(y, row)| {
+                if self.encoding == Encoding::Rgb8 {
+                    let start = y * self.stride;
+                    row.copy_from_slice(&self.data[start..start + 3 * self.width]);
+                    return;
+                }
                 for (x, out) in row.as_chunks_mut::<3>().0.iter_mut().enumerate() {
                     *out = self.pixel(x, y);
                 }

@@ -107,7 +107,7 @@ pub struct KeyframeRecord {
     pub submap: u32,
     /// Camera to world, with the keyframe's scale.
     pub world_from_camera: Sim3,
-    /// The network's input image.
+    /// The network's input image; 0×0 with no points if the device that held them was lost.
     pub image: Arc<RgbImage>,
     /// `N × 3` points in the keyframe's camera, before scale.
     pub points: Arc<Vec<f32>>,

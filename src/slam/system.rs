@@ -7,11 +7,14 @@ use super::mapper::{
 };
 use super::mapping::Mapping;
 use crate::compute::cpu;
-use crate::compute::device::{Device, DeviceError, LostReason, Outcome, Tracked, TrackingDevice};
+use crate::compute::device::{
+    Device, DeviceError, LostReason, Outcome, Setup, Tracked, TrackingDevice,
+};
 use crate::compute::retrieval::RetrievalModel;
 use crate::config::{Config, Threads};
 use crate::geometry::{Intrinsics, Sim3};
-use crate::image::RgbImage;
+use crate::image::ImageError;
+use crate::image::encoding::RawImage;
 use crate::inference::{Backend, InferenceError};
 use crate::map::{FrameRecord, MapSnapshot, StageTimes, TrackingState};
 use crate::time::Stamp;
@@ -19,17 +22,15 @@ use arc_swap::ArcSwap;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// One preprocessed image.
-#[derive(Debug, Clone)]
-pub struct FrameInput {
+/// One image of the camera.
+#[derive(Debug, Clone, Copy)]
+pub struct FrameInput<'a> {
     /// Index in the source.
     pub index: usize,
     /// The image's time.
     pub stamp: Stamp,
-    /// Of the network's input size.
-    pub image: Arc<RgbImage>,
-    /// What preprocessing took, in milliseconds; goes into the record.
-    pub preprocess_ms: f64,
+    /// As the device's preprocessor takes it; without one, of the network's input size.
+    pub image: RawImage<'a>,
 }
 
 /// Whether frames may wait.
@@ -62,15 +63,13 @@ pub enum SlamError {
         /// `local_opt.max_keyframes`
         keyframes: usize,
     },
-    /// An image of another size than the network's.
-    #[error("frame {index}: expected a {}×{} image, found {}×{}", expected.0, expected.1, found.0, found.1)]
-    ImageSize {
+    /// An image of the camera cannot be used.
+    #[error("frame {index}: {source}")]
+    Image {
         /// The frame.
         index: usize,
-        /// The network's input.
-        expected: (usize, usize),
-        /// The image.
-        found: (usize, usize),
+        /// What is wrong with it.
+        source: ImageError,
     },
 }
 
@@ -131,7 +130,7 @@ pub struct System {
 }
 
 impl System {
-    /// A system on the CPU for images of the backend's input size. `intrinsics` are used when
+    /// A system on the CPU for images of the network's input size. `intrinsics` are used when
     /// `config.use_calib`; `retrieval` is needed for loop closures and for relocalisation beyond
     /// the newest keyframes.
     pub fn new(
@@ -143,7 +142,13 @@ impl System {
     ) -> Result<Self, SlamError> {
         let config = Arc::new(config);
         let intrinsics = intrinsics.filter(|_| config.use_calib);
-        let device = cpu::device(backend, &config, intrinsics, retrieval);
+        let setup = Setup {
+            config: Arc::clone(&config),
+            preprocessor: None,
+            intrinsics,
+            places: retrieval,
+        };
+        let device = cpu::device(backend, setup);
         Self::with_device(config, pace, device, intrinsics)
     }
 
@@ -183,27 +188,22 @@ impl System {
 
     /// Takes the next frame and says what became of it. An error ends the run; what was computed
     /// before it stays available through [`System::finish`] and [`System::snapshot`].
-    pub fn process(&mut self, input: FrameInput) -> Result<FrameRecord, SlamError> {
+    pub fn process(&mut self, input: FrameInput<'_>) -> Result<FrameRecord, SlamError> {
         let start = Instant::now();
-        let shape = self.device.shape();
-        let (expected, found) = (
-            (shape.width, shape.height),
-            (input.image.width, input.image.height),
-        );
-        if expected != found {
-            return Err(SlamError::ImageSize {
-                index: input.index,
-                expected,
-                found,
-            });
-        }
         self.mapping.check()?;
         let known = self.table.load().poses.len();
         self.pending.retain(|(id, _)| *id as usize >= known);
         if self.asked.is_some() {
             self.collect_reply(false)?;
         }
-        self.device.encode(&input.image)?;
+        let encoded = self.device.encode(&input.image);
+        encoded.map_err(|error| match error {
+            DeviceError::Image(source) => SlamError::Image {
+                index: input.index,
+                source,
+            },
+            error => error.into(),
+        })?;
         self.mapping_ms = 0.0;
 
         self.entries.push(Entry {
@@ -231,14 +231,14 @@ impl System {
         }
         let device = self.device.times();
         let times = StageTimes {
-            preprocess: input.preprocess_ms,
+            preprocess: device.preprocess,
             encode: device.encode,
             decode: device.decode,
             matching: device.matching,
             tracking: device.tracking,
             fusion: device.fusion,
             mapping: self.mapping_ms,
-            total: millis(start) + input.preprocess_ms,
+            total: millis(start),
         };
         let Some(entry) = self.entries.last_mut() else {
             return Err(SlamError::Thread("a frame's record is missing".into()));
@@ -300,7 +300,7 @@ impl System {
         self.mapping.mapper().map(Mapper::counts)
     }
 
-    fn initialise(&mut self, input: &FrameInput) -> Result<(), SlamError> {
+    fn initialise(&mut self, input: &FrameInput<'_>) -> Result<(), SlamError> {
         if let Some(reason) = self.unusable()? {
             return self.still_lost(&reason);
         }
@@ -315,14 +315,14 @@ impl System {
     }
 
     /// A keyframe that nothing connects to what was before, at the last known pose.
-    fn start_submap(&mut self, input: &FrameInput) -> Result<(), SlamError> {
+    fn start_submap(&mut self, input: &FrameInput<'_>) -> Result<(), SlamError> {
         (self.lost_tries, self.blank) = (0, 0);
         self.hand_over(input, None, None)?;
         self.note(TrackingState::Initialising, Sim3::identity());
         Ok(())
     }
 
-    fn track(&mut self, input: &FrameInput, active: Active) -> Result<(), SlamError> {
+    fn track(&mut self, input: &FrameInput<'_>, active: Active) -> Result<(), SlamError> {
         let outcome = match self.device.track() {
             Ok(outcome) => outcome,
             Err(error) => {
@@ -357,7 +357,7 @@ impl System {
 
     fn tracked(
         &mut self,
-        input: &FrameInput,
+        input: &FrameInput<'_>,
         mut active: Active,
         tracked: Tracked,
     ) -> Result<(), SlamError> {
@@ -390,7 +390,7 @@ impl System {
     /// Makes the frame the active keyframe and tells the mapper.
     fn hand_over(
         &mut self,
-        input: &FrameInput,
+        input: &FrameInput<'_>,
         anchor: Option<Anchor>,
         previous: Option<Active>,
     ) -> Result<(), SlamError> {
@@ -423,7 +423,7 @@ impl System {
     }
 
     /// Asks the mapper where the frame is.
-    fn relocalise(&mut self, input: &FrameInput) -> Result<(), SlamError> {
+    fn relocalise(&mut self, input: &FrameInput<'_>) -> Result<(), SlamError> {
         self.blank = 0;
         if self.asked.is_some() {
             // The thread is busy with an older frame.
@@ -486,7 +486,7 @@ impl System {
     }
 
     /// Drops the one keyframe that nothing was tracked against, and starts with this frame.
-    fn start_again(&mut self, input: &FrameInput) -> Result<(), SlamError> {
+    fn start_again(&mut self, input: &FrameInput<'_>) -> Result<(), SlamError> {
         self.mapping.reset()?;
         self.next_id = 0;
         self.pending.clear();
@@ -521,7 +521,7 @@ impl System {
     }
 
     /// The frame as the next keyframe.
-    fn info(&self, input: &FrameInput) -> KeyframeInfo {
+    fn info(&self, input: &FrameInput<'_>) -> KeyframeInfo {
         KeyframeInfo {
             id: self.next_id,
             frame_index: input.index,

@@ -167,8 +167,8 @@ where
 /// keyframes.
 pub struct Rig {
     pub system: System,
-    pub images: Vec<Arc<RgbImage>>,
-    pub black: Arc<RgbImage>,
+    pub images: Vec<RgbImage>,
+    pub black: RgbImage,
     pub next: usize,
     pub valve: Valve,
 }
@@ -223,19 +223,20 @@ impl Rig {
         config: Config,
         pace: Pace,
     ) -> Self {
-        let images = (0..room.frames())
-            .map(|k| Arc::new(room.image(k)))
-            .collect();
-        let black = Arc::new(room.black_image());
-        let valve = Valve::new(Mood::Works);
+        let images = (0..room.frames()).map(|k| room.image(k)).collect();
         let backend = Box::new(wrap(room));
         let system = System::new(config, pace, backend, None, None).expect("system");
+        Self::of(system, images)
+    }
+
+    /// A system of the caller's, for images of the room. The valve is nobody's.
+    pub fn of(system: System, images: Vec<RgbImage>) -> Self {
         Self {
             system,
             images,
-            black,
+            black: RgbImage::new(SIZE.0, SIZE.1),
             next: 0,
-            valve,
+            valve: Valve::new(Mood::Works),
         }
     }
 
@@ -248,8 +249,7 @@ impl Rig {
             stamp: Stamp {
                 nanos: 33_000_000 * index as i64,
             },
-            image: Arc::clone(k.map_or(&self.black, |k| &self.images[k])),
-            preprocess_ms: 0.0,
+            image: k.map_or(&self.black, |k| &self.images[k]).into(),
         })
     }
 

@@ -1,39 +1,39 @@
 //! The device that is always there: the processor, in safe Rust. What it computes is the definition
 //! of right for any other device.
 
+mod camera;
 mod edges;
 mod exchange;
 mod mapping;
 mod places;
 mod tracking;
 
-use super::device::{Device, DeviceError};
-use super::retrieval::RetrievalModel;
-use crate::config::Config;
-use crate::geometry::Intrinsics;
+use super::device::{Device, DeviceError, Setup};
 use crate::inference::Backend;
+use camera::Camera;
 use exchange::Exchange;
 use mapping::Mapping;
 use std::sync::Arc;
 use tracking::Tracking;
 
-/// The processor as a device, with `backend` for the network. With intrinsics (of the network's input)
-/// it works calibrated; without a retrieval model it knows no places.
-pub fn device(
-    backend: Box<dyn Backend>,
-    config: &Arc<Config>,
-    intrinsics: Option<Intrinsics>,
-    model: Option<Arc<RetrievalModel>>,
-) -> Device {
+/// The processor as a device, with `backend` for the network.
+pub fn device(backend: Box<dyn Backend>, setup: Setup) -> Device {
+    let Setup {
+        config,
+        preprocessor,
+        intrinsics,
+        places,
+    } = setup;
     let exchange = Arc::new(Exchange::default());
     let mapping = Mapping::new(
         backend.share(),
-        Arc::clone(config),
+        Arc::clone(&config),
         intrinsics,
-        model,
+        places,
         Arc::clone(&exchange),
     );
-    let tracking = Tracking::new(backend, Arc::clone(config), intrinsics, exchange);
+    let camera = Camera::new(preprocessor, backend.shape());
+    let tracking = Tracking::new(backend, config, intrinsics, camera, exchange);
     Device {
         tracking: Box::new(tracking),
         mapping: Box::new(mapping),

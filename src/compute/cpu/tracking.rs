@@ -1,5 +1,6 @@
 //! A frame's pose relative to the active keyframe (spec 5).
 
+use super::camera::Camera;
 use super::exchange::{Exchange, Pointmap, Thing};
 use super::unknown;
 use crate::compute::device::{
@@ -12,7 +13,7 @@ use crate::compute::tracking::{
 };
 use crate::config::{Config, TrackingConfig};
 use crate::geometry::{Intrinsics, Sim3};
-use crate::image::RgbImage;
+use crate::image::encoding::RawImage;
 use crate::inference::{Backend, NetworkShape, PairOutput, sanitise, self_test};
 use std::sync::Arc;
 use std::time::Instant;
@@ -70,7 +71,7 @@ pub struct Tracking {
     exchange: Arc<Exchange>,
     active: Active,
     /// The current frame.
-    image: Arc<RgbImage>,
+    camera: Camera,
     /// Its tokens, `T × C`.
     features: Vec<f32>,
     times: FrameTimes,
@@ -94,6 +95,7 @@ impl Tracking {
         backend: Box<dyn Backend>,
         config: Arc<Config>,
         intrinsics: Option<Intrinsics>,
+        camera: Camera,
         exchange: Arc<Exchange>,
     ) -> Self {
         let shape = backend.shape().clone();
@@ -106,7 +108,7 @@ impl Tracking {
             solver: PoseSolver::new(n),
             output: PairOutput::zeros(&shape),
             active: Active::new(&shape),
-            image: Arc::default(),
+            camera,
             features: vec![0.0; shape.tokens * shape.feature_dim],
             times: FrameTimes::default(),
             previous: vec![0; n],
@@ -240,11 +242,14 @@ impl TrackingDevice for Tracking {
         &self.shape
     }
 
-    fn encode(&mut self, image: &Arc<RgbImage>) -> Result<(), DeviceError> {
+    fn encode(&mut self, image: &RawImage<'_>) -> Result<(), DeviceError> {
         self.times = FrameTimes::default();
         let start = Instant::now();
-        self.backend.encode(image, &mut self.features)?;
-        self.image = Arc::clone(image);
+        self.camera.take(image)?;
+        self.times.preprocess = millis(start);
+        let start = Instant::now();
+        self.backend
+            .encode(&self.camera.image, &mut self.features)?;
         self.times.encode = millis(start);
         Ok(())
     }
@@ -314,7 +319,7 @@ impl TrackingDevice for Tracking {
             &mut self.fusion,
         );
         Ok(self.exchange.put(Thing {
-            frame: Some((Arc::clone(&self.image), features)),
+            frame: Some((Arc::new(self.camera.image.clone()), features)),
             pointmap: Arc::new(Pointmap::of(&self.active.pointmap)),
         }))
     }
@@ -330,7 +335,10 @@ impl TrackingDevice for Tracking {
             &mut self.fusion,
         );
         Ok(self.exchange.put(Thing {
-            frame: Some((Arc::clone(&self.image), Arc::new(self.features.clone()))),
+            frame: Some((
+                Arc::new(self.camera.image.clone()),
+                Arc::new(self.features.clone()),
+            )),
             pointmap: Arc::new(Pointmap::of(&map)),
         }))
     }

@@ -11,10 +11,28 @@ mod mapping;
 mod ticket;
 mod tracking;
 
-pub use error::DeviceError;
+use super::retrieval::RetrievalModel;
+use crate::config::Config;
+use crate::geometry::Intrinsics;
+use crate::image::Preprocessor;
+use std::sync::Arc;
+
+pub use error::{Cause, DeviceError};
 pub use mapping::{EdgeId, GraphEdge, KeyframeBulk, MappingDevice, NewEdge, PoseGraph, TwoWay};
 pub use ticket::{Exchange, Ticket};
 pub use tracking::{Fractions, FrameTimes, LostReason, Outcome, Tracked, TrackingDevice};
+
+/// What a device is made for.
+pub struct Setup {
+    /// Gates, modes, stop rules.
+    pub config: Arc<Config>,
+    /// From the camera's images to the network's; none: they are the network's.
+    pub preprocessor: Option<Preprocessor>,
+    /// Of the network's images; with them the device works calibrated.
+    pub intrinsics: Option<Intrinsics>,
+    /// For recognising places; without it the device knows none.
+    pub places: Option<Arc<RetrievalModel>>,
+}
 
 /// The two halves of one machine.
 pub struct Device {

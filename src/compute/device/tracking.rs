@@ -3,9 +3,8 @@
 use super::{DeviceError, Ticket};
 use crate::compute::residual::SolveError;
 use crate::geometry::Sim3;
-use crate::image::RgbImage;
+use crate::image::encoding::RawImage;
 use crate::inference::NetworkShape;
-use std::sync::Arc;
 
 /// The tracking half. It holds two things: the current frame, and the active keyframe, which frames
 /// are tracked against. After an error there is no current frame until the next is encoded; the active
@@ -17,8 +16,8 @@ pub trait TrackingDevice: Send {
     /// What the network takes and gives.
     fn shape(&self) -> &NetworkShape;
 
-    /// Makes `image`, of the network's input size, the current frame.
-    fn encode(&mut self, image: &Arc<RgbImage>) -> Result<(), DeviceError>;
+    /// Makes a camera's image the current frame.
+    fn encode(&mut self, image: &RawImage<'_>) -> Result<(), DeviceError>;
 
     /// Looks at the current frame alone (spec 2, mono); gives the number of pixels with a usable
     /// point.
@@ -54,6 +53,8 @@ pub trait TrackingDevice: Send {
 /// Milliseconds that a frame took, by stage.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct FrameTimes {
+    /// Resize, crop, undistort.
+    pub preprocess: f64,
     /// Encoder.
     pub encode: f64,
     /// Decoder and heads.

@@ -53,8 +53,9 @@ fn subtitle(input: &ReportInput) -> String {
         None => "not calibrated",
     };
     let mut parts = vec!["MASt3R-SLAM".to_owned(), calibrated.to_owned()];
-    if let Some(k) = input.snapshot.keyframes.first() {
-        parts.push(format!("{} × {} pixels", k.image.width, k.image.height));
+    let mut images = input.snapshot.keyframes.iter().map(|k| &k.image);
+    if let Some(image) = images.find(|image| !image.data.is_empty()) {
+        parts.push(format!("{} × {} pixels", image.width, image.height));
     }
     if !input.run.backend.is_empty() {
         parts.push(escape(&input.run.backend));
