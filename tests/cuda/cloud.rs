@@ -5,8 +5,9 @@ use half::f16;
 use mast3r_slam::compute::cuda::cloud::{Cloud, CloudFields, CloudKeyframe, CloudPlan, CloudSize};
 use mast3r_slam::compute::cuda::slots::{Floats, SlotView};
 use mast3r_slam::compute::cuda::{
-    Context, DeviceArena, DeviceBuffer, PinnedArena, Priority, Stream, allocations,
+    Context, DeviceArena, DeviceBuffer, PinnedArena, Pool, Priority, Stream, allocations,
 };
+use mast3r_slam::compute::plan::{Group, MemoryPlan};
 use mast3r_slam::geometry::{Intrinsics, Sim3, Tangent};
 use mast3r_slam::image::RgbImage;
 use mast3r_slam::map::cloud::{CloudOptions, CloudPoint, collect, points};
@@ -160,13 +161,6 @@ impl Bulk {
     }
 }
 
-fn bytes(buffers: &[(&'static str, usize, usize)]) -> u64 {
-    buffers
-        .iter()
-        .map(|&(_, len, size)| (len * size) as u64 + 256)
-        .sum()
-}
-
 /// A cloud with its memory.
 struct Bench {
     cloud: Cloud,
@@ -178,15 +172,20 @@ struct Bench {
 fn bench(context: &Context, plan: CloudPlan) -> Bench {
     let n = plan.width * plan.height;
     let words = plan.capacity * 7;
-    let all = bytes(&plan.buffers()) + (n * 21 + words * 4) as u64 + (1 << 16);
-    let mut arena = DeviceArena::new(context, "test", all).unwrap();
-    let mut pinned = PinnedArena::new(context, 4096).unwrap();
-    let stream = context.stream(Priority::Low).unwrap();
+    let mut memory = MemoryPlan::new();
+    let mut part = memory.part(Group::Mapping, "cloud");
+    let device = part.device_arena(&Cloud::device_buffers(&plan));
+    let host = part.pinned_arena(&Cloud::pinned_buffers());
+    let packed = part.device("packed", &[words]);
+    let pool = Pool::new(context, &memory).unwrap();
+    let mut own = DeviceArena::new(context, "test", 21 * n as u64 + 2048).unwrap();
+    let mut arena = pool.device_arena(device).unwrap();
+    let mut pinned = pool.pinned_arena(host).unwrap();
     Bench {
         cloud: Cloud::new(context, plan, &mut arena, &mut pinned).unwrap(),
-        bulk: Bulk::new(&mut arena, n),
-        packed: arena.carve("packed", words).unwrap(),
-        stream,
+        bulk: Bulk::new(&mut own, n),
+        packed: pool.device(packed).unwrap(),
+        stream: context.stream(Priority::Low).unwrap(),
     }
 }
 

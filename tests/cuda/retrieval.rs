@@ -7,8 +7,9 @@ use mast3r_slam::compute::cuda::retrieval::{
 };
 use mast3r_slam::compute::cuda::slots::Floats;
 use mast3r_slam::compute::cuda::{
-    Context, CudaError, DeviceArena, DeviceBuffer, PinnedArena, Priority, Stream, allocations,
+    Context, CudaError, DeviceArena, DeviceBuffer, PinnedArena, Pool, Priority, Stream, allocations,
 };
+use mast3r_slam::compute::plan::{Group, MemoryPlan};
 use mast3r_slam::compute::retrieval::{
     BinaryWords, Codebook, Nearest, binary_residuals, hamming, strongest, whiten,
 };
@@ -113,14 +114,15 @@ impl Bench {
             keyframes,
         };
         let values = tokens * plan.dim;
-        let bytes: u64 = plan
-            .buffers()
-            .iter()
-            .map(|&(_, len, size)| (len * size) as u64 + 256)
-            .sum();
-        let mut arena =
-            DeviceArena::new(context, "test", bytes + values as u64 * 6 + 1024).unwrap();
-        let mut pinned = PinnedArena::new(context, 4096).unwrap();
+        let mut memory = MemoryPlan::new();
+        let mut part = memory.part(Group::Retrieval, "places");
+        let device = part.device_arena(&Retrieval::device_buffers(&plan));
+        let host = part.pinned_arena(&Retrieval::pinned_buffers());
+        let single = part.device("single", &[values]);
+        let half = part.device("half", &[values]);
+        let pool = Pool::new(context, &memory).unwrap();
+        let mut arena = pool.device_arena(device).unwrap();
+        let mut pinned = pool.pinned_arena(host).unwrap();
         let stream = context.stream(Priority::Low).unwrap();
         let mut retrieval = Retrieval::new(context, plan, &mut arena, &mut pinned).unwrap();
         retrieval
@@ -130,8 +132,8 @@ impl Bench {
         Self {
             retrieval,
             plan,
-            single: arena.carve("single", values).unwrap(),
-            half: arena.carve("half", values).unwrap(),
+            single: pool.device(single).unwrap(),
+            half: pool.device(half).unwrap(),
             stream,
         }
     }
