@@ -5,9 +5,16 @@
 
 mod cloud;
 mod convert;
+mod fusion;
+mod matching;
 mod platform;
+mod preprocess;
 mod retrieval;
 mod slots;
+mod tracking;
+/// The solvers' scenes.
+#[path = "../tracking_common/mod.rs"]
+mod tracking_common;
 
 use mast3r_slam::compute::cuda::{Context, CudaError};
 use std::ops::Deref;

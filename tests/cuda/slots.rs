@@ -321,7 +321,17 @@ fn long_run(bench: &Bench, keyframes: u32) -> Vec<usize> {
 }
 
 #[test]
-fn five_thousand_keyframes_on_64_slots_are_as_on_enough() {
+fn keyframes_on_few_slots_are_as_on_enough() {
+    let Some(gpu) = cuda() else { return };
+    let few = bench(&gpu, 6, 3, 48);
+    let with_few = long_run(&few, 40);
+    assert!(few.store.counts().from_file > 30);
+    let enough = bench(&gpu, 42, 1, 48);
+    assert_same("contents", &with_few, &long_run(&enough, 40));
+}
+
+#[test]
+fn keyframes_5000_on_64_slots_are_as_on_enough() {
     let Some(gpu) = cuda() else { return };
     let few = bench(&gpu, 64, 32, 48);
     let before = allocations();
@@ -342,15 +352,26 @@ fn five_thousand_keyframes_on_64_slots_are_as_on_enough() {
 #[test]
 fn two_threads_share_the_slots() {
     let Some(gpu) = cuda() else { return };
-    for round in 0..4u32 {
-        let bench = bench(&gpu, 6, 3, 256);
+    share(&gpu, 1, 60);
+}
+
+#[test]
+fn two_threads_share_the_slots_for_a_full_run() {
+    let Some(gpu) = cuda() else { return };
+    share(&gpu, 4, 400);
+}
+
+/// One thread makes keyframes, the other reads and changes those before, `rounds` times.
+fn share(context: &Context, rounds: u32, keyframes: u32) {
+    for round in 0..rounds {
+        let bench = bench(context, 6, 3, 256);
         let store = &bench.store;
         let (made, inbox) = mpsc::channel();
         std::thread::scope(|scope| {
             let bench = &bench;
             scope.spawn(move || {
                 let mut worker = Worker::new(bench, Lane::Tracking);
-                for id in 0..400u32 {
+                for id in 0..keyframes {
                     let lease = loop {
                         match store.insert(Lane::Tracking, id) {
                             Ok(lease) => break lease,

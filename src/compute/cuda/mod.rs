@@ -18,8 +18,13 @@ mod stream;
 
 pub mod cloud;
 pub mod convert;
+pub mod fusion;
+pub mod matching;
+pub mod preprocess;
 pub mod retrieval;
+pub mod sanitise;
 pub mod slots;
+pub mod tracking;
 
 pub use context::{Context, DeviceInfo};
 pub use error::CudaError;
@@ -30,6 +35,15 @@ pub use memory::{
 };
 pub use pool::{Lease, Pool, Scratch};
 pub use stream::{Event, Graph, Priority, Stream};
+
+/// A number that kernels take as 32 bits.
+fn small(what: &'static str, number: usize) -> Result<u32, CudaError> {
+    u32::try_from(number).map_err(|_| CudaError::Length {
+        what,
+        expected: u32::MAX as usize,
+        found: number,
+    })
+}
 
 /// What the build embedded.
 mod embedded {

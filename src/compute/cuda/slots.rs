@@ -1,7 +1,7 @@
 //! Keyframe slots in device memory and pinned host memory, for [`KeyframeStore`].
 //!
 //! A lane's compute stream is the one that its thread enqueues kernels on. Copies to and from the host run
-//! on a stream of their own beside it, behind the marks that [`super::super::store`] says they must
+//! on a stream of their own beside it, behind the marks that [`crate::compute::store`] says they must
 //! follow, so a keyframe that moves does not wait for the whole of what the lane has enqueued. Leases
 //! must not be taken or dropped while the lane's stream captures: their marks lie outside any graph.
 

@@ -1,5 +1,4 @@
-//! Place recognition on the device: what [`crate::compute::retrieval`] and the database of
-//! [`crate::slam::retrieval`] do on the CPU (spec 7).
+//! Place recognition on the device: what [`crate::compute::retrieval`] does on the CPU (spec 7).
 //!
 //! [`Retrieval::describe`] and [`Retrieval::query`] enqueue; [`Retrieval::hits`] waits and tells; then
 //! [`Retrieval::insert`] remembers the image that was described last. Given the same features the
@@ -22,6 +21,7 @@ use database::Database;
 use describe::{Describer, Model};
 use std::collections::HashMap;
 
+pub use crate::compute::retrieval::Hit as PlaceHit;
 pub use describe::DeviceDescription;
 
 /// Most features of an image that are used, padded to whole tiles; as in `retrieval.cuh`.
@@ -134,15 +134,6 @@ pub enum PlaceError {
     /// The device failed.
     #[error(transparent)]
     Cuda(#[from] CudaError),
-}
-
-/// A keyframe that looks like the query.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct PlaceHit {
-    /// The id that it was inserted with.
-    pub id: u32,
-    /// As [`crate::slam::retrieval::Hit::score`].
-    pub score: f32,
 }
 
 /// `Status` in `retrieval.cuh`.
