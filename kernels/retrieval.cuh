@@ -1,4 +1,4 @@
-// What the kernels of place recognition share. The sizes are repeated in src/compute/cuda/retrieval/sizes.rs.
+// What the kernels of place recognition share. The sizes are repeated in src/compute/cuda/retrieval/mod.rs.
 #pragma once
 
 namespace ms {

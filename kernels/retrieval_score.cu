@@ -1,4 +1,4 @@
-// The database of keyframes and its queries (spec 7.3, steps 3 and 4; CPU: src/slam/retrieval/database.rs).
+// The database of keyframes and its queries (spec 7.3, steps 3 and 4; CPU: src/compute/retrieval/database.rs).
 //
 // The CPU has a list of keyframes for each word. Here it is the query that is inverted, into a table from word to its place in the query,
 // and each keyframe's words are run past it: that is one coalesced pass over 1.2 kB a keyframe, the capacity is fixed and nothing moves

@@ -5,8 +5,9 @@ use half::f16;
 use mast3r_slam::compute::cuda::cloud::{Cloud, CloudFields, CloudKeyframe, CloudPlan, CloudSize};
 use mast3r_slam::compute::cuda::slots::{Floats, SlotView};
 use mast3r_slam::compute::cuda::{
-    Context, DeviceArena, DeviceBuffer, PinnedArena, Priority, Stream, allocations,
+    Context, DeviceArena, DeviceBuffer, PinnedArena, Pool, Priority, Stream, allocations,
 };
+use mast3r_slam::compute::plan::{Group, MemoryPlan};
 use mast3r_slam::geometry::{Intrinsics, Sim3, Tangent};
 use mast3r_slam::image::RgbImage;
 use mast3r_slam::map::cloud::{CloudOptions, CloudPoint, collect, points};
@@ -160,13 +161,6 @@ impl Bulk {
     }
 }
 
-fn bytes(buffers: &[(&'static str, usize, usize)]) -> u64 {
-    buffers
-        .iter()
-        .map(|&(_, len, size)| (len * size) as u64 + 256)
-        .sum()
-}
-
 /// A cloud with its memory.
 struct Bench {
     cloud: Cloud,
@@ -178,15 +172,20 @@ struct Bench {
 fn bench(context: &Context, plan: CloudPlan) -> Bench {
     let n = plan.width * plan.height;
     let words = plan.capacity * 7;
-    let all = bytes(&plan.buffers()) + (n * 21 + words * 4) as u64 + (1 << 16);
-    let mut arena = DeviceArena::new(context, "test", all).unwrap();
-    let mut pinned = PinnedArena::new(context, 4096).unwrap();
-    let stream = context.stream(Priority::Low).unwrap();
+    let mut memory = MemoryPlan::new();
+    let mut part = memory.part(Group::Mapping, "cloud");
+    let device = part.device_arena(&Cloud::device_buffers(&plan));
+    let host = part.pinned_arena(&Cloud::pinned_buffers());
+    let packed = part.device("packed", &[words]);
+    let pool = Pool::new(context, &memory).unwrap();
+    let mut own = DeviceArena::new(context, "test", 21 * n as u64 + 2048).unwrap();
+    let mut arena = pool.device_arena(device).unwrap();
+    let mut pinned = pool.pinned_arena(host).unwrap();
     Bench {
         cloud: Cloud::new(context, plan, &mut arena, &mut pinned).unwrap(),
-        bulk: Bulk::new(&mut arena, n),
-        packed: arena.carve("packed", words).unwrap(),
-        stream,
+        bulk: Bulk::new(&mut own, n),
+        packed: pool.device(packed).unwrap(),
+        stream: context.stream(Priority::Low).unwrap(),
     }
 }
 
@@ -272,10 +271,17 @@ fn reference(snapshot: &MapSnapshot, options: &CloudOptions) -> Vec<(CloudPoint,
     cloud.into_iter().map(|p| (p, sources[&bits(&p)])).collect()
 }
 
-fn check(context: &Context, plan: CloudPlan, snapshot: &MapSnapshot, half: bool, what: &str) {
+fn check(
+    context: &Context,
+    plan: CloudPlan,
+    snapshot: &MapSnapshot,
+    half: bool,
+    (voxel_sizes, confidences): (&[f32], &[f32]),
+    what: &str,
+) {
     let mut bench = bench(context, plan);
-    for voxel_size in [0.0, 0.1, 0.037, 5.0, f32::NAN, 1e-30] {
-        for min_confidence in [1.5, -1.0, 0.0] {
+    for &voxel_size in voxel_sizes {
+        for &min_confidence in confidences {
             let options = CloudOptions {
                 min_confidence,
                 voxel_size,
@@ -293,23 +299,21 @@ fn check(context: &Context, plan: CloudPlan, snapshot: &MapSnapshot, half: bool,
     }
 }
 
-#[test]
-fn clouds_are_those_of_the_cpu() {
-    let Some(gpu) = cuda() else { return };
+/// Scenes of each size, as they are and calibrated, against the CPU.
+fn compare(
+    context: &Context,
+    sizes: &[(usize, usize)],
+    scenes: &[Scene],
+    options: (&[f32], &[f32]),
+) {
     let intrinsics = Intrinsics {
         fx: 31.0,
         fy: 29.5,
         cx: 15.5,
         cy: 11.25,
     };
-    for (width, height) in [(1, 1), (33, 1), (35, 29), (64, 48)] {
-        for scene in [
-            Scene::Surface,
-            Scene::Scattered,
-            Scene::Grid,
-            Scene::Broken,
-            Scene::Zero,
-        ] {
+    for &(width, height) in sizes {
+        for &scene in scenes {
             for (half, intrinsics) in [(false, None), (true, Some(intrinsics))] {
                 let keyframes: Vec<_> = (0..3)
                     .map(|id| keyframe(id * 5, width, height, scene, half))
@@ -325,10 +329,32 @@ fn clouds_are_those_of_the_cpu() {
                     capacity: 3 * width * height,
                 };
                 let what = format!("{width}×{height} {scene:?}, calibrated {intrinsics:?}");
-                check(&gpu, plan, &snapshot, half, &what);
+                check(context, plan, &snapshot, half, options, &what);
             }
         }
     }
+}
+
+#[test]
+fn clouds_are_those_of_the_cpu() {
+    let Some(gpu) = cuda() else { return };
+    let scenes = [Scene::Surface, Scene::Broken];
+    compare(&gpu, &[(33, 1), (35, 29)], &scenes, (&[0.0, 0.1], &[-1.0]));
+}
+
+#[test]
+fn clouds_of_the_full_set_of_scenes_are_those_of_the_cpu() {
+    let Some(gpu) = cuda() else { return };
+    let scenes = [
+        Scene::Surface,
+        Scene::Scattered,
+        Scene::Grid,
+        Scene::Broken,
+        Scene::Zero,
+    ];
+    let sizes = [(1, 1), (33, 1), (35, 29), (64, 48)];
+    let voxel_sizes = [0.0, 0.1, 0.037, 5.0, f32::NAN, 1e-30];
+    compare(&gpu, &sizes, &scenes, (&voxel_sizes, &[1.5, -1.0, 0.0]));
 }
 
 /// As `cloud::voxel_filter`, but with the first point and all members of each cube.
@@ -339,7 +365,7 @@ fn cube(p: &CloudPoint, edge: f32) -> [i64; 3] {
 }
 
 #[test]
-fn a_full_cloud_keeps_its_first_cubes_and_counts_the_rest() {
+fn at_its_capacity_a_cloud_keeps_its_first_cubes_and_counts_the_rest() {
     let Some(gpu) = cuda() else { return };
     let (width, height) = (40, 30);
     let keyframes: Vec<_> = (0..4)

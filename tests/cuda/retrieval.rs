@@ -7,8 +7,9 @@ use mast3r_slam::compute::cuda::retrieval::{
 };
 use mast3r_slam::compute::cuda::slots::Floats;
 use mast3r_slam::compute::cuda::{
-    Context, CudaError, DeviceArena, DeviceBuffer, PinnedArena, Priority, Stream, allocations,
+    Context, CudaError, DeviceArena, DeviceBuffer, PinnedArena, Pool, Priority, Stream, allocations,
 };
+use mast3r_slam::compute::plan::{Group, MemoryPlan};
 use mast3r_slam::compute::retrieval::{
     BinaryWords, Codebook, Nearest, binary_residuals, hamming, strongest, whiten,
 };
@@ -115,14 +116,15 @@ impl Bench {
             keyframes,
         };
         let values = tokens * plan.dim;
-        let bytes: u64 = plan
-            .buffers()
-            .iter()
-            .map(|&(_, len, size)| (len * size) as u64 + 256)
-            .sum();
-        let mut arena =
-            DeviceArena::new(context, "test", bytes + values as u64 * 6 + 1024).unwrap();
-        let mut pinned = PinnedArena::new(context, 4096).unwrap();
+        let mut memory = MemoryPlan::new();
+        let mut part = memory.part(Group::Retrieval, "places");
+        let device = part.device_arena(&Retrieval::device_buffers(&plan));
+        let host = part.pinned_arena(&Retrieval::pinned_buffers());
+        let single = part.device("single", &[values]);
+        let half = part.device("half", &[values]);
+        let pool = Pool::new(context, &memory).unwrap();
+        let mut arena = pool.device_arena(device).unwrap();
+        let mut pinned = pool.pinned_arena(host).unwrap();
         let stream = context.stream(Priority::Low).unwrap();
         let mut retrieval = Retrieval::new(context, plan, &mut arena, &mut pinned).unwrap();
         retrieval
@@ -132,8 +134,8 @@ impl Bench {
         Self {
             retrieval,
             plan,
-            single: arena.carve("single", values).unwrap(),
-            half: arena.carve("half", values).unwrap(),
+            single: pool.device(single).unwrap(),
+            half: pool.device(half).unwrap(),
             stream,
         }
     }
@@ -261,24 +263,13 @@ fn check_description(bench: &Bench, model: &Model, tokens: &[f32], half: bool) {
     assert!(bench.description() == found, "a second run differs");
 }
 
-#[test]
-fn descriptions_are_those_of_the_cpu() {
-    let Some(gpu) = cuda() else { return };
-    for (tokens, dim, words) in [
-        (1, 1, 1),
-        (3, 2, 7),
-        (300, 64, 257),
-        (301, 70, 300),
-        (65, 33, 256),
-        (33, 130, 3),
-        (192, 192, 1024),
-        (1025, 16, 513),
-        (2000, 48, 100),
-    ] {
+/// Descriptions at sizes (tokens, components, words), of real numbers and of integers.
+fn compare(context: &Context, sizes: &[(usize, usize, usize)], seeds: u64) {
+    for &(tokens, dim, words) in sizes {
         eprintln!("{tokens} tokens of {dim}, {words} words");
-        for seed in 0..2 {
+        for seed in 0..seeds {
             let model = Model::real(dim, words, 100 * seed);
-            let bench = Bench::new(&gpu, &model, tokens, 1);
+            let bench = Bench::new(context, &model, tokens, 1);
             let half: Vec<f32> = noise(tokens * dim, seed + 7)
                 .into_iter()
                 .map(|v| f16::from_f32(v).to_f32())
@@ -287,10 +278,32 @@ fn descriptions_are_those_of_the_cpu() {
             check_description(&bench, &model, &noise(tokens * dim, seed + 8), false);
 
             let model = Model::exact(dim, words, seed);
-            let bench = Bench::new(&gpu, &model, tokens, 1);
+            let bench = Bench::new(context, &model, tokens, 1);
             check_description(&bench, &model, &integers(tokens * dim, seed + 9), true);
         }
     }
+}
+
+#[test]
+fn descriptions_are_those_of_the_cpu() {
+    let Some(gpu) = cuda() else { return };
+    compare(&gpu, &[(3, 2, 7), (65, 33, 257)], 1);
+}
+
+#[test]
+fn descriptions_of_the_full_set_of_sizes_are_those_of_the_cpu() {
+    let Some(gpu) = cuda() else { return };
+    let sizes = [
+        (1, 1, 1),
+        (300, 64, 257),
+        (301, 70, 300),
+        (65, 33, 256),
+        (33, 130, 3),
+        (192, 192, 1024),
+        (1025, 16, 513),
+        (2000, 48, 100),
+    ];
+    compare(&gpu, &sizes, 2);
 }
 
 #[test]
@@ -389,13 +402,11 @@ fn sum_of(query: &BinaryWords, stored: &BinaryWords, dim: usize) -> i64 {
     sum
 }
 
-#[test]
-fn the_database_answers_as_the_cpu_does() {
-    let Some(gpu) = cuda() else { return };
-    for (tokens, dim, words) in [(60, 24, 300), (350, 70, 1000), (7, 130, 5), (2, 9, 1)] {
+/// Keyframes come and go in databases of sizes (tokens, components, words), with queries between.
+fn ask(context: &Context, sizes: &[(usize, usize, usize)], capacity: usize, steps: u64) {
+    for &(tokens, dim, words) in sizes {
         let model = Model::exact(dim, words, 11);
-        let capacity = 60;
-        let mut bench = Bench::new(&gpu, &model, tokens, capacity);
+        let mut bench = Bench::new(context, &model, tokens, capacity);
         let cpu = model.for_the_cpu();
         let mut database = Database::new(&cpu);
         let (mut scratch, mut description) = (Scratch::default(), Description::default());
@@ -403,7 +414,7 @@ fn the_database_answers_as_the_cpu_does() {
         let bases: Vec<Vec<f32>> = (0..4).map(|b| integers(tokens * dim, 1000 + b)).collect();
         let mut hits = Vec::new();
         let mut answers = 0;
-        for step in 0..150u64 {
+        for step in 0..steps {
             let tokens = similar(&bases[step as usize % 4], dim, step);
             cpu.describe(&tokens, &mut scratch, &mut description)
                 .unwrap();
@@ -457,11 +468,24 @@ fn the_database_answers_as_the_cpu_does() {
             assert_eq!(again, PlaceError::Duplicate { id });
             assert_eq!(bench.retrieval.len(), database.len());
         }
-        assert!(answers > 1000, "{answers} hits");
+        assert!(answers as u64 > 6 * steps, "{answers} hits");
         bench.retrieval.clear(&bench.stream).unwrap();
         assert!(bench.retrieval.is_empty());
         assert_eq!(bench.query(32, -1.0).unwrap(), []);
     }
+}
+
+#[test]
+fn the_database_answers_as_the_cpu_does() {
+    let Some(gpu) = cuda() else { return };
+    ask(&gpu, &[(60, 24, 300)], 7, 16);
+}
+
+#[test]
+fn the_database_answers_the_full_set_of_queries_as_the_cpu_does() {
+    let Some(gpu) = cuda() else { return };
+    let sizes = [(60, 24, 300), (350, 70, 1000), (7, 130, 5), (2, 9, 1)];
+    ask(&gpu, &sizes, 60, 150);
 }
 
 #[test]

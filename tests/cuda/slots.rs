@@ -4,8 +4,9 @@ use crate::{assert_same, cuda};
 use half::f16;
 use mast3r_slam::compute::cuda::slots::{CudaKeyframes, CudaSlots, Floats, SlotPlan, SlotView};
 use mast3r_slam::compute::cuda::{
-    Context, DeviceArena, DeviceBuffer, Element, PinnedArena, Priority, Stream, allocations,
+    Context, DeviceArena, DeviceBuffer, Element, Pool, Priority, Stream, allocations,
 };
+use mast3r_slam::compute::plan::{Group, MemoryPlan};
 use mast3r_slam::compute::store::{
     Access, Counts, FloatFormat, KeyframeStore, Lane, SlotDevice, SlotLayout, StoreError,
     StoreOptions, Touch,
@@ -93,6 +94,22 @@ fn copy_all(stream: &Stream, from: SlotView<'_>, to: SlotView<'_>) {
     }
 }
 
+/// Slots from a memory plan, which needs no more bytes than the slots' plan says.
+fn slots(context: &Context, plan: SlotPlan) -> CudaSlots {
+    let mut memory = MemoryPlan::new();
+    let mut part = memory.part(Group::Keyframes, "slots");
+    let device = part.device_arena(&CudaSlots::device_buffers(&plan));
+    let host = part.pinned_arena(&CudaSlots::pinned_buffers(&plan));
+    assert_eq!(memory.device_bytes(), plan.device_bytes());
+    assert_eq!(memory.pinned_bytes(), plan.pinned_bytes());
+    let pool = Pool::new(context, &memory).unwrap();
+    let mut arena = pool.device_arena(device).unwrap();
+    let mut pinned = pool.pinned_arena(host).unwrap();
+    let tracking = Arc::new(context.stream(Priority::High).unwrap());
+    let mapping = Arc::new(context.stream(Priority::Low).unwrap());
+    CudaSlots::new(context, plan, &mut arena, &mut pinned, tracking, mapping).unwrap()
+}
+
 fn bench(context: &Context, device_slots: usize, host_slots: usize, pixels: usize) -> Bench {
     let layout = SlotLayout::new(pixels, pixels / 16, 24, FloatFormat::F16, FloatFormat::F16);
     let plan = SlotPlan {
@@ -102,15 +119,8 @@ fn bench(context: &Context, device_slots: usize, host_slots: usize, pixels: usiz
     };
     let ballast = 32 << 20;
     let extra = (layout.bytes + 1024) * (PATTERNS + 2 * LOG) + ballast + (1 << 16);
-    let bytes_in_all = plan.device_bytes() + extra as u64;
-    let mut arena = DeviceArena::new(context, "test", bytes_in_all).unwrap();
-    let mut pinned = PinnedArena::new(context, plan.pinned_bytes() + 256).unwrap();
-    let tracking = Arc::new(context.stream(Priority::High).unwrap());
-    let mapping = Arc::new(context.stream(Priority::Low).unwrap());
-    let slots = CudaSlots::new(context, plan, &mut arena, &mut pinned, tracking, mapping).unwrap();
-    let carved = arena.used().0.next_multiple_of(256);
-    assert_eq!(carved, plan.device_bytes(), "the plan's bytes");
-    assert_eq!(pinned.used().0, plan.pinned_bytes(), "the plan's bytes");
+    let mut arena = DeviceArena::new(context, "test", extra as u64).unwrap();
+    let slots = slots(context, plan);
     let patterns = Bulk::new(&mut arena, &layout, PATTERNS);
     let stream = slots.stream(Lane::Tracking);
     let fill = |n: usize, seed| bytes(n, seed);
@@ -311,7 +321,17 @@ fn long_run(bench: &Bench, keyframes: u32) -> Vec<usize> {
 }
 
 #[test]
-fn five_thousand_keyframes_on_64_slots_are_as_on_enough() {
+fn keyframes_on_few_slots_are_as_on_enough() {
+    let Some(gpu) = cuda() else { return };
+    let few = bench(&gpu, 6, 3, 48);
+    let with_few = long_run(&few, 40);
+    assert!(few.store.counts().from_file > 30);
+    let enough = bench(&gpu, 42, 1, 48);
+    assert_same("contents", &with_few, &long_run(&enough, 40));
+}
+
+#[test]
+fn keyframes_5000_on_64_slots_are_as_on_enough() {
     let Some(gpu) = cuda() else { return };
     let few = bench(&gpu, 64, 32, 48);
     let before = allocations();
@@ -332,15 +352,26 @@ fn five_thousand_keyframes_on_64_slots_are_as_on_enough() {
 #[test]
 fn two_threads_share_the_slots() {
     let Some(gpu) = cuda() else { return };
-    for round in 0..4u32 {
-        let bench = bench(&gpu, 6, 3, 256);
+    share(&gpu, 1, 60);
+}
+
+#[test]
+fn two_threads_share_the_slots_for_a_full_run() {
+    let Some(gpu) = cuda() else { return };
+    share(&gpu, 4, 400);
+}
+
+/// One thread makes keyframes, the other reads and changes those before, `rounds` times.
+fn share(context: &Context, rounds: u32, keyframes: u32) {
+    for round in 0..rounds {
+        let bench = bench(context, 6, 3, 256);
         let store = &bench.store;
         let (made, inbox) = mpsc::channel();
         std::thread::scope(|scope| {
             let bench = &bench;
             scope.spawn(move || {
                 let mut worker = Worker::new(bench, Lane::Tracking);
-                for id in 0..400u32 {
+                for id in 0..keyframes {
                     let lease = loop {
                         match store.insert(Lane::Tracking, id) {
                             Ok(lease) => break lease,
@@ -424,18 +455,7 @@ fn full_size_keyframes_and_what_moving_them_takes() {
         device_slots: 4,
         host_slots: 4,
     };
-    let mut arena = DeviceArena::new(&gpu, "test", plan.device_bytes()).unwrap();
-    let mut pinned = PinnedArena::new(&gpu, plan.pinned_bytes()).unwrap();
-    let stream = |priority| Arc::new(gpu.stream(priority).unwrap());
-    let slots = CudaSlots::new(
-        &gpu,
-        plan,
-        &mut arena,
-        &mut pinned,
-        stream(Priority::High),
-        stream(Priority::Low),
-    )
-    .unwrap();
+    let slots = slots(&gpu, plan);
     let lane = Lane::Mapping;
     let pattern = |slot: u32| 0x31 + slot as u8 * 0x11;
     for slot in 0..4 {

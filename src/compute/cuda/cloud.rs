@@ -9,6 +9,7 @@ use super::{
     KernelArgument, PinnedArena, PinnedBuffer, Stream,
 };
 use crate::compute::cuda::slots::SlotView;
+use crate::compute::plan::Spec;
 use crate::geometry::{Intrinsics, Sim3};
 use half::f16;
 
@@ -36,27 +37,9 @@ impl CloudPlan {
 
     /// Places of the table of cubes: a power of two, of which at most 3/4 are ever in use.
     fn table(&self) -> usize {
-        let known = self.capacity + self.pixels();
-        (known + known.div_ceil(3)).next_power_of_two()
-    }
-
-    /// The buffers: name, elements, bytes of an element.
-    pub fn buffers(&self) -> [(&'static str, usize, usize); 11] {
-        let (pixels, known) = (self.pixels(), self.capacity + self.pixels());
-        let blocks = pixels.div_ceil(COUNTING as usize);
-        [
-            ("cloud staging", pixels, 16),
-            ("cloud cubes", self.table(), 4),
-            ("cloud first pixels", known, 4),
-            ("cloud best pixels", known, 8),
-            ("cloud places", pixels, 4),
-            ("cloud roles", pixels, 1),
-            ("cloud block counts", blocks, 4),
-            ("cloud block starts", blocks, 8),
-            ("cloud points", self.capacity, 16),
-            ("cloud confidences", self.capacity, 4),
-            ("cloud keyframes", self.capacity, 4),
-        ]
+        let known = self.capacity.saturating_add(self.pixels());
+        let places = known.saturating_add(known.div_ceil(3));
+        places.checked_next_power_of_two().unwrap_or(usize::MAX)
     }
 }
 
@@ -149,6 +132,32 @@ pub struct Cloud {
 }
 
 impl Cloud {
+    /// Buffers on the device, in the order in which they are carved.
+    pub fn device_buffers(plan: &CloudPlan) -> Vec<Spec> {
+        let (pixels, capacity) = (plan.pixels(), plan.capacity);
+        let known = capacity.saturating_add(pixels);
+        let blocks = pixels.div_ceil(COUNTING as usize);
+        vec![
+            Spec::of::<[f32; 4]>("staging", &[pixels]),
+            Spec::of::<u32>("cubes", &[plan.table()]),
+            Spec::of::<u32>("first pixels", &[known]),
+            Spec::of::<u64>("best pixels", &[known]),
+            Spec::of::<u32>("places", &[pixels]),
+            Spec::of::<u8>("roles", &[pixels]),
+            Spec::of::<u32>("block counts", &[blocks]),
+            Spec::of::<u64>("block starts", &[blocks]),
+            Spec::of::<[u32; 4]>("points", &[capacity]),
+            Spec::of::<f32>("confidences", &[capacity]),
+            Spec::of::<u32>("keyframes", &[capacity]),
+            Spec::of::<State>("counts", &[1]),
+        ]
+    }
+
+    /// Pinned buffers, in the order in which they are carved.
+    pub fn pinned_buffers() -> Vec<Spec> {
+        vec![Spec::of::<State>("counts", &[1])]
+    }
+
     /// Carves the buffers. The cloud is to be cleared before use.
     pub fn new(
         context: &Context,
@@ -179,19 +188,19 @@ impl Cloud {
             store: kernel("ms_cloud_store")?,
             refused: kernel("ms_cloud_refused")?,
             pack: kernel("ms_cloud_pack")?,
-            staged: arena.carve("cloud staging", plan.pixels())?,
-            table: arena.carve("cloud cubes", plan.table())?,
-            first: arena.carve("cloud first pixels", known)?,
-            best: arena.carve("cloud best pixels", known)?,
-            places: arena.carve("cloud places", plan.pixels())?,
-            roles: arena.carve("cloud roles", plan.pixels())?,
-            block_counts: arena.carve("cloud block counts", blocks)?,
-            block_starts: arena.carve("cloud block starts", blocks)?,
-            stored: arena.carve("cloud points", plan.capacity)?,
-            confidences: arena.carve("cloud confidences", plan.capacity)?,
-            keyframes: arena.carve("cloud keyframes", plan.capacity)?,
-            state: arena.carve("cloud counts", 1)?,
-            size: pinned.carve("cloud counts", 1)?,
+            staged: arena.carve("staging", plan.pixels())?,
+            table: arena.carve("cubes", plan.table())?,
+            first: arena.carve("first pixels", known)?,
+            best: arena.carve("best pixels", known)?,
+            places: arena.carve("places", plan.pixels())?,
+            roles: arena.carve("roles", plan.pixels())?,
+            block_counts: arena.carve("block counts", blocks)?,
+            block_starts: arena.carve("block starts", blocks)?,
+            stored: arena.carve("points", plan.capacity)?,
+            confidences: arena.carve("confidences", plan.capacity)?,
+            keyframes: arena.carve("keyframes", plan.capacity)?,
+            state: arena.carve("counts", 1)?,
+            size: pinned.carve("counts", 1)?,
         })
     }
 

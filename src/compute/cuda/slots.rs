@@ -1,7 +1,7 @@
 //! Keyframe slots in device memory and pinned host memory, for [`KeyframeStore`].
 //!
 //! A lane's compute stream is the one that its thread enqueues kernels on. Copies to and from the host run
-//! on a stream of their own beside it, behind the marks that [`super::super::store`] says they must
+//! on a stream of their own beside it, behind the marks that [`crate::compute::store`] says they must
 //! follow, so a keyframe that moves does not wait for the whole of what the lane has enqueued. Leases
 //! must not be taken or dropped while the lane's stream captures: their marks lie outside any graph.
 
@@ -9,10 +9,12 @@ use super::{
     Context, CudaError, DeviceArena, DeviceBuffer, DevicePointer, DeviceSlice, Element, Event,
     PinnedArena, PinnedBuffer, Priority, Stream,
 };
+use crate::compute::plan::{ALIGNMENT, Spec};
 use crate::compute::store::{
     FloatFormat, KeyframeStore, Lane, Mark, Section, SlotDevice, SlotLayout,
 };
 use half::f16;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The store of a CUDA device.
@@ -78,33 +80,102 @@ enum FloatBuffer {
     F32(DeviceBuffer<f32>),
 }
 
+/// Elements of a section from one slot to the next: sections start at the alignment of buffers.
+fn stride(section: Section, size: usize) -> usize {
+    section.bytes.next_multiple_of(ALIGNMENT as usize) / size
+}
+
+fn floats(name: &'static str, slots: usize, format: FloatFormat, section: Section) -> Spec {
+    let shape = [slots, stride(section, format.bytes())];
+    match format {
+        FloatFormat::F16 => Spec::of::<f16>(name, &shape),
+        FloatFormat::F32 => Spec::of::<f32>(name, &shape),
+    }
+}
+
+/// The elements of a section in a slot.
+fn range(slot: usize, section: Section, size: usize) -> Range<usize> {
+    let start = slot * stride(section, size);
+    start..start + section.bytes / size
+}
+
 impl FloatBuffer {
     fn carve(
         arena: &mut DeviceArena,
         name: &'static str,
+        slots: usize,
         format: FloatFormat,
         section: Section,
     ) -> Result<Self, CudaError> {
-        let len = section.bytes / format.bytes();
+        let len = slots * stride(section, format.bytes());
         Ok(match format {
             FloatFormat::F16 => Self::F16(arena.carve(name, len)?),
             FloatFormat::F32 => Self::F32(arena.carve(name, len)?),
         })
     }
 
-    fn all(&self) -> Floats<'_> {
-        match self {
-            Self::F16(v) => Floats::F16(v.all()),
-            Self::F32(v) => Floats::F32(v.all()),
-        }
+    fn of_slot(&self, slot: usize, section: Section) -> Result<Floats<'_>, CudaError> {
+        Ok(match self {
+            Self::F16(v) => Floats::F16(v.slice(range(slot, section, size_of::<f16>()))?),
+            Self::F32(v) => Floats::F32(v.slice(range(slot, section, size_of::<f32>()))?),
+        })
     }
 }
 
-struct Slot {
-    image: DeviceBuffer<u8>,
+/// A section of every slot after the other, for each section.
+struct Slots {
+    images: DeviceBuffer<u8>,
     points: DeviceBuffer<f32>,
-    confidence: FloatBuffer,
-    features: FloatBuffer,
+    confidences: FloatBuffer,
+    tokens: FloatBuffer,
+}
+
+/// Records in pinned memory, one after the other.
+struct Records {
+    /// Where the first one starts.
+    start: *mut u8,
+    bytes: usize,
+    /// Held by whoever uses a record: one copy at a time, so it is never waited for.
+    locks: Vec<Mutex<()>>,
+    /// Keeps the memory; nobody else touches it.
+    _memory: PinnedBuffer<u8>,
+}
+
+// SAFETY: the pinned buffer is owned by this struct and only reached through `Records::with`, under the
+// lock of the record in question.
+unsafe impl Send for Records {}
+// SAFETY: as above.
+unsafe impl Sync for Records {}
+
+impl Records {
+    fn new(mut memory: PinnedBuffer<u8>, bytes: usize) -> Self {
+        Self {
+            start: memory.as_mut_ptr(),
+            bytes,
+            locks: (0..memory.len() / bytes.max(1))
+                .map(|_| Mutex::new(()))
+                .collect(),
+            _memory: memory,
+        }
+    }
+
+    /// Calls `with` with a record's bytes; nobody else has them meanwhile.
+    fn with<R>(&self, record: u32, with: impl FnOnce(&mut [u8]) -> R) -> Result<R, CudaError> {
+        let record = record as usize;
+        let lock = self.locks.get(record).ok_or(CudaError::Length {
+            what: "host slots",
+            expected: record.saturating_add(1),
+            found: self.locks.len(),
+        })?;
+        let _held = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: there is a lock for each whole record of the memory, so this one lies within it; records
+        // do not overlap, and the lock is held as long as the slice lives.
+        let bytes = unsafe {
+            let start = self.start.add(record * self.bytes);
+            std::slice::from_raw_parts_mut(start, self.bytes)
+        };
+        Ok(with(bytes))
+    }
 }
 
 /// A keyframe's bulk on the device.
@@ -128,14 +199,33 @@ struct LaneStreams {
 /// The slots, and the two lanes' streams.
 pub struct CudaSlots {
     plan: SlotPlan,
-    slots: Vec<Slot>,
-    /// Each is used by one copy at a time, so its lock is never waited for.
-    host: Vec<Mutex<PinnedBuffer<u8>>>,
+    slots: Slots,
+    records: Records,
     lanes: [LaneStreams; 2],
     marks: Vec<Event>,
 }
 
 impl CudaSlots {
+    /// Buffers on the device, in the order in which they are carved.
+    pub fn device_buffers(plan: &SlotPlan) -> Vec<Spec> {
+        let (layout, slots) = (&plan.layout, plan.device_slots);
+        let (confidence, feature) = (layout.confidence_format, layout.feature_format);
+        vec![
+            Spec::of::<u8>("images", &[slots, stride(layout.image, 1)]),
+            Spec::of::<f32>("points", &[slots, stride(layout.points, size_of::<f32>())]),
+            floats("confidences", slots, confidence, layout.confidence),
+            floats("tokens", slots, feature, layout.features),
+        ]
+    }
+
+    /// Pinned buffers, in the order in which they are carved.
+    pub fn pinned_buffers(plan: &SlotPlan) -> Vec<Spec> {
+        vec![Spec::of::<u8>(
+            "records",
+            &[plan.host_slots, plan.layout.bytes],
+        )]
+    }
+
     /// Carves the slots. `tracking` and `mapping` are the streams on which the lanes enqueue kernels.
     pub fn new(
         context: &Context,
@@ -145,33 +235,22 @@ impl CudaSlots {
         tracking: Arc<Stream>,
         mapping: Arc<Stream>,
     ) -> Result<Self, CudaError> {
-        let layout = plan.layout;
-        let mut slots = Vec::with_capacity(plan.device_slots);
-        for _ in 0..plan.device_slots {
-            slots.push(Slot {
-                image: arena.carve("keyframe images", layout.image.bytes)?,
-                points: arena.carve("keyframe points", layout.points.bytes / size_of::<f32>())?,
-                confidence: FloatBuffer::carve(
-                    arena,
-                    "keyframe confidences",
-                    layout.confidence_format,
-                    layout.confidence,
-                )?,
-                features: FloatBuffer::carve(
-                    arena,
-                    "keyframe tokens",
-                    layout.feature_format,
-                    layout.features,
-                )?,
-            });
-        }
-        let mut host = Vec::with_capacity(plan.host_slots);
-        for _ in 0..plan.host_slots {
-            host.push(Mutex::new(
-                pinned.carve("keyframes in host memory", layout.bytes)?,
-            ));
-        }
-        let marks = (0..plan.device_slots * Mark::PER_SLOT)
+        let (layout, n) = (plan.layout, plan.device_slots);
+        let (confidence, feature) = (layout.confidence_format, layout.feature_format);
+        let slots = Slots {
+            images: arena.carve("images", n * stride(layout.image, 1))?,
+            points: arena.carve("points", n * stride(layout.points, size_of::<f32>()))?,
+            confidences: FloatBuffer::carve(
+                arena,
+                "confidences",
+                n,
+                confidence,
+                layout.confidence,
+            )?,
+            tokens: FloatBuffer::carve(arena, "tokens", n, feature, layout.features)?,
+        };
+        let records = pinned.carve("records", plan.host_slots * layout.bytes)?;
+        let marks = (0..n * Mark::PER_SLOT)
             .map(|_| context.event(false))
             .collect::<Result<_, _>>()?;
         let lane = |compute, priority| {
@@ -181,7 +260,7 @@ impl CudaSlots {
         Ok(Self {
             plan,
             slots,
-            host,
+            records: Records::new(records, layout.bytes),
             lanes: [
                 lane(tracking, Priority::High)?,
                 lane(mapping, Priority::Low)?,
@@ -198,16 +277,25 @@ impl CudaSlots {
     /// A slot's parts. Who has no lease on the slot reads another keyframe's bulk or none; see
     /// [`CudaKeyframes`].
     pub fn slot(&self, slot: u32) -> Result<SlotView<'_>, CudaError> {
-        let found = self.slots.get(slot as usize).ok_or(CudaError::Length {
-            what: "keyframe slots",
-            expected: slot as usize + 1,
-            found: self.slots.len(),
-        })?;
+        let (layout, slot) = (&self.plan.layout, slot as usize);
+        if slot >= self.plan.device_slots {
+            return Err(CudaError::Length {
+                what: "keyframe slots",
+                expected: slot.saturating_add(1),
+                found: self.plan.device_slots,
+            });
+        }
+        let Slots {
+            images,
+            points,
+            confidences,
+            tokens,
+        } = &self.slots;
         Ok(SlotView {
-            image: found.image.all(),
-            points: found.points.all(),
-            confidence: found.confidence.all(),
-            features: found.features.all(),
+            image: images.slice(range(slot, layout.image, 1))?,
+            points: points.slice(range(slot, layout.points, size_of::<f32>()))?,
+            confidence: confidences.of_slot(slot, layout.confidence)?,
+            features: tokens.of_slot(slot, layout.features)?,
         })
     }
 
@@ -238,32 +326,22 @@ impl CudaSlots {
             stream.wait(self.mark(mark)?)?;
         }
         let view = self.slot(slot)?;
-        let mut host = self
-            .host_slot(host)?
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
         let layout = &self.plan.layout;
-        let mut copies = Copies {
-            stream,
-            record: &mut host[..],
-            direction,
-        };
-        let enqueued = copies
-            .part(view.image, layout.image)
-            .and_then(|()| copies.part(view.points, layout.points))
-            .and_then(|()| copies.floats(view.confidence, layout.confidence))
-            .and_then(|()| copies.floats(view.features, layout.features));
-        // Also after an error: what was enqueued uses the host slot.
-        stream.synchronize()?;
-        enqueued
-    }
-
-    fn host_slot(&self, host: u32) -> Result<&Mutex<PinnedBuffer<u8>>, CudaError> {
-        self.host.get(host as usize).ok_or(CudaError::Length {
-            what: "host slots",
-            expected: host as usize + 1,
-            found: self.host.len(),
-        })
+        self.records.with(host, |record| {
+            let mut copies = Copies {
+                stream,
+                record,
+                direction,
+            };
+            let enqueued = copies
+                .part(view.image, layout.image)
+                .and_then(|()| copies.part(view.points, layout.points))
+                .and_then(|()| copies.floats(view.confidence, layout.confidence))
+                .and_then(|()| copies.floats(view.features, layout.features));
+            // Also after an error: what was enqueued uses the record.
+            stream.synchronize()?;
+            enqueued
+        })?
     }
 }
 
@@ -300,7 +378,7 @@ impl Copies<'_> {
         if !before.is_empty() || !behind.is_empty() {
             return Err(wrong);
         }
-        // SAFETY: the record is pinned memory whose lock is held until the stream has been waited for.
+        // SAFETY: the record is pinned memory, held until the stream has been waited for.
         unsafe {
             match self.direction {
                 Direction::ToHost => self.stream.download(device, values),
@@ -321,11 +399,11 @@ impl SlotDevice for CudaSlots {
     type Error = CudaError;
 
     fn device_slots(&self) -> usize {
-        self.slots.len()
+        self.plan.device_slots
     }
 
     fn host_slots(&self) -> usize {
-        self.host.len()
+        self.records.locks.len()
     }
 
     fn record_bytes(&self) -> usize {
@@ -349,8 +427,7 @@ impl SlotDevice for CudaSlots {
     }
 
     fn with_host(&self, host: u32, with: &mut dyn FnMut(&mut [u8])) {
-        if let Ok(host) = self.host_slot(host) {
-            with(&mut host.lock().unwrap_or_else(PoisonError::into_inner));
-        }
+        // The store only names host slots that there are.
+        let _ = self.records.with(host, with);
     }
 }

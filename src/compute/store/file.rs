@@ -234,3 +234,37 @@ fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_says_gets_a_name() {
+        use io::ErrorKind as K;
+        let file = SpillFile::new(&std::env::temp_dir(), 8).unwrap();
+        let named = |kind: K| file.unwritten(kind.into());
+        for kind in [K::StorageFull, K::QuotaExceeded, K::FileTooLarge] {
+            assert!(matches!(named(kind), SpillError::DiskFull { bytes: 8, .. }));
+        }
+        for kind in [K::PermissionDenied, K::ReadOnlyFilesystem] {
+            assert!(matches!(named(kind), SpillError::Permission { .. }));
+        }
+        assert!(matches!(named(K::TimedOut), SpillError::Write { .. }));
+    }
+
+    #[test]
+    fn records_are_written_and_read_in_any_order() {
+        let file = SpillFile::new(&std::env::temp_dir(), 3).unwrap();
+        let records = [70, 0, 16, 15, 3];
+        let content = |record: u32| [record as u8, 1, 2];
+        let sums = records.map(|r| file.write(r, &content(r)).unwrap());
+        for (record, sum) in records.into_iter().zip(sums) {
+            let mut found = [0; 3];
+            file.read(record, sum, &mut found).unwrap();
+            assert_eq!(found, content(record));
+            let other = file.read(record, sum ^ 1, &mut found);
+            assert!(matches!(other, Err(SpillError::Damaged { .. })));
+        }
+    }
+}

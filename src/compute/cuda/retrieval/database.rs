@@ -6,6 +6,7 @@ use super::{
     RetrievalPlan, Stream,
 };
 use crate::compute::cuda::Grid;
+use crate::compute::plan::Spec;
 
 /// Keyframes of a block in the kernel that scores.
 const KEYFRAMES_PER_BLOCK: usize = 8;
@@ -28,6 +29,21 @@ pub(super) struct Database {
 }
 
 impl Database {
+    pub fn buffers(plan: &RetrievalPlan) -> Vec<Spec> {
+        let (n, stride) = (plan.keyframes, plan.stride());
+        vec![
+            Spec::of::<u32>("database words", &[n, stride]),
+            Spec::of::<u32>("database bits", &[n, stride, plan.integers()]),
+            Spec::of::<u32>("database counts", &[n]),
+            Spec::of::<u32>("database ids", &[n]),
+            Spec::of::<u32>("database slots", &[1]),
+            Spec::of::<u16>("database lookup", &[plan.words]),
+            Spec::of::<i64>("database sums", &[n]),
+            Spec::of::<u64>("database keys", &[n]),
+            Spec::of::<[u32; 2]>("database hits", &[MAX_HITS]),
+        ]
+    }
+
     pub fn new(
         context: &Context,
         plan: &RetrievalPlan,

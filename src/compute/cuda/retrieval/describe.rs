@@ -6,6 +6,7 @@ use super::{
     NONE, PAIRS, PANEL, ROW_TILE, RetrievalPlan, Status, Stream,
 };
 use crate::compute::cuda::Grid;
+use crate::compute::plan::Spec;
 use crate::compute::retrieval::{BinaryWords, Codebook};
 
 /// A network's whitening and words.
@@ -33,18 +34,27 @@ fn wrong(what: &'static str, expected: usize, found: usize) -> CudaError {
 }
 
 impl Model {
+    pub fn buffers(plan: &RetrievalPlan) -> Vec<Spec> {
+        let projection = [plan.padded_dim(), plan.padded_columns()];
+        vec![
+            Spec::of::<f32>("mean, high", &[plan.dim]),
+            Spec::of::<f32>("mean, low", &[plan.dim]),
+            Spec::of::<f32>("projection, high", &projection),
+            Spec::of::<f32>("projection, low", &projection),
+            Spec::of::<f32>("codebook", &[plan.panels(), plan.padded_dim(), PANEL]),
+            Spec::of::<f32>("half norms", &[plan.panels() * PANEL]),
+        ]
+    }
+
     pub fn new(plan: &RetrievalPlan, arena: &mut DeviceArena) -> Result<Self, CudaError> {
         let projection = plan.padded_dim() * plan.padded_columns();
         Ok(Self {
-            mean_high: arena.carve("retrieval mean, high", plan.dim)?,
-            mean_low: arena.carve("retrieval mean, low", plan.dim)?,
-            projection_high: arena.carve("retrieval projection, high", projection)?,
-            projection_low: arena.carve("retrieval projection, low", projection)?,
-            codebook: arena.carve(
-                "retrieval codebook",
-                plan.panels() * plan.padded_dim() * PANEL,
-            )?,
-            half_norms: arena.carve("retrieval half norms", plan.panels() * PANEL)?,
+            mean_high: arena.carve("mean, high", plan.dim)?,
+            mean_low: arena.carve("mean, low", plan.dim)?,
+            projection_high: arena.carve("projection, high", projection)?,
+            projection_low: arena.carve("projection, low", projection)?,
+            codebook: arena.carve("codebook", plan.panels() * plan.padded_dim() * PANEL)?,
+            half_norms: arena.carve("half norms", plan.panels() * PANEL)?,
         })
     }
 
@@ -160,6 +170,26 @@ fn plane(x: usize, y: usize, threads: (u32, u32, u32)) -> Grid {
 }
 
 impl Describer {
+    pub fn buffers(plan: &RetrievalPlan) -> Vec<Spec> {
+        let centred = [plan.padded_dim(), plan.padded_tokens()];
+        let candidates = [plan.panels(), KEPT_PADDED, NEAREST];
+        vec![
+            Spec::of::<f32>("centred, high", &centred),
+            Spec::of::<f32>("centred, low", &centred),
+            Spec::of::<f32>("whitened", &[plan.tokens, plan.dim]),
+            Spec::of::<u64>("norms", &[plan.tokens]),
+            Spec::of::<u32>("kept", &[KEPT_PADDED]),
+            Spec::of::<f32>("rows", &[plan.padded_dim(), KEPT_PADDED]),
+            Spec::of::<[u32; 2]>("candidates", &candidates),
+            Spec::of::<u32>("nearest", &[PAIRS]),
+            Spec::of::<f32>("ranks", &[PAIRS]),
+            Spec::of::<u32>("groups", &[2, GROUPS]),
+            Spec::of::<u32>("query bits", &[PAIRS, plan.integers()]),
+            Spec::of::<u32>("stored bits", &[KEPT, plan.integers()]),
+            Spec::of::<Status>("status", &[1]),
+        ]
+    }
+
     pub fn new(
         context: &Context,
         plan: &RetrievalPlan,
@@ -178,22 +208,19 @@ impl Describer {
             nearest: kernel("ms_retrieval_nearest")?,
             group: kernel("ms_retrieval_group")?,
             residuals: kernel("ms_retrieval_residuals")?,
-            centred_high: arena.carve("retrieval centred, high", centred)?,
-            centred_low: arena.carve("retrieval centred, low", centred)?,
-            whitened: arena.carve("retrieval whitened", plan.tokens * plan.dim)?,
-            squares: arena.carve("retrieval norms", plan.tokens)?,
-            kept: arena.carve("retrieval kept", KEPT_PADDED)?,
-            rows: arena.carve("retrieval rows", plan.padded_dim() * KEPT_PADDED)?,
-            candidates: arena.carve(
-                "retrieval candidates",
-                plan.panels() * KEPT_PADDED * NEAREST,
-            )?,
-            words: arena.carve("retrieval nearest", PAIRS)?,
-            ranks: arena.carve("retrieval ranks", PAIRS)?,
-            groups: arena.carve("retrieval groups", 2 * GROUPS)?,
-            query_bits: arena.carve("retrieval query bits", PAIRS * plan.integers())?,
-            stored_bits: arena.carve("retrieval stored bits", KEPT * plan.integers())?,
-            status: arena.carve("retrieval status", 1)?,
+            centred_high: arena.carve("centred, high", centred)?,
+            centred_low: arena.carve("centred, low", centred)?,
+            whitened: arena.carve("whitened", plan.tokens * plan.dim)?,
+            squares: arena.carve("norms", plan.tokens)?,
+            kept: arena.carve("kept", KEPT_PADDED)?,
+            rows: arena.carve("rows", plan.padded_dim() * KEPT_PADDED)?,
+            candidates: arena.carve("candidates", plan.panels() * KEPT_PADDED * NEAREST)?,
+            words: arena.carve("nearest", PAIRS)?,
+            ranks: arena.carve("ranks", PAIRS)?,
+            groups: arena.carve("groups", 2 * GROUPS)?,
+            query_bits: arena.carve("query bits", PAIRS * plan.integers())?,
+            stored_bits: arena.carve("stored bits", KEPT * plan.integers())?,
+            status: arena.carve("status", 1)?,
         })
     }
 
@@ -362,7 +389,7 @@ impl Describer {
         stream: &Stream,
     ) -> Result<DeviceDescription, CudaError> {
         let [status] = stream.read_vec(self.status.all())?[..] else {
-            return Err(wrong("retrieval status", 1, self.status.len()));
+            return Err(wrong("status", 1, self.status.len()));
         };
         let [_, _, _, kept, query, stored, _] = status.map(|n| n as usize);
         let integers = plan.integers();

@@ -1,5 +1,4 @@
-//! Place recognition on the device: what [`crate::compute::retrieval`] and the database of
-//! [`crate::compute::retrieval`] do on the CPU (spec 7).
+//! Place recognition on the device: what [`crate::compute::retrieval`] does on the CPU (spec 7).
 //!
 //! [`Retrieval::describe`] and [`Retrieval::query`] enqueue; [`Retrieval::hits`] waits and tells; then
 //! [`Retrieval::insert`] remembers the image that was described last. Given the same features the
@@ -16,11 +15,13 @@ mod describe;
 use super::{
     Context, CudaError, DeviceArena, DeviceBuffer, Kernel, PinnedArena, PinnedBuffer, Stream,
 };
+use crate::compute::plan::Spec;
 use crate::compute::retrieval::Codebook;
 use database::Database;
 use describe::{Describer, Model};
 use std::collections::HashMap;
 
+pub use crate::compute::retrieval::Hit as PlaceHit;
 pub use describe::DeviceDescription;
 
 /// Most features of an image that are used, padded to whole tiles; as in `retrieval.cuh`.
@@ -87,47 +88,6 @@ impl RetrievalPlan {
         self.tokens.min(KEPT)
     }
 
-    /// The buffers: name, elements, bytes of an element.
-    pub fn buffers(&self) -> [(&'static str, usize, usize); 28] {
-        let (dim, columns) = (self.padded_dim(), self.padded_columns());
-        let centred = dim * self.padded_tokens();
-        let stored = self.keyframes * self.stride();
-        [
-            ("retrieval mean, high", self.dim, 4),
-            ("retrieval mean, low", self.dim, 4),
-            ("retrieval projection, high", dim * columns, 4),
-            ("retrieval projection, low", dim * columns, 4),
-            ("retrieval codebook", self.panels() * dim * PANEL, 4),
-            ("retrieval half norms", self.panels() * PANEL, 4),
-            ("retrieval centred, high", centred, 4),
-            ("retrieval centred, low", centred, 4),
-            ("retrieval whitened", self.tokens * self.dim, 4),
-            ("retrieval norms", self.tokens, 8),
-            ("retrieval kept", KEPT_PADDED, 4),
-            ("retrieval rows", dim * KEPT_PADDED, 4),
-            (
-                "retrieval candidates",
-                self.panels() * KEPT_PADDED * NEAREST,
-                8,
-            ),
-            ("retrieval nearest", PAIRS, 4),
-            ("retrieval ranks", PAIRS, 4),
-            ("retrieval groups", 2 * GROUPS, 4),
-            ("retrieval query bits", PAIRS * self.integers(), 4),
-            ("retrieval stored bits", KEPT * self.integers(), 4),
-            ("retrieval status", 7, 4),
-            ("database words", stored, 4),
-            ("database bits", stored * self.integers(), 4),
-            ("database counts", self.keyframes, 4),
-            ("database ids", self.keyframes, 4),
-            ("database slots", 1, 4),
-            ("database lookup", self.words, 2),
-            ("database sums", self.keyframes, 8),
-            ("database keys", self.keyframes, 8),
-            ("database hits", MAX_HITS, 8),
-        ]
-    }
-
     fn check(&self) -> Result<(), CudaError> {
         for (what, found, limit) in [
             ("components of a token", self.dim, MAX_DIM),
@@ -176,15 +136,6 @@ pub enum PlaceError {
     Cuda(#[from] CudaError),
 }
 
-/// A keyframe that looks like the query.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct PlaceHit {
-    /// The id that it was inserted with.
-    pub id: u32,
-    /// As [`crate::compute::retrieval::Hit::score`].
-    pub score: f32,
-}
-
 /// `Status` in `retrieval.cuh`.
 type Status = [u32; 7];
 const NONE: u32 = u32::MAX;
@@ -203,6 +154,22 @@ pub struct Retrieval {
 }
 
 impl Retrieval {
+    /// Buffers on the device, in the order in which they are carved.
+    pub fn device_buffers(plan: &RetrievalPlan) -> Vec<Spec> {
+        let mut all = Model::buffers(plan);
+        all.extend(Describer::buffers(plan));
+        all.extend(Database::buffers(plan));
+        all
+    }
+
+    /// Pinned buffers, in the order in which they are carved.
+    pub fn pinned_buffers() -> Vec<Spec> {
+        vec![
+            Spec::of::<Status>("status", &[1]),
+            Spec::of::<[u32; 2]>("hits", &[MAX_HITS]),
+        ]
+    }
+
     /// Carves the buffers. [`Retrieval::load`] and [`Retrieval::clear`] come next.
     pub fn new(
         context: &Context,
@@ -218,8 +185,8 @@ impl Retrieval {
             database: Database::new(context, &plan, arena)?,
             slots: HashMap::with_capacity(plan.keyframes),
             free: Vec::with_capacity(plan.keyframes),
-            status: pinned.carve("retrieval status", 1)?,
-            found: pinned.carve("retrieval hits", MAX_HITS)?,
+            status: pinned.carve("status", 1)?,
+            found: pinned.carve("hits", MAX_HITS)?,
         })
     }
 
