@@ -24,6 +24,8 @@ def check(library, code, doing):
 def compile_one(library, source, includes):
     """The compiler's log and the size of the machine code, 0 if there is none."""
     options = ["--gpu-architecture=sm_87", "--std=c++17", "--fmad=false", "--generate-line-info"]
+    # Of <math.h>, which nvcc includes by itself and the run-time compiler has not.
+    options += ["--define-macro=INFINITY=__int_as_float(0x7f800000)", "--define-macro=NAN=__int_as_float(0x7fffffff)"]
     options += [f"--include-path={folder}" for folder in [KERNELS, *includes]]
     program = ctypes.c_void_p()
     text, name = source.read_bytes(), source.name.encode()

@@ -11,7 +11,6 @@ use mast3r_slam::image::{PreprocessOptions, Preprocessor, RgbImage};
 use mast3r_slam::map::StageTimes;
 use mast3r_slam::slam::{FrameInput, Pace, System};
 use mast3r_slam::time::Stamp;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A system that has seen frame 0.
@@ -30,8 +29,7 @@ fn process(system: &mut System, canned: &Canned, index: usize, frame: usize) -> 
         stamp: Stamp {
             nanos: 1 + index as i64,
         },
-        image: Arc::clone(&canned.images[frame]),
-        preprocess_ms: 0.0,
+        image: canned.images[frame].as_ref().into(),
     };
     system.process(input).expect("a frame").times
 }

@@ -4,25 +4,22 @@
 //! Limits: the search for the nearest words is 2·T·K·C floating-point operations, whitening 2·T·C²
 //! in f64; a query reads the postings of its words, C/8 bytes for each entry.
 
+#[path = "../tests/random/mod.rs"]
+mod random;
+
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use mast3r_slam::compute::retrieval::{Codebook, Nearest, whiten};
-use mast3r_slam::slam::retrieval::{CodebookInfo, Database, Description, RetrievalModel, Scratch};
+use mast3r_slam::compute::retrieval::{
+    Codebook, CodebookInfo, Database, Description, Nearest, RetrievalModel, Scratch, whiten,
+};
+use random::Random;
 
 const C: usize = 192;
 const T: usize = 192;
 
 fn noise(count: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(2).wrapping_add(1);
-    (0..count)
-        .map(|_| {
-            state = state
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
-            (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5
-        })
-        .collect()
+    Random(seed.wrapping_mul(2).wrapping_add(1)).noise(count)
 }
 
 fn nearest(c: &mut Criterion) {

@@ -9,7 +9,6 @@ use mast3r_slam::slam::{FrameInput, Pace, System};
 use mast3r_slam::source::{self, SourceOptions};
 use std::error::Error;
 use std::path::Path;
-use std::sync::Arc;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = std::env::args().nth(1).ok_or("usage: trajectory FOLDER")?;
@@ -31,14 +30,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let backend = Box::new(CpuBackend::load(weights, width, height, 2)?);
     let intrinsics = preprocessor.intrinsics();
     let mut system = System::new(config, Pace::EveryFrame, backend, None, intrinsics)?;
+    let mut image = RgbImage::default();
     loop {
-        let mut image = RgbImage::new(width, height);
         preprocessor.run(&frame.image, &mut image)?;
         let record = system.process(FrameInput {
             index: frame.index,
             stamp: frame.stamp,
-            image: Arc::new(image),
-            preprocess_ms: 0.0,
+            image: (&image).into(),
         })?;
         let t = record.world_from_camera.translation;
         let state = record.state.name();

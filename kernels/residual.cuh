@@ -13,6 +13,9 @@
 
 namespace ms {
 
+// Not the macro, which compilers at run time do not have.
+__device__ __forceinline__ float infinity() { return __int_as_float(0x7f800000); }
+
 // Squared norms of usable points, metres^2, before and after the transform.
 constexpr float kLeastNorm2 = 1e-16f, kGreatestNorm2 = 1e16f;
 constexpr float kLeastMovedNorm2 = 1e-24f, kGreatestMovedNorm2 = 1e24f;
@@ -51,7 +54,7 @@ __device__ __forceinline__ bool has_place(const float (&p)[3]) {
 // Whether a match can be used: this is where everything that is not finite stays outside.
 __device__ __forceinline__ bool accepts(const Gate& gate, const float (&moving)[3], const float (&target)[3],
                                         float quality) {
-    return quality > gate.quality && quality > 0.0f && quality < INFINITY && has_place(moving) && has_place(target) &&
+    return quality > gate.quality && quality > 0.0f && quality < infinity() && has_place(moving) && has_place(target) &&
            target[2] > gate.depth;
 }
 

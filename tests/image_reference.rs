@@ -1,13 +1,15 @@
-//! Resampling against Pillow 11 and undistortion against OpenCV 4, on procedural images: the results
+//! Resampling against Pillow 11, undistortion and raw encodings against OpenCV 4, on procedural images: the results
 //! come from tests/data/image/make_fixtures.py, which computes the same images.
 
 use mast3r_slam::geometry::{Calibration, Distortion, Intrinsics};
+use mast3r_slam::image::encoding::{Encoding, RawImage};
 use mast3r_slam::image::resample::{Crop, Filter, Resampler};
 use mast3r_slam::image::undistort::{Undistorter, map_at, optimal_camera};
 use mast3r_slam::image::{PreprocessOptions, Preprocessor, RgbImage};
 use std::str::FromStr;
 
 const RESAMPLE: &str = include_str!("data/image/resample.txt");
+const ENCODING: &str = include_str!("data/image/encoding.txt");
 const UNDISTORT: &str = include_str!("data/image/undistort.txt");
 
 /// Tiles of 64 pixels: saw-tooth ramps, noise, hard black and white stripes.
@@ -173,4 +175,32 @@ fn undistortion_equals_opencv() {
         }
     }
     assert_eq!(counts, [12, 98, 14]);
+}
+
+#[test]
+fn yuv_and_bayer_equal_opencv_bit_for_bit() {
+    let mut checked = 0;
+    for line in ENCODING.lines().filter(|l| !l.starts_with('#')) {
+        let f: Vec<&str> = line.split(' ').collect();
+        let (width, height, cut): (usize, usize, usize) =
+            (number(f[1]), number(f[2]), number(f[3]));
+        let encoding = Encoding::from_name(f[0], false).unwrap();
+        let raw = RawImage {
+            encoding,
+            width,
+            height,
+            stride: encoding.row_bytes(width),
+            data: &scene(width, height, false).data,
+        };
+        let mut rgb = RgbImage::default();
+        raw.to_rgb(&mut rgb).unwrap();
+        let rows = (cut..height - cut).flat_map(|y| {
+            let row = &rgb.data[3 * y * width..3 * (y + 1) * width];
+            &row[3 * cut..3 * (width - cut)]
+        });
+        let kept: Vec<u8> = rows.copied().collect();
+        assert_eq!(format!("{:016x}", fnv(&kept)), f[4], "{line}");
+        checked += 1;
+    }
+    assert_eq!(checked, 7);
 }

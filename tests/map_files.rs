@@ -264,11 +264,11 @@ fn keyframe_images_and_their_table_agree() {
     // A camera driver that repeats a stamp.
     map.keyframes[2].stamp = map.keyframes[1].stamp;
     let table = keyframes::write(folder.path(), &map).unwrap();
-    let rows = rows(&table);
-    assert_eq!(rows.len(), 3);
-    assert_eq!(rows[0]["file"], "keyframes/1000.000000.png");
-    assert_eq!(rows[2]["file"], "keyframes/1000.100000_2.png");
-    for (row, k) in rows.iter().zip(&map.keyframes) {
+    let listed = rows(&table);
+    assert_eq!(listed.len(), 3);
+    assert_eq!(listed[0]["file"], "keyframes/1000.000000.png");
+    assert_eq!(listed[2]["file"], "keyframes/1000.100000_2.png");
+    for (row, k) in listed.iter().zip(&map.keyframes) {
         let image = image::open(folder.path().join(&row["file"]))
             .unwrap()
             .into_rgb8();
@@ -277,8 +277,15 @@ fn keyframe_images_and_their_table_agree() {
         let scale: f64 = row["scale"].parse().unwrap();
         assert!((scale - k.world_from_camera.scale).abs() < 1e-9);
     }
-    // A keyframe without an image is an error, not an empty file.
+    // A keyframe whose image was lost names none.
     map.keyframes[1].image = Arc::default();
+    let folder = tempfile::tempdir().unwrap();
+    let table = keyframes::write(folder.path(), &map).unwrap();
+    assert_eq!(rows(&table)[1]["file"], "");
+    let images = std::fs::read_dir(folder.path().join("keyframes")).unwrap();
+    assert_eq!(images.count(), 2);
+    // One whose bytes do not fit its size is an error, not a wrong file.
+    Arc::make_mut(&mut map.keyframes[2].image).width += 1;
     let text = keyframes::write(folder.path(), &map)
         .unwrap_err()
         .to_string();

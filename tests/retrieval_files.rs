@@ -1,10 +1,13 @@
 //! Retrieval assets: the official layouts, our own file, and learning it repeatably.
 
+mod random;
+
 use std::path::{Path, PathBuf};
 
-use mast3r_slam::slam::retrieval::{
+use mast3r_slam::compute::retrieval::{
     BuildOptions, CodebookInfo, Database, Description, RetrievalError, RetrievalModel, Scratch,
 };
+use random::Random;
 
 const C: usize = 16;
 const K: usize = 24;
@@ -29,17 +32,13 @@ fn expected_centroids() -> Vec<f32> {
 
 /// Features in `images` groups: each image has its own offset pattern plus noise.
 fn features(images: usize, rows: usize, dim: usize, seed: u64) -> Vec<Vec<f32>> {
-    let mut state = seed;
-    let mut next = move || {
-        state = state
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5
-    };
+    let mut random = Random(seed);
     (0..images)
         .map(|_| {
-            let base: Vec<f32> = (0..dim).map(|_| 4.0 * next()).collect();
-            (0..rows * dim).map(|i| base[i % dim] + next()).collect()
+            let base: Vec<f32> = random.noise(dim).iter().map(|v| 4.0 * v).collect();
+            (0..rows * dim)
+                .map(|i| base[i % dim] + random.centred())
+                .collect()
         })
         .collect()
 }

@@ -1,24 +1,13 @@
 //! Place recognition: the inverted file equals a brute-force evaluation of the formulas, ids are
 //! the caller's, and unusable input is a named error.
 
-use mast3r_slam::slam::retrieval::{
+mod random;
+
+use mast3r_slam::compute::retrieval::{
     CodebookInfo, Database, Description, Hit, MAX_FEATURES, RetrievalError, RetrievalModel, Scratch,
 };
 use proptest::prelude::*;
-
-/// Pseudo-random integers from -8 to 7: sums and products of them are exact in f32 and f64, so
-/// that two evaluations in different order must agree exactly.
-fn integers(count: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(2).wrapping_add(1);
-    (0..count)
-        .map(|_| {
-            state = state
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
-            ((state >> 60) as i32 - 8) as f32
-        })
-        .collect()
-}
+use random::integers;
 
 /// Centres by a mean of ones and swaps the first and last component.
 fn model(dim: usize, centroids: &[f32]) -> RetrievalModel {

@@ -125,20 +125,15 @@ fn allocations(
         Some(intrinsics(SIZE)),
     )
     .expect("system");
-    let inputs: Vec<FrameInput> = (0..FRAMES)
-        .map(|index| {
-            let mut image = RgbImage::new(SIZE.0, SIZE.1);
-            image.data[0] = index as u8;
-            FrameInput {
-                index,
-                stamp: Stamp::default(),
-                image: Arc::new(image),
-                preprocess_ms: 0.0,
-            }
-        })
-        .collect();
+    let mut image = RgbImage::new(SIZE.0, SIZE.1);
     let mut counts = Vec::with_capacity(FRAMES);
-    for input in inputs {
+    for index in 0..FRAMES {
+        image.data[0] = index as u8;
+        let input = FrameInput {
+            index,
+            stamp: Stamp::default(),
+            image: (&image).into(),
+        };
         let before = ALLOCATIONS.load(Ordering::Relaxed);
         let record = system.process(input);
         counts.push(ALLOCATIONS.load(Ordering::Relaxed) - before);

@@ -3,15 +3,12 @@
 mod common;
 
 use common::rig::{Mood, Rig, TOLERANCE, Valve, bits, config, keyframes_of};
-use common::{RoomBackend, SIZE, Spoil, square_walk};
+use common::{Spoil, square_walk};
 use mast3r_slam::config::Threads;
 use mast3r_slam::geometry::Sim3;
-use mast3r_slam::image::RgbImage;
-use mast3r_slam::inference::{Backend, InferenceError, NetworkShape, PairOutput};
+use mast3r_slam::inference::{InferenceError, PairOutput};
 use mast3r_slam::map::TrackingState;
-use mast3r_slam::slam::{FrameInput, Pace, SlamError, System};
-use mast3r_slam::time::Stamp;
-use std::sync::Arc;
+use mast3r_slam::slam::{Pace, SlamError};
 
 #[test]
 fn a_relocalisation_that_fails_midway_is_an_error_and_the_map_stays() {
@@ -107,56 +104,23 @@ fn a_mapping_failure_that_no_frame_met_is_told_by_finish() {
 
 #[test]
 fn a_tracking_network_that_fails_leaves_the_map_with_all_that_was_fused() {
-    struct Dies(RoomBackend, usize);
-    impl Backend for Dies {
-        fn shape(&self) -> &NetworkShape {
-            self.0.shape()
-        }
-        fn name(&self) -> String {
-            self.0.name()
-        }
-        fn share(&self) -> Box<dyn Backend> {
-            self.0.share()
-        }
-        fn encode(&mut self, image: &RgbImage, out: &mut [f32]) -> Result<(), InferenceError> {
-            self.0.encode(image, out)
-        }
-        fn decode(
-            &mut self,
-            a: &[f32],
-            b: &[f32],
-            o: &mut PairOutput,
-        ) -> Result<(), InferenceError> {
-            let Some(left) = self.1.checked_sub(1) else {
-                return Valve::new(Mood::Fails).pass().map(|_| ());
-            };
-            self.1 = left;
-            self.0.decode(a, b, o)
-        }
-    }
     let run = |frames: usize| {
         let spoil = Spoil {
             noise: 0.01,
             ..Spoil::default()
         };
-        let room = RoomBackend::new(SIZE, square_walk(300, 1.0)[..4].to_vec(), spoil);
-        let images: Vec<_> = (0..frames).map(|k| Arc::new(room.image(k))).collect();
-        let backend = Box::new(Dies(room, 3));
-        let config = config(Threads::Single);
-        let mut system =
-            System::new(config, Pace::EveryFrame, backend, None, None).expect("system");
-        let mut good = 0;
-        for (index, image) in images.into_iter().enumerate() {
-            let input = FrameInput {
-                index,
-                stamp: Stamp::default(),
-                image,
-                preprocess_ms: 0.0,
-            };
-            good += usize::from(system.process(input).is_ok());
-        }
-        system.finish().expect("finish");
-        (good, system.snapshot())
+        let walk = square_walk(300, 1.0)[..4].to_vec();
+        let mut passes = 0;
+        let mut rig = Rig::meddled(walk, spoil, config(Threads::Single), move |_, _| {
+            passes += 1;
+            match passes {
+                ..=3 => Ok(()),
+                _ => Valve::new(Mood::Fails).pass().map(|_| ()),
+            }
+        });
+        let good = (0..frames).filter(|&k| rig.show(Some(k)).is_ok()).count();
+        rig.system.finish().expect("finish");
+        (good, rig.system.snapshot())
     };
     // Frame 3 meets a network that fails; the map is that of the three frames before it.
     let ((good, died), (_, ended)) = (run(4), run(3));
@@ -413,11 +377,11 @@ fn a_refused_candidate_has_no_say_in_where_a_lost_frame_is() {
         let edges: Vec<_> = map
             .edges
             .iter()
-            .filter(|(a, b)| *a == id || *b == id)
+            .filter(|e| e.i == id || e.j == id)
             .collect();
         let newest = id - 1;
         assert!(
-            !edges.is_empty() && edges.iter().all(|(a, b)| *a != newest && *b != newest),
+            !edges.is_empty() && edges.iter().all(|e| e.i != newest && e.j != newest),
             "{edges:?}"
         );
         let truth = walk[0].inverse() * walk[there];
@@ -428,40 +392,6 @@ fn a_refused_candidate_has_no_say_in_where_a_lost_frame_is() {
 
 #[test]
 fn a_network_that_shows_nothing_any_more_is_an_error_not_a_search_without_end() {
-    struct Fades(RoomBackend, bool);
-    impl Backend for Fades {
-        fn shape(&self) -> &NetworkShape {
-            self.0.shape()
-        }
-        fn name(&self) -> String {
-            self.0.name()
-        }
-        fn share(&self) -> Box<dyn Backend> {
-            self.0.share()
-        }
-        fn encode(&mut self, image: &RgbImage, out: &mut [f32]) -> Result<(), InferenceError> {
-            self.1 |= image.data[3] == 77;
-            self.0.encode(image, out)
-        }
-        fn decode(
-            &mut self,
-            a: &[f32],
-            b: &[f32],
-            o: &mut PairOutput,
-        ) -> Result<(), InferenceError> {
-            self.0.decode(a, b, o)?;
-            if self.1 {
-                // What all-zero weights give.
-                for view in [&mut o.view1, &mut o.view2] {
-                    view.points.fill(0.0);
-                    view.confidence.fill(2.0);
-                    view.descriptors.fill(f32::NAN);
-                    view.descriptor_confidence.fill(1.0);
-                }
-            }
-            Ok(())
-        }
-    }
     // The lens is covered for long: nothing is said against the network, which is fine.
     let mut rig = Rig::new(
         square_walk(60, 0.6),
@@ -474,38 +404,29 @@ fn a_network_that_shows_nothing_any_more_is_an_error_not_a_search_without_end() 
         assert_eq!(rig.show(None).expect("black").state, TrackingState::Lost);
     }
 
-    let room = RoomBackend::new(SIZE, square_walk(60, 0.6), Spoil::default());
-    let images: Vec<RgbImage> = (0..5).map(|k| room.image(k)).collect();
-    let mut system = System::new(
-        config(Threads::Single),
-        Pace::EveryFrame,
-        Box::new(Fades(room, false)),
-        None,
-        None,
-    )
-    .expect("system");
-    let mut error = None;
-    for index in 0..40 {
-        let mut image = images[index.min(4)].clone();
-        if index == 3 {
-            image.data[3] = 77;
+    // From the marked image on, what all-zero weights give.
+    let mut dead = false;
+    let zero = move |mark: u8, out: &mut PairOutput| {
+        dead |= mark == 77;
+        for view in [&mut out.view1, &mut out.view2] {
+            if dead {
+                view.points.fill(0.0);
+                view.confidence.fill(2.0);
+                view.descriptors.fill(f32::NAN);
+                view.descriptor_confidence.fill(1.0);
+            }
         }
-        let input = FrameInput {
-            index,
-            stamp: Stamp::default(),
-            image: Arc::new(image),
-            preprocess_ms: 0.0,
-        };
-        if let Err(e) = system.process(input) {
-            error = Some((index, e.to_string()));
-            break;
-        }
-    }
+        Ok(())
+    };
+    let (walk, config) = (square_walk(60, 0.6), config(Threads::Single));
+    let mut rig = Rig::meddled(walk, Spoil::default(), config, zero);
+    rig.images[3].data[3] = 77;
+    let error = (0..40).find_map(|k| Some((k, rig.show(Some(k.min(4))).err()?.to_string())));
     let (index, message) = error.expect("an error");
     assert!(index < 20, "{index}");
     assert!(message.contains("all weights are zero"), "{message}");
-    system.finish().expect("finish");
-    let map = system.snapshot();
+    rig.system.finish().expect("finish");
+    let map = rig.system.snapshot();
     assert_eq!(map.keyframes.len(), 1);
     assert_eq!(map.frames[2].state, TrackingState::Tracking);
 }

@@ -3,12 +3,13 @@
 mod common;
 
 use common::{RoomBackend, SIZE, Spoil, intrinsics, path_length, square_walk};
+use mast3r_slam::compute::retrieval::{BuildOptions, RetrievalModel};
 use mast3r_slam::config::{Config, Loops, Threads};
 use mast3r_slam::eval::{self, Alignment};
 use mast3r_slam::geometry::Sim3;
+use mast3r_slam::image::RgbImage;
 use mast3r_slam::inference::Backend;
 use mast3r_slam::map::{MapSnapshot, StampedPose, TrackingState};
-use mast3r_slam::slam::retrieval::{BuildOptions, RetrievalModel};
 use mast3r_slam::slam::{FrameInput, Pace, System};
 use mast3r_slam::time::Stamp;
 use std::sync::Arc;
@@ -58,16 +59,11 @@ fn run(
 ) -> (MapSnapshot, System) {
     let model = vocabulary(&mut backend, frames);
     let size = (backend.shape().width, backend.shape().height);
-    let inputs: Vec<FrameInput> = order
-        .into_iter()
-        .enumerate()
-        .map(|(k, frame)| FrameInput {
-            index: k,
-            stamp: stamp(k),
-            image: Arc::new(frame.map_or_else(|| backend.black_image(), |f| backend.image(f))),
-            preprocess_ms: 0.0,
-        })
-        .collect();
+    let image = |frame: Option<usize>| match frame {
+        Some(frame) => backend.image(frame),
+        None => backend.black_image(),
+    };
+    let images: Vec<RgbImage> = order.into_iter().map(image).collect();
     let mut system = System::new(
         config,
         Pace::EveryFrame,
@@ -76,7 +72,12 @@ fn run(
         Some(intrinsics(size)),
     )
     .expect("system");
-    for input in inputs {
+    for (k, image) in images.iter().enumerate() {
+        let input = FrameInput {
+            index: k,
+            stamp: stamp(k),
+            image: image.into(),
+        };
         system.process(input).expect("frame");
     }
     system.finish().expect("finish");
@@ -251,6 +252,22 @@ fn a_place_never_seen_starts_a_submap_and_joins_when_it_meets_the_old_one() {
 }
 
 #[test]
+fn a_covered_lens_uses_up_no_tries() {
+    let poses = square_walk(200, 1.0);
+    let mut config = config(false);
+    config.reloc.max_tries = 3;
+    // A stretch, the lens is covered for long, then a place that is not known.
+    let order = (0..40).map(Some).chain([None; 20]);
+    let order = order.chain((110..120).map(Some));
+    let backend = RoomBackend::new(SIZE, poses, Spoil::default());
+    let (snapshot, _) = run(backend, 200, order, config);
+    let states: Vec<TrackingState> = snapshot.frames.iter().map(|f| f.state).collect();
+    assert_eq!(states[40..63], [TrackingState::Lost; 23]);
+    // The fourth frame is one more than may be tried.
+    assert_eq!(states[63], TrackingState::Initialising);
+}
+
+#[test]
 fn a_black_start_costs_no_submap() {
     let poses = square_walk(60, 0.3);
     let order = [None; 5].into_iter().chain((0..20).map(Some));
@@ -333,7 +350,7 @@ fn a_full_map_ends_the_run_and_keeps_it() {
     config.tracking.match_frac_thresh = 1.0;
     config.local_opt.max_keyframes = 5;
     let backend = RoomBackend::new((48, 32), poses, Spoil::default());
-    let images: Vec<_> = (0..20).map(|k| Arc::new(backend.image(k))).collect();
+    let images: Vec<_> = (0..20).map(|k| backend.image(k)).collect();
     let size = (backend.shape().width, backend.shape().height);
     let mut system = System::new(
         config,
@@ -343,12 +360,11 @@ fn a_full_map_ends_the_run_and_keeps_it() {
         Some(intrinsics(size)),
     )
     .expect("system");
-    let failure = images.into_iter().enumerate().find_map(|(index, image)| {
+    let failure = images.iter().enumerate().find_map(|(index, image)| {
         let input = FrameInput {
             index,
             stamp: stamp(index),
-            image,
-            preprocess_ms: 0.0,
+            image: image.into(),
         };
         system.process(input).err()
     });

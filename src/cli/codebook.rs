@@ -6,11 +6,11 @@ use super::output::check_folder_of;
 use super::progress::Progress;
 use super::settings::{ConfigArgs, RunOptions, Settings, positive, threads};
 use super::{CliError, Finished, run::start_threads, say};
+use crate::compute::retrieval::{BuildOptions, RetrievalError, RetrievalModel};
 use crate::image::{PreprocessOptions, Preprocessor, RgbImage};
 use crate::inference::{Backend, InferenceError};
 use crate::map::ExportError;
 use crate::network;
-use crate::slam::retrieval::{BuildOptions, RetrievalError, RetrievalModel};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 

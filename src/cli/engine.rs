@@ -3,20 +3,20 @@
 use super::CliError;
 use super::session::Engine;
 use super::settings::Settings;
+use crate::compute::cpu;
+use crate::compute::device::Setup;
+use crate::compute::retrieval::RetrievalModel;
 use crate::geometry::Calibration;
 use crate::image::{PreprocessOptions, Preprocessor, RgbImage};
 use crate::inference::{Backend, cpu::CpuBackend};
 use crate::map::{FrameRecord, MapSnapshot};
-use crate::slam::retrieval::RetrievalModel;
 use crate::slam::{FrameInput, Pace, System};
 use crate::source::SourceFrame;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// A loaded network and a system that it feeds.
 pub struct SlamEngine {
-    preprocessor: Preprocessor,
     system: System,
     description: String,
 }
@@ -48,10 +48,16 @@ impl SlamEngine {
             None => "uncalibrated".into(),
         };
         let description = describe(settings, backend.as_ref(), &camera);
-        let retrieval = retrieval_model(settings)?;
-        let system = System::new(config.clone(), pace, backend, retrieval, intrinsics)?;
+        let config = Arc::new(config.clone());
+        let setup = Setup {
+            config: Arc::clone(&config),
+            preprocessor: Some(preprocessor),
+            intrinsics,
+            places: retrieval_model(settings)?,
+        };
+        let device = cpu::device(backend, setup);
+        let system = System::with_device(config, pace, device, intrinsics)?;
         Ok(Self {
-            preprocessor,
             system,
             description,
         })
@@ -64,16 +70,10 @@ impl Engine for SlamEngine {
     }
 
     fn process(&mut self, frame: SourceFrame) -> Result<FrameRecord, CliError> {
-        let start = Instant::now();
-        let (width, height) = self.preprocessor.output_size();
-        // A keyframe keeps its image, so each frame has its own.
-        let mut image = RgbImage::new(width, height);
-        self.preprocessor.run(&frame.image, &mut image)?;
         let input = FrameInput {
             index: frame.index,
             stamp: frame.stamp,
-            image: Arc::new(image),
-            preprocess_ms: start.elapsed().as_secs_f64() * 1e3,
+            image: (&frame.image).into(),
         };
         Ok(self.system.process(input)?)
     }

@@ -17,6 +17,10 @@ pub enum CliError {
     /// Of the network's runtime.
     #[error(transparent)]
     Inference(#[from] InferenceError),
+    /// Of the GPU.
+    #[cfg(feature = "cuda")]
+    #[error(transparent)]
+    Cuda(#[from] crate::compute::cuda::CudaError),
     /// Of an image.
     #[error(transparent)]
     Image(#[from] crate::image::ImageError),
@@ -97,7 +101,7 @@ pub enum CliError {
     },
     /// Of place recognition.
     #[error(transparent)]
-    Retrieval(#[from] crate::slam::retrieval::RetrievalError),
+    Retrieval(#[from] crate::compute::retrieval::RetrievalError),
     /// The run failed, and then its results could not be saved.
     #[error("{run}; then what was computed could not be saved: {saving}")]
     RunAndSaving {

@@ -4,6 +4,8 @@
 //! the results written.
 
 mod assets;
+#[cfg(feature = "cuda")]
+mod bench;
 mod codebook;
 mod engine;
 mod error;
@@ -17,6 +19,8 @@ mod results;
 mod run;
 mod session;
 mod settings;
+#[cfg(feature = "cuda")]
+mod sizes;
 
 pub use error::CliError;
 
@@ -43,6 +47,9 @@ enum Command {
     Network(network::NetworkCommand),
     #[command(subcommand)]
     Codebook(codebook::CodebookCommand),
+    /// Time every stage on the GPU and compare it with what the GPU can do.
+    #[cfg(feature = "cuda")]
+    Bench(bench::BenchArgs),
     /// Look at configurations.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -80,6 +87,8 @@ pub fn execute(cli: &Cli) -> Result<Finished, CliError> {
         Command::Eval(args) => eval::run(args),
         Command::Network(command) => network::run(command),
         Command::Codebook(command) => codebook::run(command),
+        #[cfg(feature = "cuda")]
+        Command::Bench(args) => bench::run(args),
         Command::Config(ConfigCommand::Show(args)) => {
             say(args.config()?.to_yaml()?.trim_end());
             Ok(Finished::Done)

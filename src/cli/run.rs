@@ -193,11 +193,6 @@ pub fn start_threads(jobs: Option<usize>) -> Result<usize, CliError> {
 /// What became of the frames.
 fn summary(snapshot: &MapSnapshot, ended: &Ended) -> String {
     let of = |state| snapshot.frames.iter().filter(|f| f.state == state).count();
-    let loops = snapshot
-        .edges
-        .iter()
-        .filter(|(a, b)| a.abs_diff(*b) > 1)
-        .count();
     let maps = snapshot.frames.iter().map(|f| f.submap).max();
     let mut text = format!(
         "{} frames in {:.1} s ({:.2} a second): {} tracked, {} lost, {} relocalised; {} keyframes, {} edges, {} of them loops",
@@ -209,7 +204,7 @@ fn summary(snapshot: &MapSnapshot, ended: &Ended) -> String {
         of(TrackingState::Relocalised),
         snapshot.keyframes.len(),
         snapshot.edges.len(),
-        loops,
+        snapshot.loop_edges().count(),
     );
     if let Some(last @ 1..) = maps {
         text.push_str(&format!("; {} unconnected maps", last + 1));
@@ -264,7 +259,8 @@ pub fn demo(args: &DemoArgs) -> Result<Finished, CliError> {
 mod tests {
     use super::*;
     use crate::geometry::Sim3;
-    use crate::map::{FrameRecord, StageTimes};
+    use crate::map::EdgeKind::{Consecutive, Loop, Neighbour};
+    use crate::map::{FrameRecord, MapEdge, StageTimes};
 
     fn ended(frames: usize, error: Option<CliError>, interrupted: bool) -> Ended {
         Ended {
@@ -308,7 +304,15 @@ mod tests {
         };
         use TrackingState::{Initialising, Lost, Relocalised, Tracking};
         let snapshot = MapSnapshot {
-            edges: vec![(0, 1), (1, 2), (2, 0)],
+            // Keyframes 2 and 0 are neighbours, which is no loop.
+            edges: [
+                (0, 1, Consecutive),
+                (1, 2, Consecutive),
+                (2, 0, Neighbour),
+                (2, 1, Loop),
+            ]
+            .map(|(i, j, kind)| MapEdge { i, j, kind })
+            .to_vec(),
             frames: vec![
                 frame(0, Initialising, 0),
                 frame(1, Tracking, 0),
@@ -323,7 +327,7 @@ mod tests {
         for part in [
             "6 frames in 2.0 s (3.00 a second)",
             "3 tracked, 2 lost, 1 relocalised",
-            "3 edges, 1 of them loops",
+            "4 edges, 1 of them loops",
             "2 unconnected maps",
             "Ctrl-C",
         ] {

@@ -54,7 +54,7 @@ pub struct RunOptions {
 /// `--threads`.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum ThreadsArg {
-    /// Everything in order in one thread; bit-for-bit repeatable.
+    /// Mapping is done before the next frame, bit-for-bit repeatable (each stage still uses --jobs).
     Single,
     /// Mapping in its own thread.
     Pipelined,

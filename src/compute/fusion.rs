@@ -48,6 +48,13 @@ impl FusedPointmap {
         }
     }
 
+    /// Forgets every estimate.
+    pub fn restart(&mut self) {
+        self.points.fill(0.0);
+        self.confidence.fill(0.0);
+        (self.count, self.updates, self.score) = (0, 0, f32::NEG_INFINITY);
+    }
+
     /// Absorbs `points` (`N × 3`, in this map's frame) with `confidence` (`N`), by `mode`; `score`
     /// says what `best_score` compares.
     ///

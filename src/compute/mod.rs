@@ -1,8 +1,10 @@
 //! Every per-pixel and per-edge algorithm. The implementations here are for the CPU and define the
-//! right answer for any other device.
+//! right answer for any other device; [`device`] is what SLAM sees of either.
 
+pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+pub mod device;
 pub mod fusion;
 pub mod global;
 pub mod matching;

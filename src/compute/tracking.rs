@@ -280,20 +280,24 @@ fn model(residual: Residual, c: &Correspondences<'_>, p: &TrackingConfig) -> (Mo
 
 /// Refuses a normal matrix that leaves some motion undetermined.
 fn check_rank(at: &Normal) -> Result<(), SolveError> {
-    let h = at.hessian_matrix();
-    let scale = h.diagonal().map(|d| 1.0 / d.sqrt());
-    let smallest = if scale.iter().all(|s| s.is_finite()) {
-        let scaled = Matrix7::from_fn(|r, c| h[(r, c)] * scale[r] * scale[c]);
-        scaled.symmetric_eigenvalues().min()
-    } else {
-        0.0
-    };
+    let smallest = least_eigenvalue(&at.hessian_matrix());
     // Not the other way round: NaN is refused too.
     if smallest > SINGULAR {
         return Ok(());
     }
     let used = at.used;
     Err(SolveError::Singular { used, smallest })
+}
+
+/// Least eigenvalue of a normal matrix scaled to a unit diagonal; 0 where it cannot be scaled.
+pub(crate) fn least_eigenvalue(h: &Matrix7) -> f64 {
+    let scale = h.diagonal().map(|d| 1.0 / d.sqrt());
+    if !scale.iter().all(|s| s.is_finite()) {
+        return 0.0;
+    }
+    Matrix7::from_fn(|r, c| h[(r, c)] * scale[r] * scale[c])
+        .symmetric_eigenvalues()
+        .min()
 }
 
 /// `−(H + (λ + floor)·diag H)⁻¹ g`, if that can be had and is finite.

@@ -48,7 +48,8 @@ pub enum Threads {
     /// Mapping in its own thread; tracking never waits for it.
     #[default]
     Pipelined,
-    /// Everything in order in one thread; bit-for-bit repeatable.
+    /// Mapping is done before the next frame, which is bit-for-bit repeatable. (Stages still use all
+    /// cores.)
     Single,
 }
 
@@ -245,7 +246,8 @@ pub struct RelocConfig {
     pub min_match_frac: f32,
     /// Whether every candidate must pass, not only one.
     pub strict: bool,
-    /// Frames without success after which a new submap starts.
+    /// Frames searched for without success after which a new submap starts. Frames that show nothing
+    /// are not searched for.
     pub max_tries: usize,
 }
 

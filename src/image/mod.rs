@@ -1,6 +1,7 @@
 //! Pixels: decoded images, Pillow-exact resampling, undistortion, the network's input.
 
 mod decode;
+pub mod encoding;
 mod preprocess;
 pub mod resample;
 pub mod undistort;
@@ -100,6 +101,23 @@ pub enum ImageError {
         /// `width * height * 3`.
         expected: usize,
         /// The buffer's length.
+        found: usize,
+    },
+    /// A raw image whose size, stride or data do not fit its encoding.
+    #[error(
+        "a raw {encoding:?} image of {}×{} pixels needs {what} {expected}, found {found}",
+        size.0, size.1
+    )]
+    Raw {
+        /// How its bytes are to be read.
+        encoding: encoding::Encoding,
+        /// Width and height.
+        size: (usize, usize),
+        /// What is too little or uneven.
+        what: &'static str,
+        /// What would do.
+        expected: usize,
+        /// What it is.
         found: usize,
     },
     /// A size from which no network input can be made.

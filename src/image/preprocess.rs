@@ -199,6 +199,12 @@ impl Preprocessor {
         self.undistorter.is_some()
     }
 
+    /// The resampler, and the undistorter where one is needed, whose tables a device takes over.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn parts(&self) -> (&Resampler, Option<&Undistorter>) {
+        (&self.resampler, self.undistorter.as_ref())
+    }
+
     /// Makes the network image of `src` in `dst`, which is given the right size; it allocates only
     /// when `dst` has to grow.
     ///

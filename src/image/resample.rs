@@ -151,6 +151,48 @@ impl Axis {
     }
 }
 
+/// One axis for a device that has one rule for all sizes: an axis that keeps its size has one weight
+/// of 1 for each position.
+#[cfg(feature = "cuda")]
+pub(crate) struct AxisTable {
+    /// For each output position: first input, how many.
+    pub spans: Vec<[u32; 2]>,
+    /// For each output position `taps` weights in units of 2⁻²², zeros behind the last.
+    pub weights: Vec<i32>,
+    /// Most weights of any position.
+    pub taps: usize,
+}
+
+#[cfg(feature = "cuda")]
+impl AxisTable {
+    /// Of `axis`, or of `count` positions from `first` that are kept as they are; inputs are counted
+    /// from `origin`.
+    fn new(axis: Option<&Axis>, first: usize, count: usize, origin: usize) -> Self {
+        let Some(axis) = axis else {
+            let spans = (first..first + count).map(|i| [(i - origin) as u32, 1]);
+            return Self {
+                spans: spans.collect(),
+                weights: vec![1 << WEIGHT_BITS; count],
+                taps: 1,
+            };
+        };
+        let taps = axis.spans.iter().map(|s| s.len).max().unwrap_or(0);
+        let mut table = Self {
+            spans: Vec::with_capacity(count),
+            weights: Vec::with_capacity(count * taps),
+            taps,
+        };
+        for &span in &axis.spans {
+            table
+                .spans
+                .push([(span.first - origin) as u32, span.len as u32]);
+            table.weights.extend_from_slice(axis.weights(span));
+            table.weights.resize(table.spans.len() * taps, 0);
+        }
+        table
+    }
+}
+
 /// Resizes images of one size to another and keeps a part of the result.
 #[derive(Debug)]
 pub struct Resampler {
@@ -205,6 +247,23 @@ impl Resampler {
             middle: vec![0; middle],
             wide: vec![[0; 4]; wide],
         }
+    }
+
+    /// The tables of both passes, the vertical one's inputs counted from the first source row that is
+    /// read; and those rows, as first and one past the last.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn tables(&self) -> (AxisTable, AxisTable, (usize, usize)) {
+        let Crop {
+            left,
+            top,
+            width,
+            height,
+        } = self.crop;
+        (
+            AxisTable::new(self.horizontal.as_ref(), left, width, 0),
+            AxisTable::new(self.vertical.as_ref(), top, height, self.rows.0),
+            self.rows,
+        )
     }
 
     /// Width and height of what [`Self::run`] writes.

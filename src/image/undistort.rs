@@ -268,6 +268,14 @@ impl Undistorter {
         self.taps.is_empty()
     }
 
+    /// For each pixel: its upper left neighbour in the raw image, and 1/32 pixels to the right and down
+    /// of it. Nothing when images come out as they go in.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn table(&self) -> (Vec<[i16; 2]>, Vec<[u8; 2]>) {
+        let taps = self.taps.iter();
+        taps.map(|t| ([t.x, t.y], [t.right, t.down])).unzip()
+    }
+
     /// Undistorts `src` into `dst`, which is given the same size. What lies outside `src` is black.
     ///
     /// # Errors

@@ -3,8 +3,10 @@
 mod activations;
 mod check;
 pub mod cpu;
+mod device;
 
 pub use check::{MAX_CONFIDENCE, sanitise, self_test};
+pub use device::{DeviceBackend, DeviceSpan, DeviceViewOutput};
 
 use crate::image::RgbImage;
 use crate::network::CheckpointError;
@@ -101,6 +103,10 @@ pub trait Backend: Send {
         out: &mut PairOutput,
     ) -> Result<(), InferenceError> {
         self.decode(features1, features2, out)
+    }
+    /// The network in the memory of the GPU that it runs on, if it runs on one.
+    fn device(&mut self) -> Option<&mut dyn DeviceBackend> {
+        None
     }
 }
 

@@ -19,8 +19,8 @@ const GUESSED_FOCAL: f64 = 1.2;
 
 /// Writes `folder/sparse/<submap>/{cameras,images,points3D}.txt`. Image names are those of
 /// [`keyframes::file_names`], so `folder/../keyframes` is the image folder when the map's other
-/// results lie beside `folder`. Keyframes whose pose is not finite are left out. Returns the
-/// models' folders; for a map without keyframes one empty model.
+/// results lie beside `folder`. Keyframes whose pose is not finite or whose image was lost are left
+/// out. Returns the models' folders; for a map without keyframes one empty model.
 pub fn write(
     folder: &Path,
     snapshot: &MapSnapshot,
@@ -42,6 +42,7 @@ pub fn write(
             .iter()
             .zip(&names)
             .filter(|(k, _)| k.submap == submap && k.world_from_camera.is_finite())
+            .filter(|(k, _)| !k.image.data.is_empty())
             .map(|(k, name)| (k, name.as_str()))
             .collect();
         write_cameras_and_images(&model, snapshot.intrinsics, &members, options)?;

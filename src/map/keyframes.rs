@@ -28,12 +28,14 @@ pub fn file_names(snapshot: &MapSnapshot) -> Vec<String> {
 }
 
 /// Writes `folder/keyframes/<stamp>.png` (the network's input images) and `folder/keyframes.csv`,
-/// last, so that what it names is there. Returns the table's path.
+/// last, so that what it names is there; a keyframe whose image was lost has no file. Returns the
+/// table's path.
 pub fn write(folder: &Path, snapshot: &MapSnapshot) -> Result<PathBuf, ExportError> {
     let images = folder.join("keyframes");
     atomic::create_folder(&images)?;
     let names = file_names(snapshot);
     let jobs = snapshot.keyframes.par_iter().zip(&names);
+    let jobs = jobs.filter(|(k, _)| !k.image.data.is_empty());
     jobs.try_for_each(|(k, name)| {
         let path = images.join(name);
         atomic::write_bytes(&path, &png(&k.image, &path)?)
@@ -46,7 +48,10 @@ pub fn write(folder: &Path, snapshot: &MapSnapshot) -> Result<PathBuf, ExportErr
             for v in k.world_from_camera.to_array() {
                 write!(out, ",{v:.9}")?;
             }
-            writeln!(out, ",keyframes/{name}")?;
+            match k.image.data.is_empty() {
+                true => writeln!(out, ",")?,
+                false => writeln!(out, ",keyframes/{name}")?,
+            }
         }
         Ok(())
     })?;

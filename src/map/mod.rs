@@ -107,12 +107,36 @@ pub struct KeyframeRecord {
     pub submap: u32,
     /// Camera to world, with the keyframe's scale.
     pub world_from_camera: Sim3,
-    /// The network's input image.
+    /// The network's input image; 0×0 with no points if the device that held them was lost.
     pub image: Arc<RgbImage>,
     /// `N × 3` points in the keyframe's camera, before scale.
     pub points: Arc<Vec<f32>>,
     /// `N` average confidences.
     pub confidence: Arc<Vec<f32>>,
+}
+
+/// An edge of the factor graph, between two keyframe ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MapEdge {
+    /// One keyframe.
+    pub i: u32,
+    /// The other.
+    pub j: u32,
+    /// What proposed it.
+    pub kind: EdgeKind,
+}
+
+/// What proposed an edge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EdgeKind {
+    /// Tracking: the keyframe that a new one was tracked against.
+    Consecutive,
+    /// The order of keyframes: one shortly before (`local_opt.neighbours`).
+    Neighbour,
+    /// Place recognition: a place seen before.
+    Loop,
+    /// Relocalisation: where a lost frame was found.
+    Relocalisation,
 }
 
 /// Everything that outlasts a run.
@@ -122,13 +146,19 @@ pub struct MapSnapshot {
     pub intrinsics: Option<Intrinsics>,
     /// In order of creation.
     pub keyframes: Vec<KeyframeRecord>,
-    /// Pairs of keyframe ids that the factor graph connects.
-    pub edges: Vec<(u32, u32)>,
+    /// What the factor graph connects keyframes with.
+    pub edges: Vec<MapEdge>,
     /// Every processed frame in order.
     pub frames: Vec<FrameRecord>,
 }
 
 impl MapSnapshot {
+    /// Edges that close a loop: to keyframes that were found by what they show.
+    pub fn loop_edges(&self) -> impl Iterator<Item = &MapEdge> {
+        let found = |e: &&MapEdge| matches!(e.kind, EdgeKind::Loop | EdgeKind::Relocalisation);
+        self.edges.iter().filter(found)
+    }
+
     /// The submaps that hold a frame or a keyframe, ascending. Empty for an empty map.
     pub fn submaps(&self) -> Vec<u32> {
         let frames = self.frames.iter().map(|f| f.submap);

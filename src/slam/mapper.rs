@@ -1,48 +1,64 @@
 //! The mapping side: keyframes, edges, loop closure, relocalisation and global optimisation
 //! (spec 6 and 7). Runs inline or in its own thread; it is the same code and the same order.
 
-use super::graph::{EdgeMaker, GraphEdge};
-use super::keyframe::{Anchor, KeyframeData, Pointmap, PoseTable};
-use super::places::Places;
-use super::retrieval::RetrievalModel;
-use crate::compute::global::{Edge, GlobalResidual, GlobalSolver, Keyframe, PosePrior};
-use crate::compute::tracking::{Correspondences, PoseSolver, Residual, constrain_to_rays};
-use crate::config::{Config, Loops};
-use crate::geometry::{Intrinsics, Sim3, Tangent};
-use crate::inference::{Backend, InferenceError, NetworkShape};
+use super::keyframe::{Anchor, PoseTable};
+use super::window::Window;
+use crate::compute::device::{
+    DeviceError, EdgeId, GraphEdge, KeyframeBulk, MappingDevice, PoseGraph, Ticket, TwoWay,
+};
+use crate::compute::global::PosePrior;
+use crate::compute::retrieval::Hit;
+use crate::config::{Config, LocalOptConfig, Loops};
+use crate::geometry::{Sim3, Tangent};
+use crate::map::{EdgeKind, KeyframeRecord, MapEdge};
+use crate::time::Stamp;
 use arc_swap::ArcSwap;
 use std::sync::Arc;
 
+/// What never changes about a keyframe.
+#[derive(Debug, Clone, Copy)]
+pub struct KeyframeInfo {
+    /// Its number: keyframes are counted from 0 in order of creation.
+    pub id: u32,
+    /// Index in the source.
+    pub frame_index: usize,
+    /// The image's time.
+    pub stamp: Stamp,
+}
+
+/// A keyframe that tracking left, with its final pointmap.
+pub type Finished = (u32, Ticket);
+
 /// A keyframe that the tracker hands over.
 pub struct KeyframeEvent {
-    /// Fixed part.
-    pub data: Arc<KeyframeData>,
-    /// Its first pointmap.
-    pub pointmap: Pointmap,
+    /// Which.
+    pub info: KeyframeInfo,
+    /// Its image, features and first pointmap.
+    pub ticket: Ticket,
     /// Where it is; `None` starts a new submap at `start`.
     pub anchor: Option<Anchor>,
     /// Pose of the first keyframe of a submap.
     pub start: Sim3,
-    /// The final pointmap of the keyframe before it.
-    pub finished: Option<(u32, Pointmap)>,
+    /// The keyframe before it.
+    pub finished: Option<Finished>,
 }
 
 /// A lost frame that asks where it is.
 pub struct RelocaliseRequest {
     /// The frame as the keyframe that it becomes if it is found.
-    pub data: Arc<KeyframeData>,
-    /// Its mono pointmap.
-    pub pointmap: Pointmap,
-    /// The final pointmap of the keyframe before it.
-    pub finished: Option<(u32, Pointmap)>,
+    pub info: KeyframeInfo,
+    /// Its image, features and mono pointmap.
+    pub ticket: Ticket,
+    /// The keyframe before it.
+    pub finished: Option<Finished>,
 }
 
 /// What became of a relocalisation.
 pub struct RelocaliseReply {
     /// The frame.
-    pub data: Arc<KeyframeData>,
-    /// Its mono pointmap, given back.
-    pub pointmap: Pointmap,
+    pub info: KeyframeInfo,
+    /// What the request held.
+    pub ticket: Ticket,
     /// Whether it was found; then it is a keyframe now.
     pub found: bool,
 }
@@ -50,9 +66,13 @@ pub struct RelocaliseReply {
 /// Counters for status and reports.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MappingCounts {
-    /// Edges between keyframes that do not follow each other.
+    /// Edges to keyframes that place recognition proposed.
     pub loop_edges: usize,
-    /// Candidates that retrieval proposed and matching refused.
+    /// Edges of relocalised frames.
+    pub relocalisation_edges: usize,
+    /// Edges to keyframes shortly before that are not the last one (`local_opt.neighbours`).
+    pub neighbour_edges: usize,
+    /// Candidates, of either kind, that matching refused.
     pub refused_edges: usize,
     /// Frames found again.
     pub relocalised: usize,
@@ -63,60 +83,65 @@ pub struct MappingCounts {
 }
 
 struct MapKeyframe {
-    data: Arc<KeyframeData>,
-    pointmap: Arc<Pointmap>,
+    info: KeyframeInfo,
     submap: u32,
     /// The keyframe before it and its pose then, for a prior when their edge is too weak (B44).
     chain: Option<Anchor>,
 }
 
+/// An edge as the graph knows it.
+struct Link {
+    id: EdgeId,
+    i: u32,
+    j: u32,
+    kind: EdgeKind,
+    match_fraction: f32,
+    /// Both directions' relative poses, once somebody has asked.
+    poses: Option<TwoWay>,
+}
+
+impl Link {
+    /// Whether this edge joins `a` and `b`, in either order.
+    fn joins(&self, a: u32, b: u32) -> bool {
+        (self.i, self.j) == (a, b) || (self.i, self.j) == (b, a)
+    }
+}
+
 /// The map as it is built.
 pub struct Mapper {
-    backend: Box<dyn Backend>,
+    device: Box<dyn MappingDevice>,
     config: Arc<Config>,
-    shape: NetworkShape,
-    intrinsics: Option<Intrinsics>,
-    places: Option<Places>,
     keyframes: Vec<MapKeyframe>,
     poses: Vec<Sim3>,
-    edges: Vec<GraphEdge>,
-    maker: EdgeMaker,
-    global: GlobalSolver,
-    pair: PoseSolver,
+    edges: Vec<Link>,
+    /// How many of `edges` the last solve knew.
+    solved_edges: usize,
+    hits: Vec<Hit>,
     table: Arc<ArcSwap<PoseTable>>,
     counts: MappingCounts,
 }
 
 impl Mapper {
-    /// An empty map. Without a retrieval model only consecutive keyframes are connected and a lost
-    /// frame is looked for among the newest keyframes.
+    /// An empty map. If the device knows no places, only keyframes that follow each other are connected
+    /// and a lost frame is looked for among the newest keyframes.
     pub fn new(
-        backend: Box<dyn Backend>,
+        device: Box<dyn MappingDevice>,
         config: Arc<Config>,
-        intrinsics: Option<Intrinsics>,
-        model: Option<Arc<RetrievalModel>>,
         table: Arc<ArcSwap<PoseTable>>,
     ) -> Self {
-        let shape = backend.shape().clone();
         Self {
-            places: model.map(Places::new),
-            maker: EdgeMaker::new(&shape),
-            global: GlobalSolver::new(),
-            pair: PoseSolver::new(shape.pixels()),
-            backend,
+            device,
             config,
-            shape,
-            intrinsics,
             keyframes: Vec::new(),
             poses: Vec::new(),
             edges: Vec::new(),
+            solved_edges: 0,
+            hits: Vec::new(),
             table,
             counts: MappingCounts::default(),
         }
     }
-}
 
-impl Mapper {
     /// Counters so far.
     pub fn counts(&self) -> MappingCounts {
         self.counts
@@ -127,162 +152,183 @@ impl Mapper {
         self.keyframes.clear();
         self.poses.clear();
         self.edges.clear();
-        if let Some(places) = &mut self.places {
-            places.clear();
-        }
+        self.solved_edges = 0;
+        self.device.reset();
         self.publish();
     }
 
     /// Takes a keyframe's last pointmap over.
-    pub fn finish_keyframe(&mut self, (id, mut pointmap): (u32, Pointmap)) {
-        self.constrain(&mut pointmap);
-        if let Some(keyframe) = self.keyframes.get_mut(id as usize) {
-            keyframe.pointmap = Arc::new(pointmap);
+    pub fn finish_keyframe(&mut self, (id, ticket): Finished) -> Result<(), DeviceError> {
+        match self.keyframes.get(id as usize) {
+            Some(_) => self.device.accept_pointmap(id, &ticket),
+            None => Ok(()),
         }
     }
 
     /// Spec 6.3: candidates, edges, one global solve.
-    pub fn add_keyframe(&mut self, event: KeyframeEvent) -> Result<(), InferenceError> {
+    pub fn add_keyframe(&mut self, event: KeyframeEvent) -> Result<(), DeviceError> {
         if let Some(finished) = event.finished {
-            self.finish_keyframe(finished);
+            self.finish_keyframe(finished)?;
         }
-        let id = event.data.id;
+        let id = event.info.id;
         let (pose, submap) = match &event.anchor {
             Some(a) => (
                 self.pose_of(a.keyframe) * a.keyframe_from_camera,
-                self.keyframes
-                    .get(a.keyframe as usize)
-                    .map_or(0, |k| k.submap),
+                self.submap_of(a.keyframe).unwrap_or(0),
             ),
             None => (event.start, self.next_submap()),
         };
-        let mut pointmap = event.pointmap;
-        self.constrain(&mut pointmap);
-        let mut candidates: Vec<u32> = event.anchor.iter().map(|a| a.keyframe).collect();
-        for back in 2..=self.config.local_opt.neighbours as u32 {
-            let same = |c: &u32| {
-                let of = |k: u32| self.keyframes.get(k as usize).map(|k| k.submap);
-                of(*c) == Some(submap)
-            };
-            candidates.extend(id.checked_sub(back).filter(same));
-        }
-        let alike = self.look_up(&event.data.features);
-        if self.config.loops == Loops::On {
-            candidates.extend(alike);
-        }
-        candidates.retain(|&c| c != id);
-        let mut seen = Vec::with_capacity(candidates.len());
-        candidates.retain(|c| {
-            !seen.contains(c) && {
-                seen.push(*c);
-                true
-            }
-        });
-        self.insert(event.data, pointmap, pose, submap, event.anchor);
-
-        let chain = event.anchor.map(|a| a.keyframe);
-        for candidate in candidates {
-            let edge = self.make_edge(candidate, id)?;
-            let consecutive = chain == Some(candidate);
-            if !consecutive && !self.holds(&edge) {
+        self.device.accept_keyframe(id, &event.ticket)?;
+        self.look_up(id)?;
+        let candidates = self.candidates(id, submap, event.anchor);
+        self.insert(event.info, pose, submap, event.anchor)?;
+        for (candidate, kind) in candidates {
+            let mut link = self.make_edge(candidate, id, kind)?;
+            if kind != EdgeKind::Consecutive && !self.holds(&mut link)? {
                 self.counts.refused_edges += 1;
+                self.device.drop_edge(link.id);
                 continue;
             }
-            if !consecutive {
-                self.counts.loop_edges += 1;
-                self.join_submaps(&edge);
+            if kind != EdgeKind::Consecutive {
+                self.join_submaps(&mut link)?;
             }
-            self.edges.push(edge);
+            self.add(link);
         }
-        self.solve();
+        self.solve()?;
         self.publish();
         Ok(())
+    }
+
+    /// What a new keyframe should be connected with, each once: the keyframe that it was tracked
+    /// against, those shortly before it, those that show the same place ([`Mapper::look_up`]).
+    fn candidates(&self, id: u32, submap: u32, anchor: Option<Anchor>) -> Vec<(u32, EdgeKind)> {
+        let chain = anchor.map(|a| (a.keyframe, EdgeKind::Consecutive));
+        let neighbours = (2..=self.config.local_opt.neighbours as u32)
+            .filter_map(|back| id.checked_sub(back))
+            .filter(|&c| self.submap_of(c) == Some(submap))
+            .map(|c| (c, EdgeKind::Neighbour));
+        let alike = self.hits.iter().map(|hit| (hit.id, EdgeKind::Loop));
+        let alike = alike.filter(|_| self.config.loops == Loops::On);
+        let mut candidates: Vec<(u32, EdgeKind)> = Vec::new();
+        for (candidate, kind) in chain.into_iter().chain(neighbours).chain(alike) {
+            if candidate != id && candidates.iter().all(|(c, _)| *c != candidate) {
+                candidates.push((candidate, kind));
+            }
+        }
+        candidates
     }
 
     /// Spec 7.5, with the rules of B31, B32, B33, B38 and B43.
     pub fn relocalise(
         &mut self,
         request: RelocaliseRequest,
-    ) -> Result<RelocaliseReply, InferenceError> {
+    ) -> Result<RelocaliseReply, DeviceError> {
         if let Some(finished) = request.finished {
-            self.finish_keyframe(finished);
+            self.finish_keyframe(finished)?;
         }
-        let id = request.data.id;
-        let reply = |data, pointmap, found| RelocaliseReply {
-            data,
-            pointmap,
+        let info = request.info;
+        self.device.accept_keyframe(info.id, &request.ticket)?;
+        let found = self.find(info)?;
+        if !found {
+            self.device.drop_keyframe(info.id);
+        }
+        Ok(RelocaliseReply {
+            info,
+            ticket: request.ticket,
             found,
-        };
-        let candidates = match self.places {
-            Some(_) => self.look_up(&request.data.features),
-            None => self.newest(self.config.retrieval.k),
-        };
-        let mut edges = Vec::with_capacity(candidates.len());
-        for &candidate in &candidates {
-            let from = self.keyframes[candidate as usize].data.clone();
-            edges.push(self.maker.make(
-                self.backend.as_mut(),
-                (id, &request.data.features),
-                (candidate, &from.features),
-                self.config.local_opt.q_conf,
-                &self.config.matching,
-            )?);
-        }
-        let mut pointmap = request.pointmap.clone();
-        self.constrain(&mut pointmap);
-        let map = |mapper: &Self, id: u32| Arc::clone(&mapper.keyframes[id as usize].pointmap);
-        let proposed = edges.len();
-        edges.retain(|edge| {
-            let known = map(self, edge.j);
-            edge.match_fraction >= self.config.reloc.min_match_frac
-                && self.agrees_both_ways(edge, &pointmap.points, &known.points)
-        });
-        let enough = !self.config.reloc.strict || edges.len() == proposed;
-        // The best accepted edge places the frame (B43).
-        let best = edges
-            .iter()
-            .max_by(|a, b| a.match_fraction.total_cmp(&b.match_fraction));
-        let (Some(best), true) = (best, enough) else {
-            return Ok(reply(request.data, request.pointmap, false));
-        };
-        let target = best.j;
-        let known = map(self, target);
-        let target_from_frame = self.relative_pose(
-            &best.index_i_from_j,
-            &best.quality_j,
-            &known.points,
-            &pointmap.points,
-        );
-        let pose = self.pose_of(target) * target_from_frame.unwrap_or_default();
-        let submap = self.keyframes[target as usize].submap;
-        self.insert(Arc::clone(&request.data), pointmap, pose, submap, None);
-        self.counts.relocalised += 1;
-        self.edges.append(&mut edges);
-        self.solve();
-        self.publish();
-        Ok(reply(request.data, request.pointmap, true))
+        })
     }
 
-    /// Keyframe records of the map as it stands.
-    pub fn records(&self) -> Vec<crate::map::KeyframeRecord> {
-        self.keyframes
-            .iter()
-            .zip(&self.poses)
-            .map(|(k, pose)| crate::map::KeyframeRecord {
-                id: k.data.id,
-                frame_index: k.data.frame_index,
-                stamp: k.data.stamp,
+    /// Connects a lost frame, which the device has as a keyframe already, with the map. `false`: it is
+    /// nowhere in it, and nothing has changed.
+    fn find(&mut self, info: KeyframeInfo) -> Result<bool, DeviceError> {
+        let candidates = self.whereabouts(info.id)?;
+        let mut links = Vec::with_capacity(candidates.len());
+        for &candidate in &candidates {
+            links.push(self.make_edge(info.id, candidate, EdgeKind::Relocalisation)?);
+        }
+        let mut accepted = Vec::with_capacity(links.len());
+        let mut refused = Vec::new();
+        for mut link in links {
+            let enough = link.match_fraction >= self.config.reloc.min_match_frac;
+            if enough && self.agrees_both_ways(&mut link)? {
+                accepted.push(link);
+            } else {
+                refused.push(link);
+            }
+        }
+        let enough = !self.config.reloc.strict || refused.is_empty();
+        if !enough {
+            refused.append(&mut accepted);
+        }
+        for link in refused {
+            self.device.drop_edge(link.id);
+        }
+        // The best accepted edge places the frame (B43).
+        let best = accepted
+            .iter_mut()
+            .max_by(|a, b| a.match_fraction.total_cmp(&b.match_fraction));
+        let Some(best) = best else {
+            return Ok(false);
+        };
+        let target = best.j;
+        let target_from_frame = relative_poses(self.device.as_mut(), best)?.j_from_i;
+        let pose = self.pose_of(target) * target_from_frame.unwrap_or_default();
+        let submap = self.submap_of(target).unwrap_or(0);
+        self.insert(info, pose, submap, None)?;
+        self.counts.relocalised += 1;
+        for link in accepted {
+            self.add(link);
+        }
+        self.solve()?;
+        self.publish();
+        Ok(true)
+    }
+
+    /// Keyframes that a lost frame may be near.
+    fn whereabouts(&mut self, id: u32) -> Result<Vec<u32>, DeviceError> {
+        if self.device.knows_places() {
+            self.look_up(id)?;
+            return Ok(self.hits.iter().map(|hit| hit.id).collect());
+        }
+        let newest = self.keyframes.iter().rev().take(self.config.retrieval.k);
+        Ok(newest.map(|k| k.info.id).collect())
+    }
+
+    /// Keyframe records of the map as it stands. One that the device cannot give back any more has
+    /// its pose, and no image and no points.
+    pub fn records(&self) -> Vec<KeyframeRecord> {
+        let mut failure = None;
+        let record = |(k, pose): (&MapKeyframe, &Sim3)| {
+            let bulk = self.device.read_keyframe(k.info.id);
+            let bulk = bulk.unwrap_or_else(|error| {
+                failure.get_or_insert(error);
+                KeyframeBulk::default()
+            });
+            KeyframeRecord {
+                id: k.info.id,
+                frame_index: k.info.frame_index,
+                stamp: k.info.stamp,
                 submap: k.submap,
                 world_from_camera: *pose,
-                image: Arc::clone(&k.data.image),
-                points: Arc::new(k.pointmap.points.clone()),
-                confidence: Arc::new(k.pointmap.confidence.clone()),
-            })
-            .collect()
+                image: bulk.image,
+                points: bulk.points,
+                confidence: bulk.confidence,
+            }
+        };
+        let records = self.keyframes.iter().zip(&self.poses).map(record).collect();
+        if let Some(error) = failure {
+            tracing::error!("keyframes are saved without their points: {error}");
+        }
+        records
     }
 
     fn pose_of(&self, id: u32) -> Sim3 {
         self.poses.get(id as usize).copied().unwrap_or_default()
+    }
+
+    fn submap_of(&self, id: u32) -> Option<u32> {
+        self.keyframes.get(id as usize).map(|k| k.submap)
     }
 
     fn next_submap(&self) -> u32 {
@@ -293,160 +339,102 @@ impl Mapper {
             .unwrap_or(0)
     }
 
-    fn newest(&self, k: usize) -> Vec<u32> {
-        self.keyframes
-            .iter()
-            .rev()
-            .take(k)
-            .map(|k| k.data.id)
-            .collect()
-    }
-
-    /// Calibrated, only a pointmap's depths count: its points go onto their pixels' rays.
-    fn constrain(&self, pointmap: &mut Pointmap) {
-        let Some(k) = self.intrinsics else { return };
-        let (w, h) = (self.shape.width, self.shape.height);
-        let mut on_rays = vec![0.0; pointmap.points.len()];
-        match constrain_to_rays(&pointmap.points, k, w, h, &mut on_rays) {
-            Ok(()) => pointmap.points = on_rays,
-            Err(error) => tracing::error!("pointmap left as it is: {error}"),
-        }
-    }
-
     fn insert(
         &mut self,
-        data: Arc<KeyframeData>,
-        pointmap: Pointmap,
+        info: KeyframeInfo,
         pose: Sim3,
         submap: u32,
         chain: Option<Anchor>,
-    ) {
-        if let Some(places) = &mut self.places {
-            places.remember(data.id);
-        }
+    ) -> Result<(), DeviceError> {
+        self.device.remember(info.id)?;
         self.keyframes.push(MapKeyframe {
-            data,
-            pointmap: Arc::new(pointmap),
+            info,
             submap,
             chain,
         });
         self.poses.push(pose);
+        Ok(())
     }
 
-    /// Keyframes that show the place of `features`, which stay the frame in question.
-    fn look_up(&mut self, features: &[f32]) -> Vec<u32> {
-        let Some(places) = &mut self.places else {
-            return Vec::new();
-        };
-        let hits = places.look_up(features, &self.config.retrieval);
-        tracing::debug!(?hits, "places");
-        hits.iter().map(|hit| hit.id).collect()
+    /// An edge that was accepted.
+    fn add(&mut self, link: Link) {
+        match link.kind {
+            EdgeKind::Consecutive => {}
+            EdgeKind::Neighbour => self.counts.neighbour_edges += 1,
+            EdgeKind::Loop => self.counts.loop_edges += 1,
+            EdgeKind::Relocalisation => self.counts.relocalisation_edges += 1,
+        }
+        self.edges.push(link);
     }
 
-    fn make_edge(&mut self, i: u32, j: u32) -> Result<GraphEdge, InferenceError> {
-        let (a, b) = (
-            &self.keyframes[i as usize].data,
-            &self.keyframes[j as usize].data,
-        );
-        self.maker.make(
-            self.backend.as_mut(),
-            (i, &a.features),
-            (j, &b.features),
-            self.config.local_opt.q_conf,
-            &self.config.matching,
-        )
+    /// Finds the keyframes that show the place of keyframe `id`, which stays the one in question.
+    fn look_up(&mut self, id: u32) -> Result<(), DeviceError> {
+        self.device.look_up(id, &mut self.hits)?;
+        tracing::debug!(hits = ?self.hits, "places");
+        Ok(())
+    }
+
+    fn make_edge(&mut self, i: u32, j: u32, kind: EdgeKind) -> Result<Link, DeviceError> {
+        let made = self.device.make_edge(i, j)?;
+        Ok(Link {
+            id: made.id,
+            i,
+            j,
+            kind,
+            match_fraction: made.match_fraction,
+            poses: None,
+        })
     }
 
     /// Whether an edge that nothing but its matches speaks for may enter the graph.
-    fn holds(&mut self, edge: &GraphEdge) -> bool {
-        if edge.match_fraction < self.config.local_opt.min_match_frac {
-            return false;
+    fn holds(&mut self, link: &mut Link) -> Result<bool, DeviceError> {
+        if link.match_fraction < self.config.local_opt.min_match_frac {
+            return Ok(false);
         }
-        let map = |id: u32| Arc::clone(&self.keyframes[id as usize].pointmap);
-        let (points_i, points_j) = (map(edge.i), map(edge.j));
-        self.agrees_both_ways(edge, &points_i.points, &points_j.points)
+        self.agrees_both_ways(link)
     }
 
     /// Whether both directions of an edge, solved apart, tell the same relative pose. Where two views
     /// share nothing the network makes matches up, and it makes up different ones each way.
-    fn agrees_both_ways(&mut self, edge: &GraphEdge, points_i: &[f32], points_j: &[f32]) -> bool {
+    fn agrees_both_ways(&mut self, link: &mut Link) -> Result<bool, DeviceError> {
         let limit = self.config.local_opt.two_way_degrees;
         if limit == 0.0 {
-            return true;
+            return Ok(true);
         }
-        let there = self.relative_pose(&edge.index_j_from_i, &edge.quality_i, points_i, points_j);
-        let back = self.relative_pose(&edge.index_i_from_j, &edge.quality_j, points_j, points_i);
-        let (Some(i_from_j), Some(j_from_i)) = (there, back) else {
-            return false;
+        let poses = relative_poses(self.device.as_mut(), link)?;
+        let (Some(i_from_j), Some(j_from_i)) = (poses.i_from_j, poses.j_from_i) else {
+            return Ok(false);
         };
         let around = i_from_j * j_from_i;
         let degrees = around.rotation.angle().to_degrees();
         tracing::debug!(
-            i = edge.i,
-            j = edge.j,
+            i = link.i,
+            j = link.j,
             degrees,
             scale = around.scale,
             "edge both ways"
         );
-        degrees <= limit && around.scale.ln().abs() <= TWO_WAY_LOG_SCALE
-    }
-
-    /// `i_from_j` from one direction's matches (`index`: pixels of i to pixels of j) between the
-    /// pointmaps of both.
-    fn relative_pose(
-        &mut self,
-        index: &[u32],
-        quality: &[f32],
-        points_i: &[f32],
-        points_j: &[f32],
-    ) -> Option<Sim3> {
-        let q_conf = self.config.local_opt.q_conf;
-        let gated = |&q: &f32| if q > q_conf { q } else { 0.0 };
-        let quality: Vec<f32> = quality.iter().map(gated).collect();
-        let problem = Correspondences {
-            frame_points: points_j,
-            keyframe_points: points_i,
-            index,
-            quality: &quality,
-            width: self.shape.width,
-            height: self.shape.height,
-        };
-        let residual = self.intrinsics.map_or(Residual::Rays, Residual::Calibrated);
-        let start = Sim3::identity();
-        let solved = self
-            .pair
-            .solve(&problem, residual, &start, &self.config.tracking);
-        solved.ok().map(|s| s.keyframe_from_frame)
+        Ok(degrees <= limit && around.scale.ln().abs() <= TWO_WAY_LOG_SCALE)
     }
 
     /// When an edge connects two submaps, the newer one moves as a whole to where the edge says.
-    fn join_submaps(&mut self, edge: &GraphEdge) {
-        let (i, j) = (edge.i as usize, edge.j as usize);
-        let (a, b) = (self.keyframes[i].submap, self.keyframes[j].submap);
+    fn join_submaps(&mut self, link: &mut Link) -> Result<(), DeviceError> {
+        let (i, j) = (link.i as usize, link.j as usize);
+        let (Some(a), Some(b)) = (self.submap_of(link.i), self.submap_of(link.j)) else {
+            return Ok(());
+        };
         if a == b {
-            return;
+            return Ok(());
         }
-        let (pi, pj) = (
-            Arc::clone(&self.keyframes[i].pointmap),
-            Arc::clone(&self.keyframes[j].pointmap),
-        );
-        let Some(i_from_j) = self.relative_pose(
-            &edge.index_j_from_i,
-            &edge.quality_i,
-            &pi.points,
-            &pj.points,
-        ) else {
-            return;
+        let Some(i_from_j) = relative_poses(self.device.as_mut(), link)?.i_from_j else {
+            return Ok(());
         };
         // Where the edge puts j, in i's world; the newer submap follows.
+        let (pose_i, pose_j) = (self.pose_of(link.i), self.pose_of(link.j));
         let (moved, kept, correction) = if a < b {
-            (b, a, self.poses[i] * i_from_j * self.poses[j].inverse())
+            (b, a, pose_i * i_from_j * pose_j.inverse())
         } else {
-            (
-                a,
-                b,
-                self.poses[j] * i_from_j.inverse() * self.poses[i].inverse(),
-            )
+            (a, b, pose_j * i_from_j.inverse() * pose_i.inverse())
         };
         for (keyframe, pose) in self.keyframes.iter_mut().zip(&mut self.poses) {
             if keyframe.submap == moved {
@@ -456,94 +444,123 @@ impl Mapper {
         }
         self.counts.merged_submaps += 1;
         tracing::info!("submap {moved} joined submap {kept} through keyframes {i} and {j}");
+        Ok(())
     }
 
-    /// One global solve over all edges; on failure every pose stays as it was.
-    fn solve(&mut self) {
-        let keyframes: Vec<Keyframe<'_>> = self
-            .keyframes
-            .iter()
-            .zip(&self.poses)
-            .map(|(k, pose)| Keyframe {
-                points: &k.pointmap.points,
-                confidence: &k.pointmap.confidence,
-                world_from_camera: *pose,
-            })
-            .collect();
-        let edges: Vec<Edge<'_>> = self
+    /// One global solve over the window; on failure every pose stays as it was.
+    fn solve(&mut self) -> Result<(), DeviceError> {
+        let links: Vec<_> = self
             .edges
             .iter()
-            .map(|e| Edge {
-                i: e.i as usize,
-                j: e.j as usize,
-                index_i_from_j: &e.index_i_from_j,
-                valid_j: &e.valid_j,
-                quality_j: &e.quality_j,
-                index_j_from_i: &e.index_j_from_i,
-                valid_i: &e.valid_i,
-                quality_i: &e.quality_i,
-            })
+            .map(|e| (e.i as usize, e.j as usize))
             .collect();
-        let weak = self.config.local_opt.min_match_frac;
-        let mut priors = Vec::new();
-        for (j, keyframe) in self.keyframes.iter().enumerate() {
-            let Some(anchor) = &keyframe.chain else {
-                continue;
-            };
-            let strong = self
-                .edges
-                .iter()
-                .any(|e| e.joins(anchor.keyframe, j as u32) && e.match_fraction >= weak);
-            if !strong {
-                priors.push(PosePrior {
-                    i: anchor.keyframe as usize,
-                    j,
-                    i_from_j: anchor.keyframe_from_camera,
-                    information: Tangent::repeat(CHAIN_INFORMATION),
-                });
-            }
-        }
-        let residual = match self.intrinsics {
-            Some(k) => GlobalResidual::Calibrated(k),
-            None => GlobalResidual::Rays,
-        };
-        let mut poses = self.poses.clone();
-        let (w, h) = (self.shape.width, self.shape.height);
-        let solved = self.global.solve(
-            &keyframes,
-            &edges,
-            &priors,
-            residual,
-            w,
-            h,
-            &self.config.local_opt,
-            &mut poses,
+        let priors = self.priors();
+        let held: Vec<_> = priors.iter().map(|p| (p.i, p.j)).collect();
+        let config = &self.config.local_opt;
+        let count = self.keyframes.len();
+        let window = Window::choose(
+            count,
+            &links,
+            self.solved_edges,
+            &held,
+            config.pin,
+            config.window,
         );
-        match solved {
+        let places = window.places(count);
+        let keyframes: Vec<u32> = window.of(&self.keyframes).map(|k| k.info.id).collect();
+        let start: Vec<Sim3> = window.of(&self.poses).copied().collect();
+        let edges = window.edges.iter().filter_map(|&e| {
+            let (i, j) = (places[links[e].0]?, places[links[e].1]?);
+            let id = self.edges[e].id;
+            Some(GraphEdge { id, i, j })
+        });
+        let edges: Vec<GraphEdge> = edges.collect();
+        let priors = priors.iter().filter_map(|p| {
+            let (i, j) = (places[p.i]?, places[p.j]?);
+            Some(PosePrior { i, j, ..*p })
+        });
+        let graph = PoseGraph {
+            keyframes: &keyframes,
+            start: &start,
+            edges: &edges,
+            priors: &priors.collect::<Vec<_>>(),
+            params: &LocalOptConfig {
+                pin: window.fixed,
+                ..config.clone()
+            },
+        };
+        let mut poses = start.clone();
+        match self.device.solve(&graph, &mut poses)? {
             Ok(report) => {
                 tracing::debug!(
                     ?report,
-                    keyframes = poses.len(),
+                    keyframes = keyframes.len(),
+                    of = count,
                     edges = edges.len(),
                     "global solve"
                 );
-                self.poses = poses;
+                self.solved_edges = links.len();
+                for (pose, &k) in poses.iter().zip(&window.keyframes) {
+                    self.poses[k] = *pose;
+                }
             }
             Err(error) => {
                 self.counts.failed_solves += 1;
                 tracing::warn!("global optimisation failed, poses stay as they were: {error}");
             }
         }
+        Ok(())
+    }
+
+    /// What tracking said of keyframes whose edge with the one before is too weak (B44).
+    fn priors(&self) -> Vec<PosePrior> {
+        let weak = self.config.local_opt.min_match_frac;
+        let prior = |(j, keyframe): (usize, &MapKeyframe)| {
+            let anchor = keyframe.chain?;
+            let strong = self
+                .edges
+                .iter()
+                .any(|e| e.joins(anchor.keyframe, j as u32) && e.match_fraction >= weak);
+            (!strong).then(|| PosePrior {
+                i: anchor.keyframe as usize,
+                j,
+                i_from_j: anchor.keyframe_from_camera,
+                information: Tangent::repeat(CHAIN_INFORMATION),
+            })
+        };
+        self.keyframes
+            .iter()
+            .enumerate()
+            .filter_map(prior)
+            .collect()
     }
 
     fn publish(&self) {
         let version = self.table.load().version + 1;
+        let edge = |e: &Link| MapEdge {
+            i: e.i,
+            j: e.j,
+            kind: e.kind,
+        };
         self.table.store(Arc::new(PoseTable {
             version,
             poses: self.poses.clone(),
             submaps: self.keyframes.iter().map(|k| k.submap).collect(),
-            edges: self.edges.iter().map(|e| (e.i, e.j)).collect(),
+            edges: self.edges.iter().map(edge).collect(),
         }));
+    }
+}
+
+/// Both relative poses of an edge, solved when first asked for: its keyframes' pointmaps do not change
+/// while an event is handled.
+fn relative_poses(device: &mut dyn MappingDevice, link: &mut Link) -> Result<TwoWay, DeviceError> {
+    match link.poses {
+        Some(poses) => Ok(poses),
+        None => {
+            let poses = device.relative_poses(link.id)?;
+            link.poses = Some(poses);
+            Ok(poses)
+        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! Where the mapper runs: inline, or in a thread behind a bounded queue.
 
-use super::keyframe::Pointmap;
-use super::mapper::{KeyframeEvent, Mapper, RelocaliseReply, RelocaliseRequest};
+use super::mapper::{Finished, KeyframeEvent, Mapper, RelocaliseReply, RelocaliseRequest};
 use super::system::SlamError;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,7 +15,7 @@ const QUEUE: usize = 8;
 enum Job {
     Keyframe(KeyframeEvent),
     Relocalise(RelocaliseRequest),
-    Finish(Option<(u32, Pointmap)>),
+    Finish(Option<Finished>),
     Reset,
 }
 
@@ -139,17 +138,15 @@ impl Mapping {
     }
 
     /// Waits until all is done (B34) and brings the mapper back into the caller's thread.
-    pub fn finish(&mut self, finished: Option<(u32, Pointmap)>) -> Result<(), SlamError> {
+    pub fn finish(&mut self, finished: Option<Finished>) -> Result<(), SlamError> {
         let ended = match self {
             Self::Thread(_) => self.check(),
             _ => Ok(()),
         };
         match self {
             Self::Inline(mapper) | Self::Ended(Some(mapper)) => {
-                if let Some(finished) = finished {
-                    mapper.finish_keyframe(finished);
-                }
-                return ended;
+                let taken = finished.map_or(Ok(()), |f| mapper.finish_keyframe(f));
+                return ended.and(taken.map_err(SlamError::from));
             }
             _ => {}
         }
@@ -218,7 +215,7 @@ fn work(mapper: &mut Mapper, job: Job, replies: &SyncSender<RelocaliseReply>) ->
             // Nobody listens only when the system is being dropped.
             let _ = replies.send(mapper.relocalise(request)?);
         }
-        Job::Finish(Some(finished)) => mapper.finish_keyframe(finished),
+        Job::Finish(Some(finished)) => mapper.finish_keyframe(finished)?,
         Job::Finish(None) => {}
         Job::Reset => mapper.reset(),
     }

@@ -1,16 +1,12 @@
-//! The SLAM system: tracker, keyframes, factor graph, retrieval, relocalisation, state machine.
+//! The SLAM system: keyframes, factor graph, relocalisation, state machine. What is large, and all that
+//! is done with it, is behind [`crate::compute::device`].
 
-mod graph;
 mod keyframe;
 mod mapper;
 mod mapping;
-mod places;
-pub mod retrieval;
 mod system;
-mod tracker;
 pub mod window;
 
 pub use keyframe::PoseTable;
 pub use mapper::MappingCounts;
 pub use system::{FrameInput, Pace, SlamError, System};
-pub use tracker::LostReason;

@@ -1,32 +1,36 @@
 //! The state machine (spec 8.2): what happens to each frame, and who is told.
 
-use super::keyframe::{ActiveKeyframe, Anchor, KeyframeData, Pointmap, PoseTable};
-use super::mapper::{KeyframeEvent, Mapper, MappingCounts, RelocaliseReply, RelocaliseRequest};
+use super::keyframe::{Anchor, PoseTable};
+use super::mapper::{
+    Finished, KeyframeEvent, KeyframeInfo, Mapper, MappingCounts, RelocaliseReply,
+    RelocaliseRequest,
+};
 use super::mapping::Mapping;
-use super::retrieval::RetrievalModel;
-use super::tracker::{LostReason, Outcome, Tracked, Tracker, millis};
-use crate::compute::fusion::FusedPointmap;
+use crate::compute::cpu;
+use crate::compute::device::{
+    Device, DeviceError, LostReason, Outcome, Setup, Tracked, TrackingDevice,
+};
+use crate::compute::retrieval::RetrievalModel;
 use crate::config::{Config, Threads};
 use crate::geometry::{Intrinsics, Sim3};
-use crate::image::RgbImage;
-use crate::inference::{Backend, InferenceError, self_test};
+use crate::image::ImageError;
+use crate::image::encoding::RawImage;
+use crate::inference::{Backend, InferenceError};
 use crate::map::{FrameRecord, MapSnapshot, StageTimes, TrackingState};
 use crate::time::Stamp;
 use arc_swap::ArcSwap;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// One preprocessed image.
-#[derive(Debug, Clone)]
-pub struct FrameInput {
+/// One image of the camera.
+#[derive(Debug, Clone, Copy)]
+pub struct FrameInput<'a> {
     /// Index in the source.
     pub index: usize,
     /// The image's time.
     pub stamp: Stamp,
-    /// Of the network's input size.
-    pub image: Arc<RgbImage>,
-    /// What preprocessing took, in milliseconds; goes into the record.
-    pub preprocess_ms: f64,
+    /// As the device's preprocessor takes it; without one, of the network's input size.
+    pub image: RawImage<'a>,
 }
 
 /// Whether frames may wait.
@@ -44,7 +48,10 @@ pub enum Pace {
 pub enum SlamError {
     /// The network could not be run.
     #[error(transparent)]
-    Inference(#[from] InferenceError),
+    Inference(InferenceError),
+    /// The device cannot go on.
+    #[error(transparent)]
+    Device(DeviceError),
     /// The mapping thread is no more.
     #[error("the mapping thread failed: {0}")]
     Thread(String),
@@ -56,16 +63,23 @@ pub enum SlamError {
         /// `local_opt.max_keyframes`
         keyframes: usize,
     },
-    /// An image of another size than the network's.
-    #[error("frame {index}: expected a {}×{} image, found {}×{}", expected.0, expected.1, found.0, found.1)]
-    ImageSize {
+    /// An image of the camera cannot be used.
+    #[error("frame {index}: {source}")]
+    Image {
         /// The frame.
         index: usize,
-        /// The network's input.
-        expected: (usize, usize),
-        /// The image.
-        found: (usize, usize),
+        /// What is wrong with it.
+        source: ImageError,
     },
+}
+
+impl From<DeviceError> for SlamError {
+    fn from(error: DeviceError) -> Self {
+        match error {
+            DeviceError::Inference(error) => Self::Inference(error),
+            error => Self::Device(error),
+        }
+    }
 }
 
 /// Frames that are recorded without allocating; then the record doubles, so that a frame that
@@ -82,32 +96,41 @@ struct Entry {
     anchor: Option<Anchor>,
 }
 
+/// The keyframe that frames are tracked against.
+#[derive(Debug, Clone, Copy)]
+struct Active {
+    id: u32,
+    /// Frames tracked against it.
+    tracked: usize,
+}
+
 /// SLAM from images to a map.
 pub struct System {
     config: Arc<Config>,
     pace: Pace,
-    backend: Box<dyn Backend>,
+    device: Box<dyn TrackingDevice>,
     intrinsics: Option<Intrinsics>,
-    tracker: Tracker,
     mapping: Mapping,
     table: Arc<ArcSwap<PoseTable>>,
-    active: Option<ActiveKeyframe>,
+    active: Option<Active>,
     /// Keyframes that the table does not know yet.
     pending: Vec<(u32, Anchor)>,
-    /// The last pointmap of a keyframe that tracking left, until the mapper gets it.
-    retired: Option<(u32, Pointmap)>,
+    /// A keyframe that tracking left, until the mapper gets its last pointmap.
+    retired: Option<Finished>,
     next_id: u32,
     lost_tries: usize,
     /// Frames in a row of which the network showed nothing.
     blank: usize,
     /// The frame whose relocalisation the mapping thread is working on, by its place in `entries`.
     asked: Option<usize>,
+    /// What the current frame waited for mapping, in milliseconds.
+    mapping_ms: f64,
     last_pose: Sim3,
     entries: Vec<Entry>,
 }
 
 impl System {
-    /// A system for images of the backend's input size. `intrinsics` are used when
+    /// A system on the CPU for images of the network's input size. `intrinsics` are used when
     /// `config.use_calib`; `retrieval` is needed for loop closures and for relocalisation beyond
     /// the newest keyframes.
     pub fn new(
@@ -119,23 +142,34 @@ impl System {
     ) -> Result<Self, SlamError> {
         let config = Arc::new(config);
         let intrinsics = intrinsics.filter(|_| config.use_calib);
-        let table = Arc::new(ArcSwap::from_pointee(PoseTable::default()));
-        let mapper = Mapper::new(
-            backend.share(),
-            Arc::clone(&config),
+        let setup = Setup {
+            config: Arc::clone(&config),
+            preprocessor: None,
             intrinsics,
-            retrieval,
-            Arc::clone(&table),
-        );
+            places: retrieval,
+        };
+        let device = cpu::device(backend, setup);
+        Self::with_device(config, pace, device, intrinsics)
+    }
+
+    /// A system on any device, which was made for the same configuration and intrinsics; with
+    /// intrinsics it is calibrated.
+    pub fn with_device(
+        config: Arc<Config>,
+        pace: Pace,
+        device: Device,
+        intrinsics: Option<Intrinsics>,
+    ) -> Result<Self, SlamError> {
+        let table = Arc::new(ArcSwap::from_pointee(PoseTable::default()));
+        let mapper = Mapper::new(device.mapping, Arc::clone(&config), Arc::clone(&table));
         let mapping = match config.threads {
             Threads::Single => Mapping::Inline(Box::new(mapper)),
             Threads::Pipelined => Mapping::spawn(mapper)?,
         };
         Ok(Self {
-            tracker: Tracker::new(backend.shape(), intrinsics),
             config,
             pace,
-            backend,
+            device: device.tracking,
             intrinsics,
             mapping,
             table,
@@ -146,6 +180,7 @@ impl System {
             lost_tries: 0,
             blank: 0,
             asked: None,
+            mapping_ms: 0.0,
             last_pose: Sim3::identity(),
             entries: Vec::with_capacity(RECORDS),
         })
@@ -153,34 +188,23 @@ impl System {
 
     /// Takes the next frame and says what became of it. An error ends the run; what was computed
     /// before it stays available through [`System::finish`] and [`System::snapshot`].
-    pub fn process(&mut self, input: FrameInput) -> Result<FrameRecord, SlamError> {
+    pub fn process(&mut self, input: FrameInput<'_>) -> Result<FrameRecord, SlamError> {
         let start = Instant::now();
-        let shape = self.backend.shape();
-        let (expected, found) = (
-            (shape.width, shape.height),
-            (input.image.width, input.image.height),
-        );
-        if expected != found {
-            return Err(SlamError::ImageSize {
-                index: input.index,
-                expected,
-                found,
-            });
-        }
         self.mapping.check()?;
         let known = self.table.load().poses.len();
         self.pending.retain(|(id, _)| *id as usize >= known);
-        let mut times = StageTimes {
-            preprocess: input.preprocess_ms,
-            ..StageTimes::default()
-        };
         if self.asked.is_some() {
             self.collect_reply(false)?;
         }
-        let encode = Instant::now();
-        self.backend
-            .encode(&input.image, &mut self.tracker.features)?;
-        times.encode = millis(encode);
+        let encoded = self.device.encode(&input.image);
+        encoded.map_err(|error| match error {
+            DeviceError::Image(source) => SlamError::Image {
+                index: input.index,
+                source,
+            },
+            error => error.into(),
+        })?;
+        self.mapping_ms = 0.0;
 
         self.entries.push(Entry {
             record: FrameRecord {
@@ -193,24 +217,29 @@ impl System {
                 match_fraction: 0.0,
                 unique_fraction: 0.0,
                 iterations: 0,
-                times,
+                times: StageTimes::default(),
             },
             anchor: None,
         });
         match self.active.take() {
-            None if self.entries.len() == 1 || self.next_id == 0 => {
-                self.initialise(&input, &mut times)?
-            }
-            None => {
-                let unusable = self.tracker.mono(self.backend.as_mut(), &mut times)?;
-                match unusable {
-                    Some(reason) => self.still_lost(&reason)?,
-                    None => self.relocalise(&input, None, &mut times)?,
-                }
-            }
-            Some(active) => self.track(&input, active, &mut times)?,
+            None if self.entries.len() == 1 || self.next_id == 0 => self.initialise(&input)?,
+            None => match self.unusable()? {
+                Some(reason) => self.still_lost(&reason)?,
+                None => self.relocalise(&input)?,
+            },
+            Some(active) => self.track(&input, active)?,
         }
-        times.total = millis(start) + input.preprocess_ms;
+        let device = self.device.times();
+        let times = StageTimes {
+            preprocess: device.preprocess,
+            encode: device.encode,
+            decode: device.decode,
+            matching: device.matching,
+            tracking: device.tracking,
+            fusion: device.fusion,
+            mapping: self.mapping_ms,
+            total: millis(start),
+        };
         let Some(entry) = self.entries.last_mut() else {
             return Err(SlamError::Thread("a frame's record is missing".into()));
         };
@@ -234,8 +263,12 @@ impl System {
         if self.asked.is_some() {
             self.collect_reply(true)?;
         }
-        let last = self.active.take().map(finished).or(self.retired.take());
-        self.mapping.finish(last)
+        let retired = match self.active.take() {
+            Some(active) => self.retire(active),
+            None => Ok(()),
+        };
+        self.mapping.finish(self.retired.take())?;
+        retired
     }
 
     /// The map and every frame's pose, recomposed from the keyframes' present poses (B46). Complete
@@ -267,37 +300,30 @@ impl System {
         self.mapping.mapper().map(Mapper::counts)
     }
 
-    fn initialise(&mut self, input: &FrameInput, times: &mut StageTimes) -> Result<(), SlamError> {
-        if let Some(reason) = self.tracker.mono(self.backend.as_mut(), times)? {
+    fn initialise(&mut self, input: &FrameInput<'_>) -> Result<(), SlamError> {
+        if let Some(reason) = self.unusable()? {
             return self.still_lost(&reason);
         }
-        self.start_submap(input, times)
+        self.start_submap(input)
+    }
+
+    /// Looks at the frame alone; the reason if it shows nothing.
+    fn unusable(&mut self) -> Result<Option<LostReason>, SlamError> {
+        let usable = self.device.mono()?;
+        let pixels = self.device.shape().pixels();
+        Ok((usable == 0).then_some(LostReason::UnusableOutput(pixels)))
     }
 
     /// A keyframe that nothing connects to what was before, at the last known pose.
-    fn start_submap(
-        &mut self,
-        input: &FrameInput,
-        times: &mut StageTimes,
-    ) -> Result<(), SlamError> {
-        let pointmap = self.tracker.pointmap_of_view(&self.config);
-        let data = self.keyframe_data(input);
+    fn start_submap(&mut self, input: &FrameInput<'_>) -> Result<(), SlamError> {
         (self.lost_tries, self.blank) = (0, 0);
-        self.hand_over(data, pointmap, None, None, times)?;
+        self.hand_over(input, None, None)?;
         self.note(TrackingState::Initialising, Sim3::identity());
         Ok(())
     }
 
-    fn track(
-        &mut self,
-        input: &FrameInput,
-        mut active: ActiveKeyframe,
-        times: &mut StageTimes,
-    ) -> Result<(), SlamError> {
-        let outcome = self
-            .tracker
-            .track(self.backend.as_mut(), &mut active, &self.config, times);
-        let outcome = match outcome {
+    fn track(&mut self, input: &FrameInput<'_>, active: Active) -> Result<(), SlamError> {
+        let outcome = match self.device.track() {
             Ok(outcome) => outcome,
             Err(error) => {
                 // Its pointmap is still to go into the map.
@@ -306,7 +332,7 @@ impl System {
             }
         };
         match outcome {
-            Outcome::Tracked(tracked) => self.tracked(input, active, tracked, times),
+            Outcome::Tracked(tracked) => self.tracked(input, active, tracked),
             Outcome::Lost {
                 reason,
                 match_fraction,
@@ -318,110 +344,104 @@ impl System {
                 self.lost_tries = 0;
                 if self.next_id == 1 && active.tracked == 0 {
                     // Nothing was ever tracked: the first frame was a bad start. Start again here.
-                    return self.start_again(input, times);
+                    return self.start_again(input);
                 }
+                self.retire(active)?;
                 if matches!(reason, LostReason::UnusableOutput(_)) {
-                    self.retire(active);
                     return self.blank_frame();
                 }
-                self.relocalise(input, Some(active), times)
+                self.relocalise(input)
             }
         }
     }
 
     fn tracked(
         &mut self,
-        input: &FrameInput,
-        active: ActiveKeyframe,
+        input: &FrameInput<'_>,
+        mut active: Active,
         tracked: Tracked,
-        times: &mut StageTimes,
     ) -> Result<(), SlamError> {
         self.blank = 0;
+        active.tracked += 1;
+        let fractions = &tracked.fractions;
         let anchor = Anchor {
-            keyframe: active.data.id,
+            keyframe: active.id,
             keyframe_from_camera: tracked.keyframe_from_frame,
         };
         if let Some(entry) = self.entries.last_mut() {
             let r = &mut entry.record;
             r.state = TrackingState::Tracking;
-            r.match_fraction = tracked.match_fraction;
-            r.unique_fraction = tracked.unique_fraction;
+            r.match_fraction = fractions.used;
+            r.unique_fraction = fractions.unique;
             r.iterations = tracked.iterations;
             entry.anchor = Some(anchor);
         }
         let may = self.pace == Pace::EveryFrame || self.mapping.has_room();
-        if !(tracked.wants_keyframe && may) {
+        let weakest = fractions.good.min(fractions.unique);
+        if !(weakest < self.config.tracking.match_frac_thresh && may) {
             self.active = Some(active);
             return Ok(());
         }
-        let pointmap = self.tracker.pointmap_of_view(&self.config);
-        let data = self.keyframe_data(input);
-        self.hand_over(data, pointmap, Some(anchor), Some(active), times)?;
+        self.hand_over(input, Some(anchor), Some(active))?;
         self.note(TrackingState::Tracking, Sim3::identity());
         Ok(())
     }
 
-    /// Makes a keyframe active and tells the mapper.
+    /// Makes the frame the active keyframe and tells the mapper.
     fn hand_over(
         &mut self,
-        data: Arc<KeyframeData>,
-        pointmap: FusedPointmap,
+        input: &FrameInput<'_>,
         anchor: Option<Anchor>,
-        previous: Option<ActiveKeyframe>,
-        times: &mut StageTimes,
+        previous: Option<Active>,
     ) -> Result<(), SlamError> {
-        let id = data.id;
+        let info = self.info(input);
+        let id = info.id;
         let keyframes = self.config.local_opt.max_keyframes;
         if keyframes > 0 && id as usize >= keyframes {
             self.active = previous;
             return Err(SlamError::Full { keyframes });
         }
+        if let Some(previous) = previous {
+            self.retire(previous)?;
+        }
+        let event = KeyframeEvent {
+            info,
+            ticket: self.device.start_keyframe()?,
+            anchor,
+            start: self.last_pose,
+            finished: self.retired.take(),
+        };
         self.next_id = id + 1;
         if let Some(anchor) = anchor {
             self.pending.push((id, anchor));
         }
-        let event = KeyframeEvent {
-            data: Arc::clone(&data),
-            pointmap: pointmap_at(&pointmap),
-            anchor,
-            start: self.last_pose,
-            finished: previous.map(finished).or(self.retired.take()),
-        };
-        let pixels = self.backend.shape().pixels();
-        self.active = Some(ActiveKeyframe::new(data, pointmap, pixels));
+        self.active = Some(Active { id, tracked: 0 });
         let start = Instant::now();
         self.mapping.add_keyframe(event)?;
-        times.mapping += millis(start);
+        self.mapping_ms += millis(start);
         Ok(())
     }
 
-    fn relocalise(
-        &mut self,
-        input: &FrameInput,
-        previous: Option<ActiveKeyframe>,
-        times: &mut StageTimes,
-    ) -> Result<(), SlamError> {
+    /// Asks the mapper where the frame is.
+    fn relocalise(&mut self, input: &FrameInput<'_>) -> Result<(), SlamError> {
         self.blank = 0;
-        if let Some(previous) = previous {
-            self.retire(previous);
-        }
         if self.asked.is_some() {
             // The thread is busy with an older frame.
             return Ok(());
         }
         let request = RelocaliseRequest {
-            data: self.keyframe_data(input),
-            pointmap: pointmap_at(&self.tracker.pointmap_of_view(&self.config)),
+            info: self.info(input),
+            ticket: self.device.put_down_frame()?,
             finished: self.retired.take(),
         };
         let start = Instant::now();
         self.asked = Some(self.entries.len() - 1);
         match self.mapping.relocalise(request)? {
-            Some(reply) => self.take_reply(reply),
+            Some(reply) => self.take_reply(reply)?,
             None if self.pace == Pace::EveryFrame => self.collect_reply(true)?,
             None => {}
         }
-        times.mapping += millis(start);
+        self.mapping_ms += millis(start);
         if self.active.is_none()
             && self.asked.is_none()
             && self.lost_tries > self.config.reloc.max_tries
@@ -431,33 +451,29 @@ impl System {
                 input.index,
                 self.lost_tries
             );
-            return self.start_submap(input, times);
+            return self.start_submap(input);
         }
         Ok(())
     }
 
     fn collect_reply(&mut self, wait: bool) -> Result<(), SlamError> {
         if let Some(reply) = self.mapping.reply(wait)? {
-            self.take_reply(reply);
+            self.take_reply(reply)?;
         }
         Ok(())
     }
 
-    fn take_reply(&mut self, reply: RelocaliseReply) {
+    fn take_reply(&mut self, reply: RelocaliseReply) -> Result<(), SlamError> {
         let asked = self.asked.take();
         if !reply.found {
             self.lost_tries += 1;
-            return;
+            return Ok(());
         }
         self.lost_tries = 0;
-        let id = reply.data.id;
+        let id = reply.info.id;
         self.next_id = id + 1;
-        let seen = &reply.pointmap;
-        let map = self
-            .tracker
-            .pointmap_of(&seen.points, &seen.confidence, &self.config);
-        let pixels = self.backend.shape().pixels();
-        self.active = Some(ActiveKeyframe::new(reply.data, map, pixels));
+        self.device.resume_keyframe(&reply.ticket)?;
+        self.active = Some(Active { id, tracked: 0 });
         if let Some(entry) = asked.and_then(|k| self.entries.get_mut(k)) {
             entry.record.state = TrackingState::Relocalised;
             entry.record.keyframe = Some(id);
@@ -466,10 +482,11 @@ impl System {
                 keyframe_from_camera: Sim3::identity(),
             });
         }
+        Ok(())
     }
 
     /// Drops the one keyframe that nothing was tracked against, and starts with this frame.
-    fn start_again(&mut self, input: &FrameInput, times: &mut StageTimes) -> Result<(), SlamError> {
+    fn start_again(&mut self, input: &FrameInput<'_>) -> Result<(), SlamError> {
         self.mapping.reset()?;
         self.next_id = 0;
         self.pending.clear();
@@ -478,15 +495,17 @@ impl System {
             entry.record.keyframe = None;
             entry.record.state = TrackingState::Lost;
         }
-        self.initialise(input, times)
+        self.initialise(input)
     }
 
-    fn retire(&mut self, active: ActiveKeyframe) {
-        self.retired = Some(finished(active));
+    /// Keeps the last pointmap of the active keyframe for the mapper.
+    fn retire(&mut self, active: Active) -> Result<(), SlamError> {
+        self.retired = Some((active.id, self.device.put_down_pointmap()?));
+        Ok(())
     }
 
     fn still_lost(&mut self, reason: &LostReason) -> Result<(), SlamError> {
-        self.lost_tries += 1;
+        // No try: there is nothing to search with. When the lens is free again, all tries are left.
         tracing::info!("still lost: {reason}");
         self.blank_frame()
     }
@@ -496,24 +515,23 @@ impl System {
         self.blank += 1;
         if self.blank == BLANK_FRAMES {
             tracing::warn!("{BLANK_FRAMES} frames without one usable pixel, the network is tested");
-            self_test(self.backend.as_mut())?;
+            self.device.self_test()?;
         }
         Ok(())
     }
 
-    fn keyframe_data(&self, input: &FrameInput) -> Arc<KeyframeData> {
-        Arc::new(KeyframeData {
+    /// The frame as the next keyframe.
+    fn info(&self, input: &FrameInput<'_>) -> KeyframeInfo {
+        KeyframeInfo {
             id: self.next_id,
             frame_index: input.index,
             stamp: input.stamp,
-            image: Arc::clone(&input.image),
-            features: self.tracker.features.clone(),
-        })
+        }
     }
 
     /// Marks the newest frame as the active keyframe's own.
     fn note(&mut self, state: TrackingState, keyframe_from_camera: Sim3) {
-        let id = self.active.as_ref().map(|a| a.data.id);
+        let id = self.active.map(|a| a.id);
         if let (Some(entry), Some(id)) = (self.entries.last_mut(), id) {
             entry.record.state = state;
             entry.record.keyframe = Some(id);
@@ -556,14 +574,7 @@ impl System {
     }
 }
 
-fn pointmap_at(map: &FusedPointmap) -> Pointmap {
-    let n = map.confidence.len();
-    Pointmap {
-        points: map.points.clone(),
-        confidence: (0..n).map(|k| map.average_confidence(k)).collect(),
-    }
-}
-
-fn finished(active: ActiveKeyframe) -> (u32, Pointmap) {
-    (active.data.id, pointmap_at(&active.pointmap))
+/// Milliseconds since `start`.
+fn millis(start: Instant) -> f64 {
+    start.elapsed().as_secs_f64() * 1e3
 }

@@ -138,6 +138,11 @@ impl RoomBackend {
         }
     }
 
+    /// Frames of the walk.
+    pub fn frames(&self) -> usize {
+        self.poses.len()
+    }
+
     /// The image that stands for frame `index`: its number, and a colour; all black is no frame.
     pub fn image(&self, index: usize) -> RgbImage {
         let mut image = RgbImage::new(self.shape.width, self.shape.height);

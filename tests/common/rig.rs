@@ -127,12 +127,48 @@ impl Backend for Valved {
     }
 }
 
+/// The room; after each decoder pass `meddle` may change its output or fail. It is also given byte 3 of
+/// the image that was encoded last, which tests may write to.
+pub struct Meddled<F> {
+    pub room: RoomBackend,
+    pub mark: u8,
+    pub meddle: F,
+}
+
+impl<F> Backend for Meddled<F>
+where
+    F: FnMut(u8, &mut PairOutput) -> Result<(), InferenceError> + Send,
+{
+    fn shape(&self) -> &NetworkShape {
+        self.room.shape()
+    }
+
+    fn name(&self) -> String {
+        self.room.name()
+    }
+
+    /// Nobody meddles with the mapper's network.
+    fn share(&self) -> Box<dyn Backend> {
+        self.room.share()
+    }
+
+    fn encode(&mut self, image: &RgbImage, features: &mut [f32]) -> Result<(), InferenceError> {
+        self.mark = image.data[3];
+        self.room.encode(image, features)
+    }
+
+    fn decode(&mut self, a: &[f32], b: &[f32], out: &mut PairOutput) -> Result<(), InferenceError> {
+        self.room.decode(a, b, out)?;
+        (self.meddle)(self.mark, out)
+    }
+}
+
 /// A system in the room without a retrieval model: a lost frame is looked for among the newest
 /// keyframes.
 pub struct Rig {
     pub system: System,
-    pub images: Vec<Arc<RgbImage>>,
-    pub black: Arc<RgbImage>,
+    pub images: Vec<RgbImage>,
+    pub black: RgbImage,
     pub next: usize,
     pub valve: Valve,
 }
@@ -153,24 +189,54 @@ impl Rig {
         mood: Mood,
         poison: bool,
     ) -> Self {
-        let frames = poses.len();
         let room = RoomBackend::new(SIZE, poses, Spoil::default());
-        let images = (0..frames).map(|k| Arc::new(room.image(k))).collect();
-        let black = Arc::new(room.black_image());
         let valve = Valve::new(mood);
-        let backend = Valved {
+        let backend = |room| Valved {
             room: Box::new(room),
             valve: valve.clone(),
             mappers: false,
             poison,
         };
-        let system = System::new(config, pace, Box::new(backend), None, None).expect("system");
+        let mut rig = Self::on(room, backend, config, pace);
+        rig.valve = valve;
+        rig
+    }
+
+    /// With the tracker's network meddled with.
+    pub fn meddled<F>(poses: Vec<Sim3>, spoil: Spoil, config: Config, meddle: F) -> Self
+    where
+        F: FnMut(u8, &mut PairOutput) -> Result<(), InferenceError> + Send + 'static,
+    {
+        let room = RoomBackend::new(SIZE, poses, spoil);
+        let backend = |room| Meddled {
+            room,
+            mark: 0,
+            meddle,
+        };
+        Self::on(room, backend, config, Pace::EveryFrame)
+    }
+
+    /// On the backend that `wrap` makes of the room. The valve is nobody's.
+    fn on<B: Backend + 'static>(
+        room: RoomBackend,
+        wrap: impl FnOnce(RoomBackend) -> B,
+        config: Config,
+        pace: Pace,
+    ) -> Self {
+        let images = (0..room.frames()).map(|k| room.image(k)).collect();
+        let backend = Box::new(wrap(room));
+        let system = System::new(config, pace, backend, None, None).expect("system");
+        Self::of(system, images)
+    }
+
+    /// A system of the caller's, for images of the room. The valve is nobody's.
+    pub fn of(system: System, images: Vec<RgbImage>) -> Self {
         Self {
             system,
             images,
-            black,
+            black: RgbImage::new(SIZE.0, SIZE.1),
             next: 0,
-            valve,
+            valve: Valve::new(Mood::Works),
         }
     }
 
@@ -183,8 +249,7 @@ impl Rig {
             stamp: Stamp {
                 nanos: 33_000_000 * index as i64,
             },
-            image: Arc::clone(k.map_or(&self.black, |k| &self.images[k])),
-            preprocess_ms: 0.0,
+            image: k.map_or(&self.black, |k| &self.images[k]).into(),
         })
     }
 

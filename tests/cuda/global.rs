@@ -1,9 +1,7 @@
 //! The global solve on the device, against the CPU's.
 
-#[path = "../tracking_common/mod.rs"]
-mod tracking_common;
-
 use crate::cuda;
+use crate::tracking_common::{self, Graph, Random, distance, intrinsics};
 use half::f16;
 use mast3r_slam::compute::cuda::global::{
     DeviceEdge, DeviceGlobalSolver, DeviceKeyframe, DeviceMatches, DeviceProblem, GlobalCapacity,
@@ -18,7 +16,6 @@ use mast3r_slam::compute::global::{
 use mast3r_slam::compute::plan::Spec;
 use mast3r_slam::config::LocalOptConfig;
 use mast3r_slam::geometry::{Sim3, Tangent};
-use tracking_common::{Graph, Random, distance, intrinsics};
 
 /// A graph on the host, with a confidence for each keyframe's pixels, and its copy on the device.
 struct Case {

@@ -4,8 +4,15 @@
 //! Without a GPU every test says so and passes, unless `MAST3R_REQUIRE_CUDA=1`.
 
 mod convert;
+mod fusion;
 mod global;
+mod matching;
 mod platform;
+mod preprocess;
+mod tracking;
+/// The solvers' scenes.
+#[path = "../tracking_common/mod.rs"]
+mod tracking_common;
 
 use mast3r_slam::compute::cuda::{Context, CudaError};
 use std::ops::Deref;

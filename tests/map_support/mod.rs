@@ -3,7 +3,9 @@
 
 use mast3r_slam::geometry::{Intrinsics, Sim3};
 use mast3r_slam::image::RgbImage;
-use mast3r_slam::map::{FrameRecord, KeyframeRecord, MapSnapshot, StageTimes, TrackingState};
+use mast3r_slam::map::{
+    EdgeKind, FrameRecord, KeyframeRecord, MapEdge, MapSnapshot, StageTimes, TrackingState,
+};
 use mast3r_slam::time::Stamp;
 use nalgebra::Vector3;
 use std::sync::Arc;
@@ -145,7 +147,11 @@ pub fn room(frames: usize, every: usize, width: usize, height: usize) -> MapSnap
                 ..keyframe(id, pose, scale, width, height)
             });
             if id > 0 {
-                map.edges.push((id - 1, id));
+                map.edges.push(MapEdge {
+                    i: id - 1,
+                    j: id,
+                    kind: EdgeKind::Consecutive,
+                });
             }
         }
         let wobble = 1.0 + 0.15 * noise(i + 7);
@@ -187,8 +193,12 @@ pub fn room(frames: usize, every: usize, width: usize, height: usize) -> MapSnap
     }
     let last = map.keyframes.len() as u32;
     if last > 6 {
-        map.edges
-            .extend([(0, last - 1), (1, last - 1), (0, last - 2), (2, last - 1)]);
+        let loops = [(0, last - 1), (1, last - 1), (0, last - 2), (2, last - 1)];
+        let kind = EdgeKind::Loop;
+        map.edges.extend(loops.map(|(i, j)| MapEdge { i, j, kind }));
+        // A neighbour, which is no loop.
+        let kind = EdgeKind::Neighbour;
+        map.edges.push(MapEdge { i: 2, j: 4, kind });
     }
     map
 }

@@ -1,32 +1,16 @@
 //! A synthetic room and matches in it, shared by the tests and benches of the solvers.
 #![allow(dead_code)]
 
+#[path = "../random/mod.rs"]
+mod random;
+
 use mast3r_slam::compute::global::{Edge, Keyframe};
 use mast3r_slam::compute::tracking::Correspondences;
 use mast3r_slam::geometry::{Intrinsics, Sim3, Tangent};
 use nalgebra::Vector3;
-
-/// A small generator (PCG output function), so that tests repeat without a dependency.
-pub struct Random(pub u64);
+pub use random::Random;
 
 impl Random {
-    /// Uniform in [0, 1).
-    pub fn uniform(&mut self) -> f64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        let x = ((self.0 >> 18) ^ self.0) >> 27;
-        let x = (x as u32).rotate_right((self.0 >> 59) as u32);
-        f64::from(x) / 4294967296.0
-    }
-
-    /// Standard normal.
-    pub fn normal(&mut self) -> f64 {
-        let r = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
-        r * (std::f64::consts::TAU * self.uniform()).cos()
-    }
-
     /// Tangent with components up to `limit`.
     pub fn tangent(&mut self, limit: f64) -> Tangent {
         Tangent::from_fn(|_, _| (2.0 * self.uniform() - 1.0) * limit)
@@ -81,6 +65,7 @@ pub fn shuffled(count: usize, seed: u64) -> Vec<u32> {
 }
 
 /// A frame matched with a keyframe.
+#[derive(Clone)]
 pub struct Pair {
     pub frame_points: Vec<f32>,
     pub keyframe_points: Vec<f32>,

@@ -56,14 +56,7 @@ impl Context {
             return Err(CudaError::NoDriver);
         }
         let release = driver_release()?;
-        // Within a major release, older drivers run code of newer compilers.
-        let needed = OLDEST_DRIVER.max((embedded::RELEASE.0, 0));
-        if release < needed {
-            return Err(CudaError::OldDriver {
-                found: release,
-                needed,
-            });
-        }
+        check_release(release, embedded::RELEASE)?;
         match result::init() {
             Err(DriverError(CUresult::CUDA_ERROR_NO_DEVICE)) => return Err(CudaError::NoDevice),
             other => other.during("starting the driver")?,
@@ -212,6 +205,16 @@ fn driver_release() -> Result<(u32, u32), CudaError> {
     Ok((version / 1000, version % 1000 / 10))
 }
 
+/// Whether a driver of release `found` loads the code of a compiler of release `built`: within a major
+/// release, older drivers do.
+fn check_release(found: (u32, u32), built: (u32, u32)) -> Result<(), CudaError> {
+    let needed = OLDEST_DRIVER.max((built.0, 0));
+    if found < needed {
+        return Err(CudaError::OldDriver { found, needed });
+    }
+    Ok(())
+}
+
 /// Says what to do when a module does not suit the GPU.
 fn explain(error: CudaError, info: &DeviceInfo) -> CudaError {
     const UNSUITABLE: [CUresult; 3] = [
@@ -228,5 +231,66 @@ fn explain(error: CudaError, info: &DeviceInfo) -> CudaError {
             }
         }
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_must_know_the_compiler_s_major_release() {
+        for (found, built, needed) in [
+            ((13, 0), (13, 0), None),
+            ((13, 0), (13, 2), None),
+            ((14, 0), (13, 0), None),
+            ((12, 9), (13, 0), Some((13, 0))),
+            ((12, 6), (12, 6), None),
+            ((12, 3), (12, 6), Some((12, 4))),
+            ((0, 0), (13, 0), Some((13, 0))),
+        ] {
+            let expected =
+                needed.map_or(Ok(()), |needed| Err(CudaError::OldDriver { found, needed }));
+            assert_eq!(check_release(found, built), expected);
+        }
+        let message = check_release((12, 8), (13, 0)).unwrap_err().to_string();
+        for part in ["12.8", "13.0", "update the driver", "--device cpu"] {
+            assert!(message.contains(part), "{part:?} is not in {message}");
+        }
+    }
+
+    #[test]
+    fn a_gpu_without_code_is_told_apart_from_other_failures() {
+        let info = DeviceInfo {
+            ordinal: 0,
+            name: "GeForce RTX 2080".into(),
+            capability: (7, 5),
+            multiprocessors: 46,
+            clock_khz: 0,
+            l2_bytes: 0,
+            memory_bytes: 0,
+            shared_bytes: 0,
+            driver: (13, 0),
+            from_ptx: false,
+        };
+        let failed = |code| CudaError::Failed {
+            doing: "loading the kernels",
+            code: code as u32,
+            status: String::new(),
+        };
+        let message = explain(failed(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU), &info).to_string();
+        for part in [
+            "GeForce RTX 2080",
+            "7.5",
+            "sm_",
+            "MAST3R_CUDA_ARCHS=sm_75",
+            "--device cpu",
+        ] {
+            assert!(message.contains(part), "{part:?} is not in {message}");
+        }
+        let other = failed(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        assert_eq!(explain(other.clone(), &info), other);
+        assert!(!other.is_device_lost());
+        assert!(failed(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS).is_device_lost());
     }
 }

@@ -92,6 +92,14 @@ pub enum CudaError {
         /// Elements there are.
         found: usize,
     },
+    /// A part of a buffer that a kernel cannot read in wide accesses.
+    #[error("{what} must start at a multiple of {bytes} bytes")]
+    Misaligned {
+        /// Which buffer.
+        what: &'static str,
+        /// The multiple.
+        bytes: u64,
+    },
     /// Memory that the plan does not know: a defect of the program.
     #[error(
         "{name} of {bytes} bytes is not what the memory plan has next: {}",

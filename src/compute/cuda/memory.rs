@@ -393,6 +393,14 @@ impl<'a, T: Element> DeviceSlice<'a, T> {
         Ok(self)
     }
 
+    /// Says so if it does not start at a multiple of `bytes`, as a part of a buffer may not.
+    pub fn aligned(self, what: &'static str, bytes: u64) -> Result<Self, CudaError> {
+        if !self.pointer.is_multiple_of(bytes) {
+            return Err(CudaError::Misaligned { what, bytes });
+        }
+        Ok(self)
+    }
+
     pub(super) fn address(&self) -> sys::CUdeviceptr {
         self.pointer
     }

@@ -17,7 +17,12 @@ mod pool;
 mod stream;
 
 pub mod convert;
+pub mod fusion;
 pub mod global;
+pub mod matching;
+pub mod preprocess;
+pub mod sanitise;
+pub mod tracking;
 
 pub use context::{Context, DeviceInfo};
 pub use error::CudaError;
@@ -28,6 +33,15 @@ pub use memory::{
 };
 pub use pool::{Lease, Pool, Scratch};
 pub use stream::{Event, Graph, Priority, Stream};
+
+/// A number that kernels take as 32 bits.
+fn small(what: &'static str, number: usize) -> Result<u32, CudaError> {
+    u32::try_from(number).map_err(|_| CudaError::Length {
+        what,
+        expected: u32::MAX as usize,
+        found: number,
+    })
+}
 
 /// What the build embedded.
 mod embedded {

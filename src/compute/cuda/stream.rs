@@ -58,6 +58,29 @@ impl Stream {
         event.0.record(&self.stream).during("recording an event")
     }
 
+    /// As [`Stream::record`], but recorded by a graph as well, each time it runs: for timing what a graph
+    /// consists of.
+    pub fn mark(&self, event: &Event) -> Result<(), CudaError> {
+        self.context.bind()?;
+        let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        // SAFETY: the stream is alive, and the call writes one status.
+        unsafe { sys::cuStreamIsCapturing(self.handle(), &mut status) }
+            .result()
+            .during("asking whether a stream captures")?;
+        let capturing = status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        let external = sys::CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL as u32;
+        let flags = if capturing { external } else { 0 };
+        // SAFETY: event and stream are alive and of one context.
+        unsafe { sys::cuEventRecordWithFlags(event.0.cu_event(), self.handle(), flags) }
+            .result()
+            .during("recording an event")
+    }
+
+    /// The driver's handle, for libraries that enqueue work of their own.
+    pub fn raw(&self) -> *mut std::ffi::c_void {
+        self.handle().cast()
+    }
+
     /// Later work of this stream waits for what `event` noted.
     pub fn wait(&self, event: &Event) -> Result<(), CudaError> {
         self.stream.wait(&event.0).during("waiting for an event")

@@ -11,8 +11,10 @@
 // Only a device turns handles into memory.
 #![cfg_attr(not(feature = "cuda"), allow(dead_code))]
 
+mod advice;
 mod show;
 
+pub use advice::{DoesNotFit, Knob, Saving, savings};
 pub use show::human;
 
 use serde::Serialize;
@@ -128,6 +130,15 @@ impl Spec {
     pub fn bytes(&self) -> u64 {
         (self.len() as u64).saturating_mul(self.size as u64)
     }
+}
+
+/// Bytes of an arena in which these buffers can be carved one after the other.
+pub fn arena_bytes(buffers: &[Spec]) -> u64 {
+    let mut extent = Extent::default();
+    for spec in buffers {
+        extent.add(spec.bytes());
+    }
+    extent.0
 }
 
 /// Memory for a list of buffers that was asked for; they are carved in the list's order.
@@ -467,11 +478,13 @@ mod tests {
         let mut plan = MemoryPlan::new();
         let mut part = plan.part(Group::Mapping, "solver");
         part.device::<u8>("before", &[1]);
-        let arena = part.device_arena(&[
+        let list = [
             Spec::of::<u8>("a", &[300]),
             Spec::of::<f64>("b", &[7, 7]),
             Spec::of::<f32>("c", &[0]),
-        ]);
+        ];
+        let arena = part.device_arena(&list);
+        assert_eq!(arena_bytes(&list), 1024);
         let after = part.device::<u8>("after", &[1]);
         // 300 up to 512, 392 up to 1024 (where the empty one starts).
         assert_eq!((arena.span().offset, arena.span().len), (256, 1024));

@@ -118,6 +118,7 @@ mod tests {
             "  matching.counts                     32  u8         32 B  pinned",
             "  matching.refine.padded             100  f32       400 B  scratch",
             "keyframes: 9.83 MB",
+            "  slots.bulk                 2 × 4915200  u8      9.83 MB",
             "device memory: 19.27 MB",
             "pinned host memory: 32 B",
         ] {

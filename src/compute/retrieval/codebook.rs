@@ -212,20 +212,8 @@ fn insert(best: &mut [Nearest], word: u32, rank: f32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compute::retrieval::random::integers;
     use proptest::prelude::*;
-
-    /// Small integers: every product and sum below is exact in f32, so results must be equal.
-    fn integers(count: usize, seed: u64) -> Vec<f32> {
-        let mut state = seed.wrapping_mul(2).wrapping_add(1);
-        (0..count)
-            .map(|_| {
-                state = state
-                    .wrapping_mul(6364136223846793005)
-                    .wrapping_add(1442695040888963407);
-                ((state >> 60) as i32 - 8) as f32
-            })
-            .collect()
-    }
 
     proptest! {
         #[test]

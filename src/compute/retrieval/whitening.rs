@@ -139,6 +139,7 @@ pub fn strongest(rows: &[f32], dim: usize, keep: usize, dst: &mut Vec<u32>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compute::retrieval::random::Random;
     use proptest::prelude::*;
 
     fn naive(features: &[f32], mean: &[f64], projection: &[f64]) -> Vec<f64> {
@@ -161,11 +162,8 @@ mod tests {
         fn whitening_equals_the_formula(
             count in 0usize..40, dim in 1usize..23, seed in any::<u32>(),
         ) {
-            let mut state = u64::from(seed) + 1;
-            let mut next = || {
-                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                ((state >> 40) as f64 / (1u64 << 24) as f64) * 2.0 - 1.0
-            };
+            let mut random = Random(u64::from(seed) + 1);
+            let mut next = || 2.0 * f64::from(random.centred());
             let features: Vec<f32> = (0..count * dim).map(|_| next() as f32).collect();
             let mean: Vec<f64> = (0..dim).map(|_| next()).collect();
             let projection: Vec<f64> = (0..dim * dim).map(|_| next()).collect();

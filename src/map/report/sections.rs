@@ -53,8 +53,9 @@ fn subtitle(input: &ReportInput) -> String {
         None => "not calibrated",
     };
     let mut parts = vec!["MASt3R-SLAM".to_owned(), calibrated.to_owned()];
-    if let Some(k) = input.snapshot.keyframes.first() {
-        parts.push(format!("{} × {} pixels", k.image.width, k.image.height));
+    let mut images = input.snapshot.keyframes.iter().map(|k| &k.image);
+    if let Some(image) = images.find(|image| !image.data.is_empty()) {
+        parts.push(format!("{} × {} pixels", image.width, image.height));
     }
     if !input.run.backend.is_empty() {
         parts.push(escape(&input.run.backend));
@@ -62,7 +63,7 @@ fn subtitle(input: &ReportInput) -> String {
     parts.join(" · ")
 }
 
-/// Edges between keyframes that do not follow one another, as positions in the list of keyframes.
+/// Edges that close a loop, as positions in the list of keyframes.
 fn loop_edges(input: &ReportInput) -> Vec<(usize, usize)> {
     let keyframes = &input.snapshot.keyframes;
     let place: HashMap<u32, usize> = keyframes
@@ -70,11 +71,10 @@ fn loop_edges(input: &ReportInput) -> Vec<(usize, usize)> {
         .enumerate()
         .map(|(i, k)| (k.id, i))
         .collect();
-    let edges = input.snapshot.edges.iter();
+    let edges = input.snapshot.loop_edges();
     let mut out: Vec<(usize, usize)> = edges
-        .filter_map(|(a, b)| Some((*place.get(a)?, *place.get(b)?)))
+        .filter_map(|e| Some((*place.get(&e.i)?, *place.get(&e.j)?)))
         .map(|(a, b)| (a.min(b), a.max(b)))
-        .filter(|(a, b)| b - a > 1)
         .collect();
     out.sort_unstable();
     out.dedup();

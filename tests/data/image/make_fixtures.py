@@ -1,4 +1,4 @@
-"""Writes resample.txt and undistort.txt, what Pillow 11 and OpenCV 4 make of procedural images.
+"""Writes resample.txt, undistort.txt and encoding.txt, what Pillow 11 and OpenCV 4 make of procedural images.
 
     python3 -m venv /tmp/v && /tmp/v/bin/pip install 'pillow==11.*' 'opencv-python-headless==4.11.0.86'
     /tmp/v/bin/python tests/data/image/make_fixtures.py
@@ -142,6 +142,28 @@ def undistort_fixture():
     (HERE / "undistort.txt").write_text("\n".join(lines) + "\n")
 
 
+def encoding_fixture():
+    """Raw data are the bytes of a scene, as many as are needed; Bayer without the outermost pixels,
+    which OpenCV repeats and we mirror."""
+    w, h = 118, 86
+    data = scene(w, h, False).reshape(-1)
+    lines = ["# OpenCV %s" % cv2.__version__, "# encoding, width, height, left out at each side, hash"]
+    two, plane = data[:2 * w * h].reshape(h, w, 2), data[:w * h].reshape(h, w)
+    for name, raw, code, cut in [
+        ("yuv422", two, cv2.COLOR_YUV2RGB_UYVY, 0),
+        ("yuv422_yuy2", two, cv2.COLOR_YUV2RGB_YUY2, 0),
+        ("nv12", data[:w * h * 3 // 2].reshape(h * 3 // 2, w), cv2.COLOR_YUV2RGB_NV12, 0),
+        ("bayer_rggb8", plane, cv2.COLOR_BayerRGGB2RGB, 1),
+        ("bayer_grbg8", plane, cv2.COLOR_BayerGRBG2RGB, 1),
+        ("bayer_gbrg8", plane, cv2.COLOR_BayerGBRG2RGB, 1),
+        ("bayer_bggr8", plane, cv2.COLOR_BayerBGGR2RGB, 1),
+    ]:
+        out = cv2.cvtColor(np.ascontiguousarray(raw), code)[cut:h - cut, cut:w - cut]
+        lines.append("%s %d %d %d %016x" % (name, w, h, cut, fnv(out.tobytes())))
+    (HERE / "encoding.txt").write_text("\n".join(lines) + "\n")
+
+
 if __name__ == "__main__":
     resample_fixture()
     undistort_fixture()
+    encoding_fixture()

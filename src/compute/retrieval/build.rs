@@ -7,8 +7,7 @@ use rayon::prelude::*;
 
 use super::describe::check_features;
 use super::model::MAX_DIM;
-use super::{CodebookInfo, RetrievalError, RetrievalModel, Scratch};
-use crate::compute::retrieval::{Codebook, Nearest};
+use super::{Codebook, CodebookInfo, Nearest, RetrievalError, RetrievalModel, Scratch};
 
 /// Added to every variance before it is inverted, as a fraction of their mean: directions with
 /// less than this are mostly rounding noise, which whitening would blow up.

@@ -1,7 +1,8 @@
 //! From an image's features to what is stored and compared (spec 7.2, 7.3).
 
-use super::{RetrievalError, RetrievalModel};
-use crate::compute::retrieval::{BinaryWords, Nearest, binary_residuals, strongest, whiten};
+use super::{
+    BinaryWords, Nearest, RetrievalError, RetrievalModel, binary_residuals, strongest, whiten,
+};
 
 /// Most features of an image that are used: those with the largest norm after whitening.
 pub const MAX_FEATURES: usize = 300;

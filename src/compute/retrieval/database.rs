@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Description, RetrievalError, RetrievalModel};
-use crate::compute::retrieval::hamming;
+use super::{Description, RetrievalError, RetrievalModel, hamming};
 
 /// A keyframe that looks like the query.
 #[derive(Debug, Clone, Copy, PartialEq)]

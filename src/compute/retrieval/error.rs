@@ -1,37 +1,7 @@
-//! Place recognition: which keyframes show what this image shows (ASMK, spec 7).
-//!
-//! A [`RetrievalModel`] turns an image's encoder features into a [`Description`]; a [`Database`]
-//! holds descriptions under the keyframes' own ids and answers which of them are most similar.
-//!
-//! ```no_run
-//! use mast3r_slam::slam::retrieval::{Database, Description, RetrievalModel, Scratch};
-//! # fn main() -> Result<(), mast3r_slam::slam::retrieval::RetrievalError> {
-//! # let (features, keyframe_id) = (vec![0.0f32; 192 * 192], 0u32);
-//! let model = RetrievalModel::load("codebook.safetensors".as_ref())?;
-//! let mut database = Database::new(&model);
-//! let (mut scratch, mut description) = (Scratch::default(), Description::default());
-//! let mut hits = Vec::new();
-//! model.describe(&features, &mut scratch, &mut description)?;
-//! database.query(&description, 3, 5e-3, &mut hits)?;
-//! database.insert(keyframe_id, &description)?;
-//! # Ok(()) }
-//! ```
-
-mod build;
-mod database;
-mod describe;
-mod file;
-mod model;
-mod official;
-
-use std::path::PathBuf;
-
-pub use build::BuildOptions;
-pub use database::{Database, Hit};
-pub use describe::{Description, MAX_FEATURES, QUERY_NEAREST, Scratch};
-pub use model::{CodebookInfo, RetrievalModel};
+//! Why place recognition failed.
 
 use crate::network::CheckpointError;
+use std::path::PathBuf;
 
 /// Why place recognition failed.
 #[derive(Debug, thiserror::Error)]

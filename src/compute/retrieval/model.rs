@@ -1,7 +1,6 @@
 //! What a retrieval model consists of.
 
-use super::RetrievalError;
-use crate::compute::retrieval::Codebook;
+use super::{Codebook, RetrievalError};
 
 /// Largest dimension: keeps sums of `C³` over all words of an image within 64 bits.
 pub(super) const MAX_DIM: usize = 1 << 14;

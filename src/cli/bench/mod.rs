@@ -1,0 +1,173 @@
+//! `mast3r-slam bench`: what each stage takes on the GPU, and how far that is from what the GPU can do.
+
+mod frame;
+mod measure;
+mod scene;
+mod track;
+
+use super::{CliError, Finished};
+use crate::compute::cuda::{Context, CudaError, DeviceArena, DeviceBuffer, Element};
+use crate::compute::plan::{ALIGNMENT, Spec, arena_bytes};
+use clap::Args;
+use measure::{Bench, Limits, Row, Stage};
+use scene::Scene;
+use serde::Serialize;
+
+/// Options of `bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// The network's input, pixels.
+    #[arg(long, value_name = "WIDTHxHEIGHT", default_value = "512x384", value_parser = super::sizes::size)]
+    size: (usize, usize),
+    /// Runs of each stage.
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    samples: usize,
+    /// Only stages whose name contains this.
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// Number of the GPU.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    gpu: usize,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What stages are made from.
+struct Setup<'a> {
+    context: &'a Context,
+    bench: &'a Bench,
+    scene: Scene,
+}
+
+/// Makes one stage with all of its buffers and inputs.
+type Make = fn(&Setup<'_>) -> Result<Box<dyn Stage>, CliError>;
+
+/// Every stage by name, in the order of a frame.
+const STAGES: &[(&str, Make)] = &[
+    ("convert", frame::convert),
+    ("preprocess", frame::preprocess),
+    ("sanitise", frame::sanitise),
+    ("matching", frame::matching),
+    ("tracking rays", track::solve_rays),
+    ("tracking calibrated", track::solve_calibrated),
+    ("fusion", track::fusion),
+    ("tracked frame", track::tracked_frame),
+];
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report {
+    device: String,
+    size: (usize, usize),
+    samples: usize,
+    limits: Limits,
+    stages: Vec<Row>,
+}
+
+/// Times the stages and prints the table.
+pub fn run(args: &BenchArgs) -> Result<Finished, CliError> {
+    let context = Context::open(args.gpu)?;
+    let bench = Bench::new(&context, args.samples)?;
+    let setup = Setup {
+        context: &context,
+        bench: &bench,
+        scene: Scene::new(args.size.0, args.size.1, 24),
+    };
+    let wanted = |name: &str| args.only.as_ref().is_none_or(|only| name.contains(only));
+    let mut rows = Vec::new();
+    for (_, make) in STAGES.iter().filter(|(name, _)| wanted(name)) {
+        // Made, timed and dropped one after the other: all of them together need not fit.
+        rows.push(bench.time(make(&setup)?.as_mut())?);
+    }
+    let report = Report {
+        device: context.info().name.clone(),
+        size: args.size,
+        samples: args.samples,
+        limits: bench.limits,
+        stages: rows,
+    };
+    if args.json {
+        let text = serde_json::to_string_pretty(&report);
+        super::say(&text.map_err(|e| CliError::Usage(e.to_string()))?);
+    } else {
+        super::say(&table(&report));
+    }
+    Ok(Finished::Done)
+}
+
+/// The report for people.
+fn table(report: &Report) -> String {
+    let mut text = format!(
+        "{}, {}x{}, {} runs a stage\n\
+         copies {:.0} GB/s (measured), {:.1} T separate f32 operations a second (lanes × clock)\n\
+         cold: nothing of the stage in the caches; warm: right after itself; limit: what binds, at least\n\n\
+         {:<34} {:>9} {:>9} {:>9} {:>10} {:>9} {:>14} {:>5} {:>8}  {}\n",
+        report.device,
+        report.size.0,
+        report.size.1,
+        report.samples,
+        report.limits.bandwidth * 1e-9,
+        report.limits.operations * 1e-12,
+        "stage",
+        "cold ms",
+        "p99 ms",
+        "warm ms",
+        "MB",
+        "Mop",
+        "limit ms",
+        "%",
+        "target",
+        "outcome",
+    );
+    for row in &report.stages {
+        let target = row.target.map_or(String::new(), |t| {
+            let mark = if row.median <= t { "" } else { " !" };
+            format!("{t:.3}{mark}")
+        });
+        let limit = format!("{:.4} {}", row.limit, &row.bound[..3]);
+        text += &format!(
+            "{:<34} {:>9.4} {:>9.4} {:>9.4} {:>10.2} {:>9.1} {:>14} {:>5.1} {:>8}  {}\n",
+            row.stage,
+            row.median,
+            row.p99,
+            row.warm,
+            row.work.bytes as f64 * 1e-6,
+            row.work.operations as f64 * 1e-6,
+            limit,
+            row.fraction * 100.0,
+            target,
+            row.outcome,
+        );
+    }
+    text.truncate(text.trim_end().len());
+    text
+}
+
+/// Memory of a stage, for the device's own messages.
+const WHAT: &str = "a stage of the bench";
+
+/// As many bytes as an arena needs for buffers of these many bytes.
+fn room(buffers: &[u64]) -> u64 {
+    let each = buffers
+        .iter()
+        .map(|bytes| bytes.next_multiple_of(ALIGNMENT));
+    each.sum()
+}
+
+/// As many bytes as an arena needs for a list of buffers.
+fn planned(buffers: &[Spec]) -> u64 {
+    arena_bytes(buffers).next_multiple_of(ALIGNMENT)
+}
+
+/// A stage's own buffer of `values`.
+fn send<T: Element>(
+    setup: &Setup<'_>,
+    arena: &mut DeviceArena,
+    name: &'static str,
+    values: &[T],
+) -> Result<DeviceBuffer<T>, CudaError> {
+    let buffer = arena.carve(name, values.len())?;
+    setup.bench.stream.write(values, buffer.all())?;
+    Ok(buffer)
+}

@@ -1,0 +1,367 @@
+//! The tracker's stages, each alone, and a tracked frame as a whole.
+
+use super::frame::{Camera, Pair};
+use super::measure::{Stage, Work};
+use super::{Setup, WHAT, planned, room, send};
+use crate::cli::CliError;
+use crate::compute::cuda::fusion::{FusedPointmap, Fusion, UpdateTask};
+use crate::compute::cuda::matching::{Gates, MatchCounts, MatchTask, Matcher, Start};
+use crate::compute::cuda::sanitise::Sanitiser;
+use crate::compute::cuda::tracking::{CameraRays, Compared, Outcome, PoseSolver, SolveTask};
+use crate::compute::cuda::{CudaError, DeviceArena, DeviceBuffer, Stream};
+use crate::compute::matching::Refinement;
+use crate::config::{FilteringMode, FilteringScore, MatchingConfig, TrackingConfig};
+use crate::inference::ViewOutput;
+
+/// Iterations of the target.
+const ITERATIONS: usize = 10;
+
+/// Never satisfied before [`ITERATIONS`] steps.
+fn all_iterations() -> TrackingConfig {
+    TrackingConfig {
+        max_iters: ITERATIONS,
+        rel_error: 0.0,
+        delta_norm: 0.0,
+        ..TrackingConfig::default()
+    }
+}
+
+/// The keyframe's fused points and confidences, in its own camera.
+fn keyframe(setup: &Setup<'_>) -> ViewOutput {
+    let [_, pose] = Pair::poses();
+    setup.scene.output(&pose, &pose, 0.003, 5)
+}
+
+struct SolveStage {
+    solver: PoseSolver,
+    params: TrackingConfig,
+    frame_points: DeviceBuffer<f32>,
+    keyframe_points: DeviceBuffer<f32>,
+    index: DeviceBuffer<u32>,
+    quality: DeviceBuffer<f32>,
+    rays: Option<CameraRays>,
+    outcome: DeviceBuffer<Outcome>,
+}
+
+pub fn solve_rays(setup: &Setup<'_>) -> Result<Box<dyn Stage>, CliError> {
+    solve(setup, false)
+}
+
+pub fn solve_calibrated(setup: &Setup<'_>) -> Result<Box<dyn Stage>, CliError> {
+    solve(setup, true)
+}
+
+fn solve(setup: &Setup<'_>, calibrated: bool) -> Result<Box<dyn Stage>, CliError> {
+    let (scene, stream) = (&setup.scene, &setup.bench.stream);
+    let n = scene.pixels();
+    let (width, height) = (scene.width, scene.height);
+    let [frame, key] = Pair::poses();
+    let seen = [&frame, &key].map(|pose| scene.points(pose));
+    let matches = scene.matches((&key, &seen[1]), (&frame, &seen[0]));
+    let index: Vec<u32> = matches.iter().map(|m| m.unwrap_or(0)).collect();
+    let quality: Vec<f32> = matches.iter().map(|m| m.map_or(0.0, |_| 3.0)).collect();
+    let points = scene.output(&frame, &frame, 0.003, 3).points;
+    let bytes = planned(&PoseSolver::buffers(setup.context.info(), n))
+        + planned(&CameraRays::buffers(width, height))
+        + room(&[12 * n as u64; 2])
+        + room(&[4 * n as u64; 2])
+        + room(&[size_of::<Outcome>() as u64]);
+    let mut arena = DeviceArena::new(setup.context, WHAT, bytes)?;
+    let rays = match calibrated {
+        true => Some(CameraRays::new(
+            stream,
+            &mut arena,
+            scene.intrinsics,
+            width,
+            height,
+        )?),
+        false => None,
+    };
+    Ok(Box::new(SolveStage {
+        solver: PoseSolver::new(setup.context, stream, &mut arena, n)?,
+        params: all_iterations(),
+        frame_points: send(setup, &mut arena, "frame points", &points)?,
+        keyframe_points: send(
+            setup,
+            &mut arena,
+            "keyframe points",
+            &keyframe(setup).points,
+        )?,
+        index: send(setup, &mut arena, "index", &index)?,
+        quality: send(setup, &mut arena, "quality", &quality)?,
+        rays,
+        outcome: arena.carve("outcome", 1)?,
+    }))
+}
+
+impl Stage for SolveStage {
+    fn name(&self) -> String {
+        let compared = match self.rays {
+            Some(_) => "calibrated",
+            None => "rays",
+        };
+        format!("tracking, {ITERATIONS} iterations, {compared}")
+    }
+
+    /// A match is 32 bytes, read once; it is then kept on the chip. 350 operations a match and
+    /// evaluation of the normal equations, one more of these than iterations.
+    fn work(&self) -> Work {
+        let n = self.index.len() as u64;
+        Work {
+            bytes: 32 * n,
+            operations: 350 * n * (ITERATIONS as u64 + 1),
+        }
+    }
+
+    fn target(&self) -> Option<f64> {
+        Some(0.20)
+    }
+
+    fn enqueue(&mut self, stream: &Stream) -> Result<(), CudaError> {
+        let task = SolveTask {
+            frame_points: self.frame_points.all(),
+            keyframe_points: self.keyframe_points.all(),
+            index: self.index.all(),
+            quality: self.quality.all(),
+            min_quality: self.params.q_conf,
+            counts: None,
+            compared: self.rays.as_ref().map_or(Compared::Rays, Compared::Pixels),
+            pose: None,
+            outcome: self.outcome.all(),
+        };
+        self.solver.enqueue(stream, &task, &self.params)
+    }
+
+    fn outcome(&mut self, stream: &Stream) -> Result<String, CudaError> {
+        describe(stream, &self.outcome)
+    }
+}
+
+fn describe(stream: &Stream, outcome: &DeviceBuffer<Outcome>) -> Result<String, CudaError> {
+    let read = stream.read_vec(outcome.all())?;
+    Ok(read.first().map_or(String::new(), |o| {
+        let status = o.status().map_or("nothing".into(), |s| format!("{s:?}"));
+        format!(
+            "{status}, {} steps, {} evaluations, {} matches",
+            o.iterations, o.evaluations, o.used
+        )
+    }))
+}
+
+struct FusionStage {
+    fusion: Fusion,
+    map: FusedPointmap,
+    points: DeviceBuffer<f32>,
+    confidence: DeviceBuffer<f32>,
+}
+
+pub fn fusion(setup: &Setup<'_>) -> Result<Box<dyn Stage>, CliError> {
+    let (n, stream) = (setup.scene.pixels(), &setup.bench.stream);
+    let mode = FilteringMode::default();
+    let bytes = planned(&FusedPointmap::buffers(n))
+        + planned(&Fusion::buffers(n, mode))
+        + room(&[12 * n as u64, 4 * n as u64]);
+    let mut arena = DeviceArena::new(setup.context, WHAT, bytes)?;
+    let first = keyframe(setup);
+    let score = FilteringScore::default();
+    let stage = FusionStage {
+        fusion: Fusion::new(setup.context, &mut arena, n, mode, score)?,
+        map: FusedPointmap::new(stream, &mut arena, n)?,
+        points: send(setup, &mut arena, "points", &first.points)?,
+        confidence: send(setup, &mut arena, "confidence", &first.confidence)?,
+    };
+    stage.update(stream, true)?;
+    stream.synchronize()?;
+    Ok(Box::new(stage))
+}
+
+impl FusionStage {
+    fn update(&self, stream: &Stream, restart: bool) -> Result<(), CudaError> {
+        let task = UpdateTask {
+            points: self.points.all(),
+            confidence: self.confidence.all(),
+            outcome: None,
+            restart,
+        };
+        self.fusion.update(stream, &self.map, &task)
+    }
+}
+
+impl Stage for FusionStage {
+    fn name(&self) -> String {
+        "fusion, weighted pointmap".into()
+    }
+
+    /// 16 bytes of the estimate and 16 of the map read, 16 written; some 20 operations.
+    fn work(&self) -> Work {
+        let n = self.confidence.len() as u64;
+        Work {
+            bytes: 48 * n,
+            operations: 20 * n,
+        }
+    }
+
+    fn enqueue(&mut self, stream: &Stream) -> Result<(), CudaError> {
+        self.update(stream, false)
+    }
+
+    fn outcome(&mut self, stream: &Stream) -> Result<String, CudaError> {
+        let state = self.map.state(stream)?;
+        Ok(format!("{} estimates", state.count))
+    }
+}
+
+/// All of a tracked frame but the network: the camera's bytes to the network's input, then from the
+/// network's outputs to the fused keyframe.
+struct FrameStage {
+    camera: Camera,
+    pair: Pair,
+    sanitiser: Sanitiser,
+    unusable: DeviceBuffer<u32>,
+    matcher: Matcher,
+    matching: MatchingConfig,
+    index: DeviceBuffer<u32>,
+    valid: DeviceBuffer<u8>,
+    quality: DeviceBuffer<f32>,
+    gated: DeviceBuffer<f32>,
+    counts: DeviceBuffer<MatchCounts>,
+    solver: PoseSolver,
+    tracking: TrackingConfig,
+    outcome: DeviceBuffer<Outcome>,
+    fusion: Fusion,
+    map: FusedPointmap,
+    first: [DeviceBuffer<f32>; 2],
+    channels: usize,
+}
+
+pub fn tracked_frame(setup: &Setup<'_>) -> Result<Box<dyn Stage>, CliError> {
+    let (scene, stream) = (&setup.scene, &setup.bench.stream);
+    let (n, channels) = (scene.pixels(), scene.channels);
+    let (width, height) = (scene.width, scene.height);
+    let tracking = TrackingConfig::default();
+    let (mode, score) = (tracking.filtering_mode, tracking.filtering_score);
+    let camera_plan = Camera::plan(setup)?;
+    let bytes = camera_plan.bytes
+        + Pair::bytes(scene)
+        + planned(&Sanitiser::buffers())
+        + planned(&Matcher::buffers(width, height, channels))
+        + planned(&PoseSolver::buffers(setup.context.info(), n))
+        + planned(&Fusion::buffers(n, mode))
+        + planned(&FusedPointmap::buffers(n))
+        + room(&[12 * n as u64])
+        + room(&[4 * n as u64; 5])
+        + room(&[8, 64, size_of::<Outcome>() as u64]);
+    let mut arena = DeviceArena::new(setup.context, WHAT, bytes)?;
+    let arena = &mut arena;
+    let camera = Camera::new(setup, arena, camera_plan)?;
+    let pair = Pair::new(setup, arena)?;
+    let refinement = Refinement::SingleAll;
+    let first = keyframe(setup);
+    Ok(Box::new(FrameStage {
+        camera,
+        pair,
+        sanitiser: Sanitiser::new(setup.context, arena, stream, n, channels)?,
+        unusable: arena.carve("unusable", 2)?,
+        matcher: Matcher::new(setup.context, arena, width, height, channels, refinement)?,
+        matching: MatchingConfig::default(),
+        index: arena.carve("index", n)?,
+        valid: arena.carve("valid", n)?,
+        quality: arena.carve("quality", n)?,
+        gated: arena.carve("gated", n)?,
+        counts: arena.carve("counts", 1)?,
+        solver: PoseSolver::new(setup.context, stream, arena, n)?,
+        tracking,
+        outcome: arena.carve("outcome", 1)?,
+        fusion: Fusion::new(setup.context, arena, n, mode, score)?,
+        map: FusedPointmap::new(stream, arena, n)?,
+        first: [
+            send(setup, arena, "first points", &first.points)?,
+            send(setup, arena, "first confidence", &first.confidence)?,
+        ],
+        channels,
+    }))
+}
+
+impl Stage for FrameStage {
+    fn name(&self) -> String {
+        "tracked frame, all but the network".into()
+    }
+
+    /// The sums of its parts; see theirs. Five steps of the solve.
+    fn work(&self) -> Work {
+        let n = self.index.len() as u64;
+        let side = 2 * self.matching.radius as u64 + 1;
+        let candidates = side * side * self.matching.dilation_max as u64;
+        let camera = self.camera.work();
+        let view = 20 + 4 * self.channels as u64;
+        Work {
+            bytes: camera.bytes + n * (2 * view + 13 + 32 + 48),
+            operations: camera.operations
+                + n * (270 + candidates * 2 * self.channels as u64 + 6 * 350 + 20),
+        }
+    }
+
+    fn target(&self) -> Option<f64> {
+        Some(0.90)
+    }
+
+    /// The keyframe with its first estimate, and no prior.
+    fn prepare(&mut self, stream: &Stream) -> Result<(), CudaError> {
+        let [points, confidence] = &self.first;
+        let task = UpdateTask {
+            points: points.all(),
+            confidence: confidence.all(),
+            outcome: None,
+            restart: true,
+        };
+        self.fusion.update(stream, &self.map, &task)
+    }
+
+    fn enqueue(&mut self, stream: &Stream) -> Result<(), CudaError> {
+        self.camera.enqueue(stream)?;
+        let (target, query) = (self.pair.target.view(), self.pair.query.view());
+        let unusable = self.unusable.all();
+        self.sanitiser
+            .enqueue(stream, target, Some(query), unusable)?;
+        let task = MatchTask {
+            target,
+            query,
+            start: Start::Identity,
+            q_conf: self.tracking.q_conf,
+            gates: Some(Gates {
+                key_confidence: self.map.confidence.all(),
+                key_count: self.map.count(),
+                c_conf: self.tracking.c_conf,
+                gated: self.gated.all(),
+            }),
+            index: self.index.all(),
+            valid: self.valid.all(),
+            quality: self.quality.all(),
+            counts: self.counts.all(),
+        };
+        self.matcher.enqueue(stream, &self.matching, &task)?;
+        let task = SolveTask {
+            frame_points: target.points,
+            keyframe_points: self.map.points.all(),
+            index: self.index.all(),
+            quality: self.gated.all(),
+            min_quality: self.tracking.q_conf,
+            counts: Some(self.counts.all()),
+            compared: Compared::Rays,
+            pose: None,
+            outcome: self.outcome.all(),
+        };
+        self.solver.enqueue(stream, &task, &self.tracking)?;
+        let update = UpdateTask {
+            points: query.points,
+            confidence: query.confidence,
+            outcome: Some(self.outcome.all()),
+            restart: false,
+        };
+        self.fusion.update(stream, &self.map, &update)
+    }
+
+    fn outcome(&mut self, stream: &Stream) -> Result<String, CudaError> {
+        describe(stream, &self.outcome)
+    }
+}

@@ -1,0 +1,400 @@
+//! A frame's pose relative to the active keyframe (spec 5).
+
+use super::camera::Camera;
+use super::exchange::{Exchange, Pointmap, Thing};
+use super::unknown;
+use crate::compute::device::{
+    DeviceError, Fractions, FrameTimes, LostReason, Outcome, Ticket, Tracked, TrackingDevice,
+};
+use crate::compute::fusion::{FusedPointmap, FusionScratch};
+use crate::compute::matching::{Matcher, Refinement, View, match_quality, unique_matches};
+use crate::compute::tracking::{
+    Correspondences, PoseSolver, Residual, Solution, constrain_to_rays,
+};
+use crate::config::{Config, TrackingConfig};
+use crate::geometry::{Intrinsics, Sim3};
+use crate::image::encoding::RawImage;
+use crate::inference::{Backend, NetworkShape, PairOutput, sanitise, self_test};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The keyframe that frames are tracked against. Its pointmap grows with every tracked frame.
+struct Active {
+    /// `T × C` encoder tokens.
+    features: Arc<Vec<f32>>,
+    /// Fused points, in the keyframe's camera.
+    pointmap: FusedPointmap,
+    /// The last frame's index map onto this keyframe, the next search's start (B37: it lives and
+    /// dies with its keyframe).
+    index: Vec<u32>,
+    /// Whether `index` holds anything.
+    has_index: bool,
+    /// The last tracked frame's camera to this keyframe's, the next frame's prior.
+    keyframe_from_frame: Sim3,
+}
+
+impl Active {
+    fn new(shape: &NetworkShape) -> Self {
+        Self {
+            features: Arc::default(),
+            pointmap: FusedPointmap::new(shape.pixels()),
+            index: vec![0; shape.pixels()],
+            has_index: false,
+            keyframe_from_frame: Sim3::identity(),
+        }
+    }
+
+    /// Another keyframe takes this one's place; its first estimate is `points` (`N × 3`) and
+    /// `confidence` (`N`), and its own frame is the prior for the next.
+    fn restart(
+        &mut self,
+        features: Arc<Vec<f32>>,
+        points: &[f32],
+        confidence: &[f32],
+        params: &TrackingConfig,
+        scratch: &mut FusionScratch,
+    ) {
+        self.features = features;
+        self.pointmap.restart();
+        first_estimate(&mut self.pointmap, points, confidence, params, scratch);
+        self.has_index = false;
+        self.keyframe_from_frame = Sim3::identity();
+    }
+}
+
+/// The tracking half with its preallocated buffers; nothing is allocated per frame.
+pub struct Tracking {
+    backend: Box<dyn Backend>,
+    config: Arc<Config>,
+    shape: NetworkShape,
+    intrinsics: Option<Intrinsics>,
+    exchange: Arc<Exchange>,
+    active: Active,
+    /// The current frame.
+    camera: Camera,
+    /// Its tokens, `T × C`.
+    features: Vec<f32>,
+    times: FrameTimes,
+    matcher: Matcher,
+    solver: PoseSolver,
+    output: PairOutput,
+    previous: Vec<u32>,
+    valid: Vec<u8>,
+    quality: Vec<f32>,
+    gated: Vec<f32>,
+    seen: Vec<u64>,
+    frame_points: Vec<f32>,
+    keyframe_points: Vec<f32>,
+    moved: Vec<f32>,
+    fusion: FusionScratch,
+}
+
+impl Tracking {
+    /// Buffers for the backend's shape; with intrinsics the calibrated residual is used.
+    pub fn new(
+        backend: Box<dyn Backend>,
+        config: Arc<Config>,
+        intrinsics: Option<Intrinsics>,
+        camera: Camera,
+        exchange: Arc<Exchange>,
+    ) -> Self {
+        let shape = backend.shape().clone();
+        let n = shape.pixels();
+        let rays = if intrinsics.is_some() { n * 3 } else { 0 };
+        Self {
+            // An invalid pixel's place is where the next frame's search starts.
+            matcher: Matcher::new(shape.width, shape.height, shape.descriptor_dim)
+                .with_refinement(Refinement::SingleAll),
+            solver: PoseSolver::new(n),
+            output: PairOutput::zeros(&shape),
+            active: Active::new(&shape),
+            camera,
+            features: vec![0.0; shape.tokens * shape.feature_dim],
+            times: FrameTimes::default(),
+            previous: vec![0; n],
+            valid: vec![0; n],
+            quality: vec![0.0; n],
+            gated: vec![0.0; n],
+            seen: vec![0; n.div_ceil(64)],
+            frame_points: vec![0.0; rays],
+            keyframe_points: vec![0.0; rays],
+            moved: vec![0.0; n * 3],
+            fusion: FusionScratch::default(),
+            backend,
+            config,
+            shape,
+            intrinsics,
+            exchange,
+        }
+    }
+
+    /// Keyframe pixels to frame pixels; starts from the map of the frame before.
+    fn find_matches(&mut self) {
+        let (key, PairOutput { view1, view2 }) = (&mut self.active, &self.output);
+        std::mem::swap(&mut key.index, &mut self.previous);
+        self.matcher.run(
+            View {
+                points: &view1.points,
+                descriptors: &view1.descriptors,
+            },
+            View {
+                points: &view2.points,
+                descriptors: &view2.descriptors,
+            },
+            key.has_index.then_some(self.previous.as_slice()),
+            &self.config.matching,
+            &mut key.index,
+            &mut self.valid,
+        );
+        key.has_index = true;
+        match_quality(
+            &view1.descriptor_confidence,
+            &view2.descriptor_confidence,
+            &key.index,
+            &self.valid,
+            &mut self.quality,
+        );
+    }
+
+    /// Zeroes the quality of matches that must not be used, and counts (spec 5.1, steps 5, 6, 9).
+    fn gate(&mut self) -> Fractions {
+        let (key, params) = (&self.active, &self.config.tracking);
+        let n = self.shape.pixels() as f32;
+        let frame_confidence = &self.output.view1.confidence;
+        let average = key.pointmap.average_confidences();
+        let (mut used, mut good) = (0usize, 0usize);
+        let matches = self.quality.iter().zip(&key.index);
+        for (((quality, index), average), gated) in matches.zip(average).zip(&mut self.gated) {
+            let passes = *quality > params.q_conf;
+            good += usize::from(passes);
+            let confident = average > params.c_conf
+                && frame_confidence
+                    .get(*index as usize)
+                    .is_some_and(|c| *c > params.c_conf);
+            used += usize::from(passes && confident);
+            *gated = if passes && confident { *quality } else { 0.0 };
+        }
+        let unique = unique_matches(&key.index, &self.valid, &mut self.seen);
+        let geometric = self.valid.iter().filter(|v| **v != 0).count();
+        Fractions {
+            geometric: geometric as f32 / n,
+            used: used as f32 / n,
+            good: good as f32 / n,
+            unique: unique as f32 / n,
+        }
+    }
+
+    fn solve(&mut self, fractions: &Fractions) -> Result<Solution, LostReason> {
+        let (key, params) = (&self.active, &self.config.tracking);
+        if fractions.used < params.min_match_frac {
+            return Err(LostReason::FewMatches {
+                found: fractions.used,
+                needed: params.min_match_frac,
+                geometric: fractions.geometric,
+            });
+        }
+        let (w, h) = (self.shape.width, self.shape.height);
+        let frame = &self.output.view1.points;
+        let keyframe = &key.pointmap.points;
+        let (frame_points, keyframe_points, residual) = match self.intrinsics {
+            Some(k) => {
+                constrain_to_rays(frame, k, w, h, &mut self.frame_points)?;
+                constrain_to_rays(keyframe, k, w, h, &mut self.keyframe_points)?;
+                let residual = Residual::Calibrated(k);
+                (&self.frame_points, &self.keyframe_points, residual)
+            }
+            None => (frame, keyframe, Residual::Rays),
+        };
+        let problem = Correspondences {
+            frame_points,
+            keyframe_points,
+            index: &key.index,
+            quality: &self.gated,
+            width: w,
+            height: h,
+        };
+        let initial = &key.keyframe_from_frame;
+        Ok(self.solver.solve(&problem, residual, initial, params)?)
+    }
+
+    /// The keyframe's points as this frame sees them improve the keyframe's own (spec 5.1, step 8).
+    fn fuse(&mut self, pose: &Sim3) {
+        let (key, params) = (&mut self.active, &self.config.tracking);
+        let view2 = &self.output.view2;
+        transform_points(pose, &view2.points, &mut self.moved);
+        key.pointmap.update(
+            &self.moved,
+            &view2.confidence,
+            params.filtering_mode,
+            params.filtering_score,
+            &mut self.fusion,
+        );
+        key.keyframe_from_frame = *pose;
+    }
+}
+
+impl TrackingDevice for Tracking {
+    fn describe(&self) -> String {
+        self.backend.name()
+    }
+
+    fn shape(&self) -> &NetworkShape {
+        &self.shape
+    }
+
+    fn encode(&mut self, image: &RawImage<'_>) -> Result<(), DeviceError> {
+        self.times = FrameTimes::default();
+        let start = Instant::now();
+        self.camera.take(image)?;
+        self.times.preprocess = millis(start);
+        let start = Instant::now();
+        self.backend
+            .encode(&self.camera.image, &mut self.features)?;
+        self.times.encode = millis(start);
+        Ok(())
+    }
+
+    fn mono(&mut self) -> Result<usize, DeviceError> {
+        let start = Instant::now();
+        let features = &self.features;
+        self.backend
+            .decode_view1(features, features, &mut self.output)?;
+        self.times.decode += millis(start);
+        let bad = sanitise(&mut self.output.view1);
+        Ok(self.shape.pixels() - bad)
+    }
+
+    fn track(&mut self) -> Result<Outcome, DeviceError> {
+        let start = Instant::now();
+        self.backend
+            .decode(&self.features, &self.active.features, &mut self.output)?;
+        self.times.decode += millis(start);
+
+        let start = Instant::now();
+        let n = self.shape.pixels();
+        let PairOutput { view1, view2 } = &mut self.output;
+        let unusable = sanitise(view1).max(sanitise(view2)) == n;
+        if unusable {
+            self.active.has_index = false;
+            return Ok(Outcome::Lost {
+                reason: LostReason::UnusableOutput(n),
+                match_fraction: 0.0,
+            });
+        }
+        self.find_matches();
+        self.times.matching += millis(start);
+
+        let start = Instant::now();
+        let fractions = self.gate();
+        let solved = self.solve(&fractions);
+        self.times.tracking += millis(start);
+        let solution = match solved {
+            Ok(solution) => solution,
+            Err(reason) => {
+                return Ok(Outcome::Lost {
+                    reason,
+                    match_fraction: fractions.used,
+                });
+            }
+        };
+
+        let start = Instant::now();
+        self.fuse(&solution.keyframe_from_frame);
+        self.times.fusion += millis(start);
+        Ok(Outcome::Tracked(Tracked {
+            keyframe_from_frame: solution.keyframe_from_frame,
+            fractions,
+            iterations: solution.iterations,
+        }))
+    }
+
+    fn start_keyframe(&mut self) -> Result<Ticket, DeviceError> {
+        let features = Arc::new(self.features.clone());
+        let view = &self.output.view1;
+        self.active.restart(
+            Arc::clone(&features),
+            &view.points,
+            &view.confidence,
+            &self.config.tracking,
+            &mut self.fusion,
+        );
+        Ok(self.exchange.put(Thing {
+            frame: Some((Arc::new(self.camera.image.clone()), features)),
+            pointmap: Arc::new(Pointmap::of(&self.active.pointmap)),
+        }))
+    }
+
+    fn put_down_frame(&mut self) -> Result<Ticket, DeviceError> {
+        let view = &self.output.view1;
+        let mut map = FusedPointmap::new(self.shape.pixels());
+        first_estimate(
+            &mut map,
+            &view.points,
+            &view.confidence,
+            &self.config.tracking,
+            &mut self.fusion,
+        );
+        Ok(self.exchange.put(Thing {
+            frame: Some((
+                Arc::new(self.camera.image.clone()),
+                Arc::new(self.features.clone()),
+            )),
+            pointmap: Arc::new(Pointmap::of(&map)),
+        }))
+    }
+
+    fn resume_keyframe(&mut self, ticket: &Ticket) -> Result<(), DeviceError> {
+        let Thing { frame, pointmap } = self.exchange.get(ticket)?;
+        let (_, features) = frame.ok_or(unknown("frame under ticket", ticket.number()))?;
+        self.active.restart(
+            features,
+            &pointmap.points,
+            &pointmap.confidence,
+            &self.config.tracking,
+            &mut self.fusion,
+        );
+        Ok(())
+    }
+
+    fn put_down_pointmap(&mut self) -> Result<Ticket, DeviceError> {
+        Ok(self.exchange.put(Thing {
+            frame: None,
+            pointmap: Arc::new(Pointmap::of(&self.active.pointmap)),
+        }))
+    }
+
+    fn self_test(&mut self) -> Result<(), DeviceError> {
+        Ok(self_test(self.backend.as_mut())?)
+    }
+
+    fn times(&self) -> FrameTimes {
+        self.times
+    }
+}
+
+/// The first estimate of a new pointmap.
+fn first_estimate(
+    map: &mut FusedPointmap,
+    points: &[f32],
+    confidence: &[f32],
+    params: &TrackingConfig,
+    scratch: &mut FusionScratch,
+) {
+    let (mode, score) = (params.filtering_mode, params.filtering_score);
+    map.update(points, confidence, mode, score, scratch);
+}
+
+/// `dst = T·src` for `N × 3` points.
+fn transform_points(t: &Sim3, src: &[f32], dst: &mut [f32]) {
+    let m = t.scaled_rotation().cast::<f32>();
+    let o = t.translation.cast::<f32>();
+    for (d, s) in dst.chunks_exact_mut(3).zip(src.chunks_exact(3)) {
+        let p = m * nalgebra::Vector3::new(s[0], s[1], s[2]) + o;
+        d.copy_from_slice(p.as_slice());
+    }
+}
+
+/// Milliseconds since `start`.
+fn millis(start: Instant) -> f64 {
+    start.elapsed().as_secs_f64() * 1e3
+}

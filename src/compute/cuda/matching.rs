@@ -1,0 +1,407 @@
+//! Matching on the device: as [`crate::compute::matching`], [`Refinement::Single`] and
+//! [`Refinement::SingleAll`], bit for bit, with the match quality and the tracker's gates.
+
+use super::sanitise::DeviceView;
+use super::{
+    Context, CudaError, DeviceArena, DeviceBuffer, DevicePointer, DeviceSlice, Element, Grid,
+    Kernel, KernelArgument, Stream,
+};
+use crate::compute::matching::{NOISE, Refinement};
+use crate::compute::plan::Spec;
+use crate::config::MatchingConfig;
+
+const RAYS: &str = "rays";
+const SEEN: &str = "distinct matches";
+const PADDED: [&str; 2] = ["padded descriptors 1", "padded descriptors 2"];
+
+/// Channels and radius that the fast refinement is made for.
+const CHANNELS: usize = 24;
+const RADIUS: usize = 3;
+/// Floats of a pixel of the ray image, as on the CPU.
+const RAY: usize = 12;
+/// Tiles of a block in `matching.cu`, pixels.
+const RAY_TILE: (u32, u32) = (32, 8);
+const REFINE_TILE: (u32, u32) = (16, 16);
+const SEARCH_THREADS: u32 = 128;
+const PAD_THREADS: u32 = 256;
+
+/// What one call counts, exact: `MatchCounts` of `matching.cu`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(C)]
+pub struct MatchCounts {
+    /// Pixels with a valid match, by geometry alone.
+    pub valid: u32,
+    /// Valid matches that the descriptors moved to another pixel.
+    pub refined: u32,
+    /// Matches of a quality above `q_conf`.
+    pub good: u32,
+    /// Matches past every gate; zero without [`Gates`].
+    pub used: u32,
+    /// Distinct target pixels of valid matches; zero without [`Gates`].
+    pub unique: u32,
+    /// Zero.
+    pub reserved: [u32; 3],
+}
+
+// SAFETY: eight u32 without padding, as in the `.cu` file.
+unsafe impl Element for MatchCounts {}
+
+/// Where the searches start.
+#[derive(Debug, Clone, Copy)]
+pub enum Start<'a> {
+    /// At the same pixel.
+    Identity,
+    /// At an earlier match, which may be the result's own index map; what lies outside the image
+    /// counts as none.
+    Map {
+        /// `N` indices.
+        map: DeviceSlice<'a, u32>,
+        /// One number: 0 says that the map is not to be used this time.
+        used: Option<DeviceSlice<'a, u32>>,
+    },
+}
+
+/// The tracker's gates on a match besides its quality.
+#[derive(Debug, Clone, Copy)]
+pub struct Gates<'a> {
+    /// `N` accumulated confidences of the keyframe, whose pixels are those of view 2.
+    pub key_confidence: DeviceSlice<'a, f32>,
+    /// One number: how many estimates they accumulate.
+    pub key_count: DeviceSlice<'a, u32>,
+    /// Both points' confidences must be above this.
+    pub c_conf: f32,
+    /// `N` qualities, zero where a gate is not passed.
+    pub gated: DeviceSlice<'a, f32>,
+}
+
+/// What is to be matched: every pixel of `query` (view 2) with one of `target` (view 1).
+#[derive(Debug, Clone, Copy)]
+pub struct MatchTask<'a> {
+    /// View 1.
+    pub target: DeviceView<'a>,
+    /// View 2, in the frame of view 1.
+    pub query: DeviceView<'a>,
+    /// Where the searches start.
+    pub start: Start<'a>,
+    /// Qualities above this are good.
+    pub q_conf: f32,
+    /// Also gate, and count distinct matches.
+    pub gates: Option<Gates<'a>>,
+    /// `N` row-major indices into view 1, always below `N`.
+    pub index: DeviceSlice<'a, u32>,
+    /// `N` flags: 1 where the match may be used.
+    pub valid: DeviceSlice<'a, u8>,
+    /// `N` qualities: the geometric mean of the descriptor confidences, 0 where not valid or not finite.
+    pub quality: DeviceSlice<'a, f32>,
+    /// One.
+    pub counts: DeviceSlice<'a, MatchCounts>,
+}
+
+/// `SearchArgs` of `matching.cu`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct SearchArgs {
+    rays: DevicePointer<f32>,
+    target_points: DevicePointer<f32>,
+    query_points: DevicePointer<f32>,
+    start: DevicePointer<u32>,
+    use_start: DevicePointer<u32>,
+    index: DevicePointer<u32>,
+    valid: DevicePointer<u8>,
+    width: u32,
+    height: u32,
+    max_iter: u32,
+    lambda_init: f32,
+    convergence: f32,
+    noise: f32,
+    distance: f32,
+    reserved: u32,
+}
+
+// SAFETY: the same fields in the same order as in the `.cu` file.
+unsafe impl KernelArgument for SearchArgs {}
+
+/// `RefineArgs` of `matching.cu`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct RefineArgs {
+    target_points: DevicePointer<f32>,
+    target_descriptors: DevicePointer<f32>,
+    query_descriptors: DevicePointer<f32>,
+    target_quality: DevicePointer<f32>,
+    query_quality: DevicePointer<f32>,
+    target_confidence: DevicePointer<f32>,
+    key_confidence: DevicePointer<f32>,
+    key_count: DevicePointer<u32>,
+    index: DevicePointer<u32>,
+    valid: DevicePointer<u8>,
+    quality: DevicePointer<f32>,
+    gated: DevicePointer<f32>,
+    seen: DevicePointer<u32>,
+    counts: DevicePointer<MatchCounts>,
+    width: u32,
+    height: u32,
+    quads: u32,
+    radius: u32,
+    levels: u32,
+    all: u32,
+    q_conf: f32,
+    c_conf: f32,
+}
+
+// SAFETY: the same fields in the same order as in the `.cu` file.
+unsafe impl KernelArgument for RefineArgs {}
+
+/// Matches pixels of one image size; holds the kernels and all scratch.
+pub struct Matcher {
+    width: u32,
+    height: u32,
+    channels: usize,
+    refinement: Refinement,
+    rays_kernel: Kernel,
+    search_kernel: Kernel,
+    pad_kernel: Kernel,
+    refine_kernel: Kernel,
+    refine_any_kernel: Kernel,
+    rays: DeviceBuffer<f32>,
+    seen: DeviceBuffer<u32>,
+    /// Descriptors padded to a multiple of eight channels, target and query; none where the input
+    /// already is.
+    padded: Option<[DeviceBuffer<f32>; 2]>,
+}
+
+impl Matcher {
+    /// What [`Matcher::new`] carves, in order.
+    pub fn buffers(width: usize, height: usize, channels: usize) -> Vec<Spec> {
+        let (n, padded) = (width * height, channels.next_multiple_of(8));
+        let mut buffers = vec![
+            Spec::of::<f32>(RAYS, &[height, width, RAY]),
+            Spec::of::<u32>(SEEN, &[n.div_ceil(32)]),
+        ];
+        if padded != channels {
+            buffers.extend(PADDED.map(|name| Spec::of::<f32>(name, &[n, padded])));
+        }
+        buffers
+    }
+
+    /// Kernels and scratch for images of `width × height` with descriptors of `channels`.
+    ///
+    /// # Errors
+    /// The arena's; [`CudaError::Length`] for more than 2³² pixels; [`CudaError::NoKernel`] for
+    /// [`Refinement::Half`], which only the CPU has.
+    pub fn new(
+        context: &Context,
+        arena: &mut DeviceArena,
+        width: usize,
+        height: usize,
+        channels: usize,
+        refinement: Refinement,
+    ) -> Result<Self, CudaError> {
+        if refinement == Refinement::Half {
+            return Err(CudaError::NoKernel {
+                name: "for a refinement in f16".into(),
+            });
+        }
+        let n = width * height;
+        super::small("pixels", n)?;
+        let padded = channels.next_multiple_of(8);
+        super::small("descriptor values of a pixel", padded)?;
+        Ok(Self {
+            width: super::small("columns", width)?,
+            height: super::small("rows", height)?,
+            channels,
+            refinement,
+            rays_kernel: context.kernel("ms_match_rays")?,
+            search_kernel: context.kernel("ms_match_search")?,
+            pad_kernel: context.kernel("ms_match_pad")?,
+            refine_kernel: context.kernel("ms_match_refine")?,
+            refine_any_kernel: context.kernel("ms_match_refine_any")?,
+            rays: arena.carve(RAYS, n * RAY)?,
+            seen: arena.carve(SEEN, n.div_ceil(32))?,
+            padded: if padded == channels {
+                None
+            } else {
+                Some([
+                    arena.carve(PADDED[0], n * padded)?,
+                    arena.carve(PADDED[1], n * padded)?,
+                ])
+            },
+        })
+    }
+
+    /// Pixels of a view.
+    pub fn pixels(&self) -> usize {
+        self.width as usize * self.height as usize
+    }
+
+    /// Enqueues the three launches of one matching.
+    pub fn enqueue(
+        &self,
+        stream: &Stream,
+        params: &MatchingConfig,
+        task: &MatchTask<'_>,
+    ) -> Result<(), CudaError> {
+        let n = self.pixels();
+        task.target.check(n, self.channels)?;
+        task.query.check(n, self.channels)?;
+        task.index.at_least("indices", n)?;
+        task.valid.at_least("valid flags", n)?;
+        task.quality.at_least("qualities", n)?;
+        task.counts.at_least("counts", 1)?;
+        if let Some(gates) = &task.gates {
+            gates
+                .key_confidence
+                .at_least("confidences of the keyframe", n)?;
+            gates.key_count.at_least("number of estimates", 1)?;
+            gates.gated.at_least("gated qualities", n)?;
+        }
+        if n == 0 {
+            return stream.fill(task.counts, 0);
+        }
+        self.rays(stream, task)?;
+        self.search(stream, params, task)?;
+        self.refine(stream, params, task)
+    }
+
+    fn tiles(&self, tile: (u32, u32), threads: u32) -> Grid {
+        Grid {
+            blocks: (self.width.div_ceil(tile.0), self.height.div_ceil(tile.1), 1),
+            threads: (threads, 1, 1),
+            shared_bytes: 0,
+        }
+    }
+
+    fn rays(&self, stream: &Stream, task: &MatchTask<'_>) -> Result<(), CudaError> {
+        let seen = match task.gates {
+            Some(_) => self.seen.pointer(),
+            None => DevicePointer::NULL,
+        };
+        let arguments = (
+            task.target.points.pointer(),
+            self.width,
+            self.height,
+            self.rays.pointer(),
+            seen,
+            task.counts.pointer(),
+        );
+        let grid = self.tiles(RAY_TILE, RAY_TILE.0 * RAY_TILE.1);
+        // SAFETY: the points were checked, the rays have twelve floats and `seen` a bit for each pixel.
+        unsafe { self.rays_kernel.launch(stream, grid, arguments) }
+    }
+
+    fn search(
+        &self,
+        stream: &Stream,
+        params: &MatchingConfig,
+        task: &MatchTask<'_>,
+    ) -> Result<(), CudaError> {
+        let n = self.pixels();
+        let (start, use_start) = match task.start {
+            Start::Identity => (DevicePointer::NULL, DevicePointer::NULL),
+            Start::Map { map, used } => {
+                map.at_least("earlier matches", n)?;
+                let used = match used {
+                    Some(used) => used.at_least("flag of the earlier matches", 1)?.pointer(),
+                    None => DevicePointer::NULL,
+                };
+                (map.pointer(), used)
+            }
+        };
+        let arguments = SearchArgs {
+            rays: self.rays.pointer(),
+            target_points: task.target.points.pointer(),
+            query_points: task.query.points.pointer(),
+            start,
+            use_start,
+            index: task.index.pointer(),
+            valid: task.valid.pointer(),
+            width: self.width,
+            height: self.height,
+            max_iter: u32::try_from(params.max_iter).unwrap_or(u32::MAX),
+            lambda_init: params.lambda_init,
+            convergence: params.convergence_thresh,
+            noise: NOISE.min(params.convergence_thresh),
+            distance: params.dist_thresh,
+            reserved: 0,
+        };
+        let grid = Grid::over(n, SEARCH_THREADS);
+        // SAFETY: every buffer has elements for `n` pixels, checked above and in `enqueue`; the search
+        // reads rays and points only at positions that it keeps inside the image.
+        unsafe { self.search_kernel.launch(stream, grid, (arguments,)) }
+    }
+
+    fn refine(
+        &self,
+        stream: &Stream,
+        params: &MatchingConfig,
+        task: &MatchTask<'_>,
+    ) -> Result<(), CudaError> {
+        let longest = self.width.max(self.height) as usize;
+        // Wider steps than the image leave only the centre; so do more of them.
+        let radius = params.radius.min(longest);
+        let too_small = self.width < 3 || self.height < 3;
+        let levels = if radius == 0 || too_small {
+            0
+        } else {
+            params.dilation_max.min(longest)
+        };
+        let padded = self.channels.next_multiple_of(8);
+        let mut descriptors = [task.target.descriptors, task.query.descriptors];
+        if let Some(copies) = &self.padded
+            && levels > 0
+        {
+            for (descriptors, copy) in descriptors.iter_mut().zip(copies) {
+                let grid = Grid::over(copy.len(), PAD_THREADS);
+                let arguments = (
+                    descriptors.pointer(),
+                    self.channels as u32,
+                    padded as u32,
+                    copy.pointer(),
+                    copy.len() as u64,
+                );
+                // SAFETY: the source has `channels` values a pixel, checked in `enqueue`, the copy
+                // `padded`.
+                unsafe { self.pad_kernel.launch(stream, grid, arguments)? };
+                *descriptors = copy.all();
+            }
+        }
+        let null = DevicePointer::NULL;
+        let gates = task.gates.as_ref();
+        let arguments = RefineArgs {
+            target_points: task.target.points.pointer(),
+            target_descriptors: descriptors[0].pointer(),
+            query_descriptors: descriptors[1].pointer(),
+            target_quality: task.target.descriptor_confidence.pointer(),
+            query_quality: task.query.descriptor_confidence.pointer(),
+            target_confidence: gates.map_or(null, |_| task.target.confidence.pointer()),
+            key_confidence: gates.map_or(null, |g| g.key_confidence.pointer()),
+            key_count: gates.map_or(DevicePointer::NULL, |g| g.key_count.pointer()),
+            index: task.index.pointer(),
+            valid: task.valid.pointer(),
+            quality: task.quality.pointer(),
+            gated: gates.map_or(null, |g| g.gated.pointer()),
+            seen: gates.map_or(DevicePointer::NULL, |_| self.seen.pointer()),
+            counts: task.counts.pointer(),
+            width: self.width,
+            height: self.height,
+            quads: (padded / 4) as u32,
+            radius: radius as u32,
+            levels: levels as u32,
+            all: u32::from(self.refinement == Refinement::SingleAll),
+            q_conf: task.q_conf,
+            c_conf: gates.map_or(0.0, |g| g.c_conf),
+        };
+        // The fast kernel counts the bytes of a step in 32 bits.
+        let step = levels as u64 * u64::from(self.width) * (4 * CHANNELS) as u64;
+        let fast = padded == CHANNELS && radius <= RADIUS && u32::try_from(step).is_ok();
+        let kernel = if fast {
+            &self.refine_kernel
+        } else {
+            &self.refine_any_kernel
+        };
+        let grid = self.tiles(REFINE_TILE, 2 * REFINE_TILE.0 * REFINE_TILE.1);
+        // SAFETY: every buffer has elements for all pixels, checked in `enqueue`; `index` was written
+        // by the search and lies inside the image, and the refinement stays there.
+        unsafe { kernel.launch(stream, grid, (arguments,)) }
+    }
+}

@@ -1,0 +1,626 @@
+//! The tracker's pose solve on the device: [`crate::compute::tracking`] in one launch, and what comes
+//! of it, which stays on the device until the frame is over.
+
+use super::matching::MatchCounts;
+use super::{
+    Context, CudaError, DeviceArena, DeviceBuffer, DeviceInfo, DevicePointer, DeviceSlice, Element,
+    Grid, Kernel, KernelArgument, Stream, small,
+};
+use crate::compute::plan::Spec;
+use crate::compute::residual::Matrix7;
+use crate::compute::tracking::{Solution, SolveError, least_eigenvalue};
+use crate::config::TrackingConfig;
+use crate::geometry::{Intrinsics, Sim3};
+
+/// Threads of a block, and matches that a warp gathers in a round.
+const THREADS: usize = 256;
+const LANES: usize = 32;
+/// Numbers that a block hands to the others.
+const STRIDE: usize = 40;
+/// Bytes of a round's matches in a block's shared memory.
+const ROUND_BYTES: usize = THREADS * 32;
+/// Shared memory of a block that is not for matches: the kernel's own 10,800 bytes and what the driver
+/// reserves.
+const OTHER_SHARED_BYTES: usize = 11 * 1024 + 1024;
+
+/// How a solve ended, in the order of `Status` in `tracking.cuh`, which counts from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// With a pose.
+    Solved,
+    /// Fewer matches than `min_match_frac` asks for.
+    FewMatches,
+    /// The pose to start from was not finite.
+    BadPose,
+    /// Matches point outside the image.
+    Outside,
+    /// No match could be used.
+    NoCorrespondences,
+    /// The normal equations were not finite.
+    NotFinite,
+    /// The matches leave some motion undetermined.
+    Singular,
+}
+
+/// What a solve leaves on the device: `Outcome` in `tracking.cuh`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[repr(C)]
+pub struct Outcome {
+    /// `keyframe_from_frame` as [`Sim3::to_array`]; unless solved, the pose that the solve started from.
+    pub pose: [f64; 8],
+    /// Re-weighted cost `½ Σ ρ w²` at this pose.
+    pub cost: f64,
+    /// Huber's function of the whitened residuals at this pose.
+    pub robust: f64,
+    /// Normal matrix at this pose, upper triangle row by row.
+    pub hessian: [f64; 28],
+    /// The pose for points in f32: scaled rotation row by row, translation.
+    pub transform: [f32; 12],
+    /// See [`Outcome::status`].
+    pub status: u32,
+    /// Steps taken.
+    pub iterations: u32,
+    /// 1 if a stop rule held before `max_iters`.
+    pub converged: u32,
+    /// Correspondences that passed every gate at this pose.
+    pub used: u32,
+    /// Matches that point outside the image.
+    pub outside: u32,
+    /// How often the normal equations were made.
+    pub evaluations: u32,
+    /// The matching's; zeros if the task had none.
+    pub counts: MatchCounts,
+    /// Keyframe pixels matched and past every gate, as a fraction.
+    pub used_fraction: f32,
+    /// Distinct frame pixels matched, as a fraction.
+    pub unique_fraction: f32,
+    /// 1 if the frame was tracked and should become a keyframe.
+    pub wants_keyframe: u32,
+    /// Zero.
+    pub padding: u32,
+}
+
+// SAFETY: scalars and arrays of them, any bits are a value; the size says that there is no padding.
+unsafe impl Element for Outcome {}
+const _: () = assert!(size_of::<Outcome>() == 38 * 8 + 30 * 4);
+
+/// Why there is no pose.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Unsolved {
+    /// Too little in common with the keyframe.
+    #[error("only {used:.3} of the keyframe's pixels are matched well enough")]
+    FewMatches {
+        /// Fraction past every gate.
+        used: f32,
+    },
+    /// As on the CPU.
+    #[error(transparent)]
+    Solver(#[from] SolveError),
+}
+
+impl Outcome {
+    /// How the solve ended; none for what no solve has written.
+    pub fn status(&self) -> Option<Status> {
+        const ALL: [Status; 7] = [
+            Status::Solved,
+            Status::FewMatches,
+            Status::BadPose,
+            Status::Outside,
+            Status::NoCorrespondences,
+            Status::NotFinite,
+            Status::Singular,
+        ];
+        let place = (self.status as usize).checked_sub(1)?;
+        ALL.get(place).copied()
+    }
+
+    /// The normal matrix.
+    pub fn hessian_matrix(&self) -> Matrix7 {
+        let mut k = 0;
+        let mut out = Matrix7::zeros();
+        for r in 0..7 {
+            for c in r..7 {
+                out[(r, c)] = self.hessian[k];
+                out[(c, r)] = self.hessian[k];
+                k += 1;
+            }
+        }
+        out
+    }
+
+    /// The pose, or why there is none, of a solve over `pixels` pixels.
+    pub fn solution(&self, pixels: usize) -> Result<Solution, Unsolved> {
+        let error = match self.status() {
+            Some(Status::Solved) => {
+                return Ok(Solution {
+                    keyframe_from_frame: Sim3::from_array(self.pose),
+                    iterations: self.iterations,
+                    cost: self.cost,
+                    converged: self.converged != 0,
+                    used: self.used as usize,
+                    hessian: self.hessian_matrix(),
+                });
+            }
+            Some(Status::FewMatches) => {
+                let used = self.used_fraction;
+                return Err(Unsolved::FewMatches { used });
+            }
+            Some(Status::BadPose) => SolveError::NotFinite {
+                what: "the initial pose",
+            },
+            Some(Status::Outside) => SolveError::Index {
+                count: u64::from(self.outside),
+                pixels,
+            },
+            Some(Status::NoCorrespondences) => SolveError::NoCorrespondences { given: pixels },
+            Some(Status::NotFinite) => SolveError::NotFinite {
+                what: "the normal matrix",
+            },
+            Some(Status::Singular) => SolveError::Singular {
+                used: u64::from(self.used),
+                smallest: least_eigenvalue(&self.hessian_matrix()),
+            },
+            None => SolveError::NotFinite {
+                what: "the outcome of a solve that did not run",
+            },
+        };
+        Err(error.into())
+    }
+}
+
+/// The rays of an image's columns and rows on the device, each coordinate in two f32.
+pub struct CameraRays {
+    parts: DeviceBuffer<f32>,
+    intrinsics: Intrinsics,
+    width: usize,
+    height: usize,
+}
+
+/// `Rays` in `residual.cuh`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct RaysArgument {
+    parts: DevicePointer<f32>,
+    width: u32,
+    height: u32,
+}
+
+// SAFETY: the layout of the struct in `residual.cuh`.
+unsafe impl KernelArgument for RaysArgument {}
+
+impl RaysArgument {
+    pub(super) const NONE: Self = Self {
+        parts: DevicePointer::NULL,
+        width: 1,
+        height: 1,
+    };
+}
+
+impl CameraRays {
+    /// What [`CameraRays::new`] carves.
+    pub fn buffers(width: usize, height: usize) -> Vec<Spec> {
+        vec![Spec::of::<f32>("camera rays", &[2, width + height])]
+    }
+
+    /// Of `intrinsics` for images of `width × height`; waits for the copy.
+    pub fn new(
+        stream: &Stream,
+        arena: &mut DeviceArena,
+        intrinsics: Intrinsics,
+        width: usize,
+        height: usize,
+    ) -> Result<Self, CudaError> {
+        small("the image's width", width)?;
+        small("the image's height", height)?;
+        let split = |values: &mut dyn Iterator<Item = f64>| {
+            let values: Vec<f64> = values.collect();
+            let high = values.iter().map(|&v| v as f32).collect::<Vec<_>>();
+            let low = values.iter().map(|&v| (v - f64::from(v as f32)) as f32);
+            let low = low.collect::<Vec<_>>();
+            [high, low].concat()
+        };
+        let columns = split(&mut (0..width).map(|u| intrinsics.ray(u as f64, 0.0).x));
+        let rows = split(&mut (0..height).map(|v| intrinsics.ray(0.0, v as f64).y));
+        let host = [columns, rows].concat();
+        let parts = arena.carve("camera rays", host.len())?;
+        stream.write(&host, parts.all())?;
+        Ok(Self {
+            parts,
+            intrinsics,
+            width,
+            height,
+        })
+    }
+
+    /// Pixels of the image.
+    pub fn pixels(&self) -> usize {
+        self.width * self.height
+    }
+
+    pub(super) fn argument(&self) -> RaysArgument {
+        RaysArgument {
+            parts: self.parts.pointer(),
+            // Checked when made.
+            width: self.width as u32,
+            height: self.height as u32,
+        }
+    }
+}
+
+/// What is compared.
+#[derive(Clone, Copy)]
+pub enum Compared<'a> {
+    /// Directions and distances of points (spec 5.2).
+    Rays,
+    /// Pixels and log-depths (spec 5.3). Of both pointmaps only the depths are read: points are put
+    /// on their pixels' rays.
+    Pixels(&'a CameraRays),
+}
+
+/// A solve; `N` keyframe pixels.
+#[derive(Clone, Copy)]
+pub struct SolveTask<'a> {
+    /// `N × 3`, in the frame's camera.
+    pub frame_points: DeviceSlice<'a, f32>,
+    /// `N × 3`, in the keyframe's camera.
+    pub keyframe_points: DeviceSlice<'a, f32>,
+    /// `N` frame pixels.
+    pub index: DeviceSlice<'a, u32>,
+    /// `N` qualities; only those above 0 and `min_quality` count.
+    pub quality: DeviceSlice<'a, f32>,
+    /// See `quality`.
+    pub min_quality: f32,
+    /// One; with it, too few matches end the solve, and the outcome says whether a keyframe is due.
+    pub counts: Option<DeviceSlice<'a, MatchCounts>>,
+    /// What is compared.
+    pub compared: Compared<'a>,
+    /// [`Sim3::to_array`], where to start from; a pose that was found replaces it. None: the identity.
+    pub pose: Option<DeviceSlice<'a, f64>>,
+    /// One; always written.
+    pub outcome: DeviceSlice<'a, Outcome>,
+}
+
+/// `Problem` in `tracking.cu`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Problem {
+    frame_points: DevicePointer<f32>,
+    keyframe_points: DevicePointer<f32>,
+    index: DevicePointer<u32>,
+    quality: DevicePointer<f32>,
+    counts: DevicePointer<MatchCounts>,
+    pose: DevicePointer<f64>,
+    outcome: DevicePointer<Outcome>,
+    batch: DevicePointer<[f32; 4]>,
+    partials: DevicePointer<f32>,
+    arrived: DevicePointer<u32>,
+    rays: RaysArgument,
+    pixels: u64,
+    rel_error: f64,
+    delta_norm: f64,
+    rounding: f64,
+    rounds: u32,
+    shared_rounds: u32,
+    max_iters: u32,
+    least_fraction: f32,
+    keyframe_fraction: f32,
+    noise: [f32; 3],
+    gate: [f32; 2],
+    view: [f32; 9],
+}
+const _: () = assert!(size_of::<Problem>() == 208);
+
+// SAFETY: the layout of the struct in `tracking.cu`.
+unsafe impl KernelArgument for Problem {}
+
+/// How a device runs the solve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Layout {
+    blocks: usize,
+    /// Pixels that each thread gathers.
+    rounds: usize,
+    /// Of how many rounds the matches fit in shared memory.
+    shared_rounds: usize,
+}
+
+impl Layout {
+    /// One block a multiprocessor, or fewer where there is not enough to do for them. A block takes at
+    /// most half of the shared memory, see `tracking.cu`.
+    fn new(info: &DeviceInfo, pixels: usize) -> Self {
+        let groups = pixels.div_ceil(LANES);
+        let warps = THREADS / LANES;
+        let blocks = groups.div_ceil(warps);
+        let blocks = blocks.clamp(1, (info.multiprocessors as usize).max(1));
+        let rounds = groups.div_ceil(blocks * warps);
+        let half = (info.shared_bytes as usize + 1024) / 2;
+        let fit = half.saturating_sub(OTHER_SHARED_BYTES) / ROUND_BYTES;
+        Self {
+            blocks,
+            rounds,
+            shared_rounds: rounds.min(fit),
+        }
+    }
+
+    /// 16-byte halves of matches that do not fit in shared memory.
+    fn batch_len(&self) -> usize {
+        (self.rounds - self.shared_rounds) * self.blocks * THREADS * 2
+    }
+
+    fn partials_len(&self) -> usize {
+        2 * self.blocks * STRIDE
+    }
+}
+
+/// Finds poses on the device; holds the kernels and all scratch, which serves one stream at a time.
+pub struct PoseSolver {
+    rays: Kernel,
+    pixels: Kernel,
+    batch: DeviceBuffer<[f32; 4]>,
+    partials: DeviceBuffer<f32>,
+    arrived: DeviceBuffer<u32>,
+    layout: Layout,
+    count: usize,
+}
+
+impl PoseSolver {
+    /// What [`PoseSolver::new`] carves, on a GPU like this one.
+    pub fn buffers(info: &DeviceInfo, pixels: usize) -> Vec<Spec> {
+        let layout = Layout::new(info, pixels);
+        vec![
+            Spec::of::<[f32; 4]>("matches", &[layout.batch_len()]),
+            Spec::of::<f32>("sums", &[layout.partials_len()]),
+            Spec::of::<u32>("barrier", &[1]),
+        ]
+    }
+
+    /// For images of `pixels` pixels. Waits until the scratch is cleared.
+    pub fn new(
+        context: &Context,
+        stream: &Stream,
+        arena: &mut DeviceArena,
+        pixels: usize,
+    ) -> Result<Self, CudaError> {
+        small("pixels of an image", pixels)?;
+        let layout = Layout::new(context.info(), pixels);
+        let solver = Self {
+            rays: context.kernel("ms_tracking_solve_rays")?,
+            pixels: context.kernel("ms_tracking_solve_pixels")?,
+            batch: arena.carve("matches", layout.batch_len())?,
+            partials: arena.carve("sums", layout.partials_len())?,
+            arrived: arena.carve("barrier", 1)?,
+            layout,
+            count: pixels,
+        };
+        for kernel in [&solver.rays, &solver.pixels] {
+            kernel.allow_shared_bytes(solver.shared_bytes())?;
+        }
+        stream.fill(solver.arrived.all(), 0)?;
+        stream.synchronize()?;
+        Ok(solver)
+    }
+
+    fn shared_bytes(&self) -> u32 {
+        // At most half of what a multiprocessor has.
+        (self.layout.shared_rounds * ROUND_BYTES) as u32
+    }
+
+    /// Enqueues one solve, a single launch.
+    pub fn enqueue(
+        &self,
+        stream: &Stream,
+        task: &SolveTask<'_>,
+        params: &TrackingConfig,
+    ) -> Result<(), CudaError> {
+        let n = self.count;
+        let kernel = match task.compared {
+            Compared::Rays => &self.rays,
+            Compared::Pixels(_) => &self.pixels,
+        };
+        let counts = task.counts.map(|c| c.at_least("match counts", 1));
+        let pose = task.pose.map(|p| p.at_least("numbers of a pose", 8));
+        let null_counts = DevicePointer::NULL;
+        let (rays, noise, view, depth) = compared(task.compared, n, params)?;
+        let problem = Problem {
+            frame_points: task.frame_points.at_least("frame points", 3 * n)?.pointer(),
+            keyframe_points: task
+                .keyframe_points
+                .at_least("keyframe points", 3 * n)?
+                .pointer(),
+            index: task.index.at_least("matches", n)?.pointer(),
+            quality: task.quality.at_least("match qualities", n)?.pointer(),
+            counts: counts.transpose()?.map_or(null_counts, |c| c.pointer()),
+            pose: pose
+                .transpose()?
+                .map_or(DevicePointer::NULL, |p| p.pointer()),
+            outcome: task.outcome.at_least("outcome", 1)?.pointer(),
+            batch: self.batch.pointer(),
+            partials: self.partials.pointer(),
+            arrived: self.arrived.pointer(),
+            rays,
+            pixels: n as u64,
+            rel_error: params.rel_error,
+            delta_norm: params.delta_norm,
+            rounding: rounding(self.layout.rounds),
+            // All below the number of pixels.
+            rounds: self.layout.rounds as u32,
+            shared_rounds: self.layout.shared_rounds as u32,
+            max_iters: u32::try_from(params.max_iters).unwrap_or(u32::MAX),
+            least_fraction: params.min_match_frac,
+            keyframe_fraction: params.match_frac_thresh,
+            noise,
+            gate: [task.min_quality, depth],
+            view,
+        };
+        let grid =
+            Grid::blocks(self.layout.blocks as u32, THREADS as u32).shared(self.shared_bytes());
+        // SAFETY: the lengths were checked above or follow from `layout`; the grid is resident: a block
+        // on each multiprocessor at most, which the kernel's launch bounds and shared memory allow.
+        unsafe { kernel.launch_cooperative(stream, grid, (problem,)) }
+    }
+
+    /// [`PoseSolver::enqueue`], and waits for the outcome.
+    pub fn solve(
+        &self,
+        stream: &Stream,
+        task: &SolveTask<'_>,
+        params: &TrackingConfig,
+    ) -> Result<Result<Solution, Unsolved>, CudaError> {
+        self.enqueue(stream, task, params)?;
+        let outcome = stream.read_vec(task.outcome.slice(0..1)?)?;
+        Ok(match outcome.first() {
+            Some(outcome) => outcome.solution(self.count),
+            None => Err(SolveError::NoCorrespondences { given: 0 }.into()),
+        })
+    }
+}
+
+/// Relative error of a sum over matches: one rounding of 2⁻²⁴ for each of a thread's matches, for the
+/// five levels of a warp and for the block's sum, and about ten within a match's own term.
+fn rounding(rounds: usize) -> f64 {
+    (rounds + 16) as f64 * 2f64.powi(-24)
+}
+
+/// Rays, noise, view and least depth of a target, as the kernels take them.
+#[allow(clippy::type_complexity)]
+fn compared(
+    compared: Compared<'_>,
+    pixels: usize,
+    p: &TrackingConfig,
+) -> Result<(RaysArgument, [f32; 3], [f32; 9], f32), CudaError> {
+    let noise = |a: f64, b: f64| [(1.0 / a) as f32, (1.0 / b) as f32, p.huber as f32];
+    let rays = match compared {
+        Compared::Rays => {
+            let noise = noise(p.sigma_ray, p.sigma_dist);
+            return Ok((RaysArgument::NONE, noise, [0.0; 9], f32::NEG_INFINITY));
+        }
+        Compared::Pixels(rays) => rays,
+    };
+    if rays.pixels() != pixels {
+        return Err(CudaError::Length {
+            what: "rays of the camera",
+            expected: pixels,
+            found: rays.pixels(),
+        });
+    }
+    let k = &rays.intrinsics;
+    let middle = [rays.width, rays.height].map(|size| 0.5 * (size as f64 - 1.0));
+    let view = [
+        k.fx,
+        k.fy,
+        k.cx,
+        k.cy,
+        middle[0],
+        middle[1],
+        middle[0] - p.pixel_border,
+        middle[1] - p.pixel_border,
+        p.depth_eps.max(0.0),
+    ];
+    Ok((
+        rays.argument(),
+        noise(p.sigma_pixel, p.sigma_depth),
+        view.map(|v| v as f32),
+        rounded_down(p.depth_eps),
+    ))
+}
+
+/// The largest f32 that is not above `x`: an f32 is above it if and only if it is above `x`.
+fn rounded_down(x: f64) -> f32 {
+    let near = x as f32;
+    if f64::from(near) > x {
+        near.next_down()
+    } else {
+        near
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(multiprocessors: u32, shared_kib: u32) -> DeviceInfo {
+        DeviceInfo {
+            ordinal: 0,
+            name: String::new(),
+            capability: (9, 0),
+            multiprocessors,
+            clock_khz: 0,
+            l2_bytes: 0,
+            memory_bytes: 0,
+            shared_bytes: shared_kib * 1024,
+            driver: (13, 0),
+            from_ptx: false,
+        }
+    }
+
+    /// Every pixel is gathered, by blocks that two solves can share a multiprocessor with.
+    #[test]
+    fn every_pixel_has_a_place() {
+        for (sms, kib) in [(132, 227), (16, 163), (20, 227), (170, 99), (1, 48), (0, 0)] {
+            for pixels in [0, 1, 31, 256, 257, 7575, 196_608, 1 << 24] {
+                let info = info(sms, kib);
+                let layout = Layout::new(&info, pixels);
+                assert!(layout.blocks * layout.rounds * THREADS >= pixels);
+                assert!(layout.blocks >= 1 && layout.blocks <= (sms as usize).max(1));
+                assert!(layout.shared_rounds <= layout.rounds);
+                let taken = layout.shared_rounds * ROUND_BYTES + OTHER_SHARED_BYTES;
+                assert!(layout.shared_rounds == 0 || 2 * taken <= (kib as usize + 1) * 1024);
+            }
+        }
+        // An H200 keeps all matches of a 512×384 image in shared memory, an Orin does not.
+        assert_eq!(Layout::new(&info(132, 227), 196_608).batch_len(), 0);
+        assert!(Layout::new(&info(16, 163), 196_608).batch_len() > 0);
+    }
+
+    #[test]
+    fn a_threshold_in_f64_decides_as_in_f32() {
+        for x in [1e-6, 0.1, 0.0, -1e-6, 1e-50, -1e-50, 3.0, f64::NEG_INFINITY] {
+            let limit = rounded_down(x);
+            assert!(f64::from(limit) <= x, "{x}");
+            assert!(f64::from(limit.next_up()) > x, "{x}");
+        }
+    }
+
+    #[test]
+    fn every_status_is_told() {
+        let mut outcome = Outcome {
+            pose: Sim3::identity().to_array(),
+            cost: 0.0,
+            robust: 0.0,
+            hessian: [0.0; 28],
+            transform: [0.0; 12],
+            status: 1,
+            iterations: 0,
+            converged: 0,
+            used: 3,
+            outside: 2,
+            evaluations: 0,
+            counts: MatchCounts::default(),
+            used_fraction: 0.01,
+            unique_fraction: 0.0,
+            wants_keyframe: 0,
+            padding: 0,
+        };
+        assert!(outcome.solution(9).is_ok());
+        let told: Vec<String> = [2, 3, 4, 5, 6, 7, 0, 8]
+            .into_iter()
+            .map(|status| {
+                outcome.status = status;
+                outcome.solution(9).unwrap_err().to_string()
+            })
+            .collect();
+        let begins = [
+            "only 0.010 of",
+            "the initial pose",
+            "2 matches point outside the image of 9",
+            "none of 9 pixels",
+            "the normal matrix",
+            "3 matches do not determine the pose",
+            "the outcome of a solve that did not run",
+            "the outcome of a solve that did not run",
+        ];
+        assert_eq!(told.len(), begins.len());
+        for (told, begin) in told.iter().zip(begins) {
+            assert!(told.starts_with(begin), "{told}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! A network that computes in the memory of the GPU which SLAM uses.
+
+use super::InferenceError;
+use std::ffi::c_void;
+
+/// Bytes of device memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceSpan {
+    /// The first byte's address on the device, a multiple of 256.
+    pub address: u64,
+    /// How many.
+    pub bytes: usize,
+}
+
+/// Where one view's dense outputs go, f32 each; see [`super::ViewOutput`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceViewOutput {
+    /// `N × 3`.
+    pub points: DeviceSpan,
+    /// `N`.
+    pub confidence: DeviceSpan,
+    /// `N × D`.
+    pub descriptors: DeviceSpan,
+    /// `N`.
+    pub descriptor_confidence: DeviceSpan,
+}
+
+/// A loaded network whose inputs and outputs stay on the GPU. It works in the primary context of that GPU
+/// (device ordinal as given when it was loaded) and leaves it current.
+///
+/// # Safety
+/// What is enqueued reads and writes only the spans of the call, and is complete when the stream's
+/// work so far is.
+pub unsafe trait DeviceBackend: Send {
+    /// Enqueues encoding an image. `planes`: `3 × H × W` f32, `byte / 127.5 − 1`; `features`: `T × C` f32.
+    ///
+    /// # Safety
+    /// `stream` is a live stream of the context. Both spans are device memory of that size, which
+    /// stays allocated and which nobody else uses until the work has run.
+    unsafe fn enqueue_encode(
+        &mut self,
+        stream: *mut c_void,
+        planes: DeviceSpan,
+        features: DeviceSpan,
+    ) -> Result<(), InferenceError>;
+
+    /// Enqueues decoding a pair of encoded images, both `T × C` f32 (they may be the same).
+    ///
+    /// # Safety
+    /// As for [`DeviceBackend::enqueue_encode`].
+    unsafe fn enqueue_decode(
+        &mut self,
+        stream: *mut c_void,
+        features: [DeviceSpan; 2],
+        views: [DeviceViewOutput; 2],
+    ) -> Result<(), InferenceError>;
+}

@@ -1,0 +1,589 @@
+//! Fusion on the GPU: the bits of the CPU's.
+
+use crate::tracking_common::{Random, intrinsics};
+use crate::{assert_same, assert_same_bits, cuda};
+use half::f16;
+use mast3r_slam::compute::cuda::fusion::{ExportTask, FusedPointmap, Fusion, UpdateTask};
+use mast3r_slam::compute::cuda::matching::MatchCounts;
+use mast3r_slam::compute::cuda::tracking::{CameraRays, Outcome};
+use mast3r_slam::compute::cuda::{Context, DeviceArena, DeviceBuffer, Pool, Priority, Stream};
+use mast3r_slam::compute::fusion::{FusedPointmap as CpuPointmap, FusionScratch};
+use mast3r_slam::compute::plan::{Group, MemoryPlan};
+use mast3r_slam::compute::tracking::constrain_to_rays;
+use mast3r_slam::config::{FilteringMode, FilteringScore};
+use mast3r_slam::geometry::Sim3;
+use nalgebra::Vector3;
+
+const MODES: [FilteringMode; 6] = [
+    FilteringMode::WeightedPointmap,
+    FilteringMode::WeightedSpherical,
+    FilteringMode::Recent,
+    FilteringMode::First,
+    FilteringMode::BestScore,
+    FilteringMode::IndepConf,
+];
+const SCORES: [FilteringScore; 2] = [FilteringScore::Median, FilteringScore::Mean];
+
+/// Points and confidences.
+type Estimate = (Vec<f32>, Vec<f32>);
+
+/// What a solve would leave; `status` as in `tracking.cuh`.
+fn outcome(pose: &Sim3, status: u32) -> Outcome {
+    let m = pose.scaled_rotation().cast::<f32>();
+    let t = pose.translation.cast::<f32>();
+    let mut transform = [0.0; 12];
+    let rows = m.transpose();
+    for (to, from) in transform.iter_mut().zip(rows.iter().chain(&t)) {
+        *to = *from;
+    }
+    Outcome {
+        pose: pose.to_array(),
+        cost: 0.0,
+        robust: 0.0,
+        hessian: [0.0; 28],
+        transform,
+        status,
+        iterations: 0,
+        converged: 0,
+        used: 0,
+        outside: 0,
+        evaluations: 0,
+        counts: MatchCounts::default(),
+        used_fraction: 0.0,
+        unique_fraction: 0.0,
+        wants_keyframe: 0,
+        padding: 0,
+    }
+}
+
+/// As the tracker moves points.
+fn moved(pose: &Sim3, points: &[f32]) -> Vec<f32> {
+    let m = pose.scaled_rotation().cast::<f32>();
+    let o = pose.translation.cast::<f32>();
+    points
+        .chunks_exact(3)
+        .flat_map(|s| {
+            let p = m * Vector3::new(s[0], s[1], s[2]) + o;
+            [p.x, p.y, p.z]
+        })
+        .collect()
+}
+
+struct Rig {
+    stream: Stream,
+    fusion: Fusion,
+    map: FusedPointmap,
+    points: DeviceBuffer<f32>,
+    confidence: DeviceBuffer<f32>,
+    outcome: DeviceBuffer<Outcome>,
+    out_points: DeviceBuffer<f32>,
+    out_confidence: DeviceBuffer<f32>,
+    out_half: DeviceBuffer<f16>,
+    rays: CameraRays,
+}
+
+impl Rig {
+    fn new(
+        context: &Context,
+        size: (usize, usize),
+        mode: FilteringMode,
+        of: FilteringScore,
+    ) -> Self {
+        let n = size.0 * size.1;
+        let stream = context.stream(Priority::High).unwrap();
+        let mut plan = MemoryPlan::new();
+        let mut part = plan.part(Group::Tracking, "test");
+        let fusion = part.device_arena(&Fusion::buffers(n, mode));
+        let map = part.device_arena(&FusedPointmap::buffers(n));
+        let rays = part.device_arena(&CameraRays::buffers(size.0, size.1));
+        let points = part.device("points", &[n, 3]);
+        let confidence = part.device("confidence", &[n]);
+        let outcome = part.device("outcome", &[1]);
+        let out_points = part.device("out points", &[n, 3]);
+        let out_confidence = part.device("out confidence", &[n]);
+        let out_half = part.device("out half", &[n]);
+        let pool = Pool::new(context, &plan).unwrap();
+        let arena = |planned| pool.device_arena(planned).unwrap();
+        let k = intrinsics(size.0, size.1);
+        let rig = Self {
+            fusion: Fusion::new(context, &mut arena(fusion), n, mode, of).unwrap(),
+            map: FusedPointmap::new(&stream, &mut arena(map), n).unwrap(),
+            rays: CameraRays::new(&stream, &mut arena(rays), k, size.0, size.1).unwrap(),
+            points: pool.device(points).unwrap(),
+            confidence: pool.device(confidence).unwrap(),
+            outcome: pool.device(outcome).unwrap(),
+            out_points: pool.device(out_points).unwrap(),
+            out_confidence: pool.device(out_confidence).unwrap(),
+            out_half: pool.device(out_half).unwrap(),
+            stream,
+        };
+        // What was there before must not matter.
+        rig.stream.fill(rig.map.points.all(), 0x7f).unwrap();
+        rig.stream.fill(rig.map.confidence.all(), 0x3f).unwrap();
+        rig
+    }
+
+    fn update(&self, (points, confidence): &Estimate, outcome: Option<Outcome>, restart: bool) {
+        let s = &self.stream;
+        s.write(points, self.points.all()).unwrap();
+        s.write(confidence, self.confidence.all()).unwrap();
+        if let Some(outcome) = outcome {
+            s.write(&[outcome], self.outcome.all()).unwrap();
+        }
+        let task = UpdateTask {
+            points: self.points.all(),
+            confidence: self.confidence.all(),
+            outcome: outcome.map(|_| self.outcome.all()),
+            restart,
+        };
+        self.fusion.update(s, &self.map, &task).unwrap();
+    }
+
+    fn assert_is(&self, what: &str, expected: &CpuPointmap) {
+        let s = &self.stream;
+        let points = s.read_vec(self.map.points.all()).unwrap();
+        let confidence = s.read_vec(self.map.confidence.all()).unwrap();
+        let state = self.map.state(s).unwrap();
+        assert_same_bits(
+            &format!("{what}: confidence"),
+            &confidence,
+            &expected.confidence,
+        );
+        assert_same_bits(&format!("{what}: points"), &points, &expected.points);
+        assert_eq!(
+            (state.count, state.updates, state.score.to_bits()),
+            (expected.count, expected.updates, expected.score.to_bits()),
+            "{what}: count, updates, score: {state:?} instead of {}",
+            expected.score
+        );
+        let count = s.read_vec(self.map.count()).unwrap();
+        assert_eq!(count, [expected.count], "{what}");
+    }
+}
+
+/// Plausible, with some of every kind of unusable value.
+fn estimate(n: usize, random: &mut Random, spoilt: bool) -> Estimate {
+    let bad = [
+        f32::NAN,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        0.0,
+        -1.0,
+        f32::MAX,
+        1e-30,
+        f32::MIN_POSITIVE / 4.0,
+    ];
+    let mut value = |scale: f64, offset: f64| {
+        let v = (random.normal() * scale + offset) as f32;
+        match spoilt && random.uniform() < 0.02 {
+            true => bad[(random.uniform() * bad.len() as f64) as usize],
+            false => v,
+        }
+    };
+    let points = (0..3 * n).map(|_| value(2.0, 1.0)).collect();
+    let confidence = (0..n).map(|_| value(1.0, 4.0).abs()).collect();
+    (points, confidence)
+}
+
+/// Any bits at all.
+fn noise(n: usize, random: &mut Random) -> Estimate {
+    let mut bits = || f32::from_bits((random.uniform() * 4294967296.0) as u32);
+    let points = (0..3 * n).map(|_| bits()).collect();
+    (points, (0..n).map(|_| bits()).collect())
+}
+
+#[test]
+fn every_mode_has_the_cpus_bits() {
+    let Some(gpu) = cuda() else { return };
+    for size in [(1, 1), (31, 1), (37, 29), (512, 384)] {
+        let n = size.0 * size.1;
+        for mode in MODES {
+            for of in SCORES {
+                if of == FilteringScore::Mean && mode != FilteringMode::BestScore {
+                    continue;
+                }
+                let rig = Rig::new(&gpu, size, mode, of);
+                let mut random = Random(n as u64);
+                // The second keyframe starts anew on what the first left.
+                for keyframe in 0..2 {
+                    let mut map = CpuPointmap::new(n);
+                    let mut scratch = FusionScratch::default();
+                    for step in 0..6 {
+                        let what = format!("{mode:?} {of:?} {size:?} {keyframe} {step}");
+                        let estimate = estimate(n, &mut random, step > 1);
+                        let pose = Sim3::exp(&random.tangent(0.3));
+                        let first = step == 0;
+                        rig.update(&estimate, (!first).then(|| outcome(&pose, 1)), first);
+                        let points = match first {
+                            true => estimate.0.clone(),
+                            false => moved(&pose, &estimate.0),
+                        };
+                        map.update(&points, &estimate.1, mode, of, &mut scratch);
+                        rig.assert_is(&what, &map);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn any_bits_are_fused_as_on_the_cpu() {
+    let Some(gpu) = cuda() else { return };
+    let size = (101, 75);
+    let n = size.0 * size.1;
+    for mode in MODES {
+        // The mean of such numbers depends on the order of its sum.
+        let of = FilteringScore::Median;
+        let rig = Rig::new(&gpu, size, mode, of);
+        let mut random = Random(5);
+        let mut map = CpuPointmap::new(n);
+        let mut scratch = FusionScratch::default();
+        for step in 0..8 {
+            let estimate = noise(n, &mut random);
+            rig.update(&estimate, None, step == 0);
+            map.update(&estimate.0, &estimate.1, mode, of, &mut scratch);
+            rig.assert_is(&format!("{mode:?} {step}"), &map);
+        }
+    }
+}
+
+/// Many alike, all alike, few, none: the rank that the median has is the CPU's.
+#[test]
+fn scores_of_degenerate_maps() {
+    let Some(gpu) = cuda() else { return };
+    let size = (67, 31);
+    let n = size.0 * size.1;
+    for of in SCORES {
+        let rig = Rig::new(&gpu, size, FilteringMode::BestScore, of);
+        let mut scratch = FusionScratch::default();
+        let mut map = CpuPointmap::new(n);
+        let mut step = 0;
+        let mut update = |name: &str, confidence: Vec<f32>, restart: bool| {
+            let estimate = (vec![1.0 + step as f32; 3 * n], confidence);
+            rig.update(&estimate, None, restart);
+            if restart {
+                map = CpuPointmap::new(n);
+            }
+            let mode = FilteringMode::BestScore;
+            map.update(&estimate.0, &estimate.1, mode, of, &mut scratch);
+            rig.assert_is(&format!("{of:?} {name}"), &map);
+            step += 1;
+        };
+        let only = |at: &[usize], value: f32| {
+            let mut out = vec![0.0; n];
+            at.iter().for_each(|&k| out[k] = value);
+            out
+        };
+        update("none", vec![f32::NAN; n], true);
+        update("none again", vec![0.0; n], false);
+        update("one", only(&[n - 1], 1.5), false);
+        update("two", only(&[3, 64], 1.75), false);
+        update("worse", only(&[3, 64, 65], 1.0), false);
+        update("all alike", vec![2.0; n], false);
+        update("the same again", vec![2.0; n], false);
+        update(
+            "neighbours",
+            (0..n)
+                .map(|k| 2.0_f32.next_up() + (k % 2) as f32 * f32::EPSILON)
+                .collect(),
+            false,
+        );
+        update("huge", vec![f32::MAX; n], false);
+        update("after huge", vec![3.0; n], false);
+        update("a restart forgets", vec![0.5; n], true);
+        update(
+            "ramp",
+            (0..n).map(|k| 1.0 + k as f32 / 64.0).collect(),
+            false,
+        );
+        update(
+            "tiny",
+            (0..n).map(|k| f32::from_bits(1 + k as u32)).collect(),
+            true,
+        );
+    }
+}
+
+#[test]
+fn a_lost_frame_changes_nothing() {
+    let Some(gpu) = cuda() else { return };
+    let size = (37, 29);
+    let n = size.0 * size.1;
+    for mode in MODES {
+        let rig = Rig::new(&gpu, size, mode, FilteringScore::Median);
+        let mut random = Random(3);
+        let mut map = CpuPointmap::new(n);
+        let mut scratch = FusionScratch::default();
+        let first = estimate(n, &mut random, false);
+        rig.update(&first, None, true);
+        map.update(
+            &first.0,
+            &first.1,
+            mode,
+            FilteringScore::Median,
+            &mut scratch,
+        );
+        let pose = Sim3::exp(&random.tangent(0.3));
+        for status in [0, 2, 3, 4, 5, 6, 7, u32::MAX] {
+            let next = estimate(n, &mut random, false);
+            rig.update(&next, Some(outcome(&pose, status)), false);
+            rig.assert_is(&format!("{mode:?} status {status}"), &map);
+        }
+        // And the one after is fused as if they had not been.
+        let next = estimate(n, &mut random, false);
+        rig.update(&next, Some(outcome(&pose, 1)), false);
+        let points = moved(&pose, &next.0);
+        map.update(&points, &next.1, mode, FilteringScore::Median, &mut scratch);
+        rig.assert_is(&format!("{mode:?} after"), &map);
+    }
+}
+
+/// Points equal, and the signs of zeros do not count.
+fn assert_near_bits(what: &str, found: &[f32], expected: &[f32]) {
+    let steps =
+        |a: f32, b: f32| i64::from(a.to_bits() as i32).abs_diff(i64::from(b.to_bits() as i32));
+    let mut rounded = 0;
+    for (n, (&a, &b)) in found.iter().zip(expected).enumerate() {
+        let same = a == b || (!a.is_finite() && !b.is_finite());
+        assert!(
+            same || steps(a, b) <= 1,
+            "{what}: [{n}] {a:e} instead of {b:e}"
+        );
+        rounded += usize::from(!same);
+    }
+    println!("{what}: {rounded} of {} rounded otherwise", expected.len());
+    // The sum of the parts is off by 2⁻²⁴ of a last place at most: so rarely does it round otherwise.
+    assert!(rounded <= 1 + (expected.len() >> 18), "{what}: {rounded}");
+}
+
+#[test]
+fn rays_are_the_cpus_to_the_last_place() {
+    let Some(gpu) = cuda() else { return };
+    for size in [(1, 1), (37, 29), (512, 384)] {
+        let (w, h) = size;
+        let n = w * h;
+        let mode = FilteringMode::Recent;
+        let rig = Rig::new(&gpu, size, mode, FilteringScore::Median);
+        let mut random = Random(17);
+        for spoilt in [false, true] {
+            let (points, _) = estimate(n, &mut random, spoilt);
+            rig.stream.write(&points, rig.points.all()).unwrap();
+            let mut expected = vec![0.0; 3 * n];
+            constrain_to_rays(&points, intrinsics(w, h), w, h, &mut expected).unwrap();
+            let out = rig.out_points.all();
+            rig.fusion
+                .constrain(&rig.stream, rig.points.all(), &rig.rays, out)
+                .unwrap();
+            let found = rig.stream.read_vec(out).unwrap();
+            assert_near_bits(&format!("{size:?} {spoilt}"), &found, &expected);
+            // In place, and again: what is on its ray stays there.
+            let all = rig.points.all();
+            for _ in 0..2 {
+                rig.fusion
+                    .constrain(&rig.stream, all, &rig.rays, all)
+                    .unwrap();
+                assert_same_bits("in place", &rig.stream.read_vec(all).unwrap(), &found);
+            }
+        }
+    }
+}
+
+#[test]
+fn exports_are_averages() {
+    let Some(gpu) = cuda() else { return };
+    let size = (67, 31);
+    let (w, h) = size;
+    let n = w * h;
+    let mode = FilteringMode::WeightedPointmap;
+    let rig = Rig::new(&gpu, size, mode, FilteringScore::Median);
+    let mut random = Random(21);
+    let mut map = CpuPointmap::new(n);
+    let mut scratch = FusionScratch::default();
+    for step in 0..5 {
+        let (points, mut confidence) = estimate(n, &mut random, true);
+        // Beyond f16, about its greatest, and about its least.
+        confidence[0] = 1e6;
+        confidence[1] = 65519.0;
+        confidence[2] = 65520.0;
+        confidence[3] = 1e-7;
+        rig.update(&(points.clone(), confidence.clone()), None, step == 0);
+        map.update(
+            &points,
+            &confidence,
+            mode,
+            FilteringScore::Median,
+            &mut scratch,
+        );
+        for rays in [None, Some(&rig.rays)] {
+            let task = ExportTask {
+                rays,
+                points: rig.out_points.all(),
+                confidence: Some(rig.out_confidence.all()),
+                half_confidence: Some(rig.out_half.all()),
+            };
+            rig.fusion.export(&rig.stream, &rig.map, &task).unwrap();
+            let found = rig.stream.read_vec(rig.out_points.all()).unwrap();
+            match rays {
+                None => assert_same_bits("points", &found, &map.points),
+                Some(_) => {
+                    let mut expected = vec![0.0; 3 * n];
+                    constrain_to_rays(&map.points, intrinsics(w, h), w, h, &mut expected).unwrap();
+                    assert_near_bits("points on rays", &found, &expected);
+                }
+            }
+            let average: Vec<f32> = map.average_confidences().collect();
+            let found = rig.stream.read_vec(rig.out_confidence.all()).unwrap();
+            assert_same_bits("averages", &found, &average);
+            let half: Vec<f16> = average
+                .iter()
+                .map(|&c| f16::from_f32(c.min(65504.0)))
+                .collect();
+            let found = rig.stream.read_vec(rig.out_half.all()).unwrap();
+            assert_same("halves", &found, &half);
+            assert!(found.iter().all(|c| c.is_finite()));
+        }
+        // One format alone.
+        let before = rig.stream.read_vec(rig.out_half.all()).unwrap();
+        rig.stream.fill(rig.out_confidence.all(), 0).unwrap();
+        let task = ExportTask {
+            rays: None,
+            points: rig.out_points.all(),
+            confidence: Some(rig.out_confidence.all()),
+            half_confidence: None,
+        };
+        rig.fusion.export(&rig.stream, &rig.map, &task).unwrap();
+        assert_same(
+            "untouched",
+            &rig.stream.read_vec(rig.out_half.all()).unwrap(),
+            &before,
+        );
+    }
+}
+
+/// Fused in a graph, frame after frame, with outcomes that change in place.
+#[test]
+fn a_graph_replays_the_fusion() {
+    let Some(gpu) = cuda() else { return };
+    let size = (67, 31);
+    let n = size.0 * size.1;
+    for mode in MODES {
+        let rig = Rig::new(&gpu, size, mode, FilteringScore::Median);
+        let mut random = Random(8);
+        let mut map = CpuPointmap::new(n);
+        let mut scratch = FusionScratch::default();
+        let first = estimate(n, &mut random, false);
+        rig.update(&first, None, true);
+        map.update(
+            &first.0,
+            &first.1,
+            mode,
+            FilteringScore::Median,
+            &mut scratch,
+        );
+        let task = UpdateTask {
+            points: rig.points.all(),
+            confidence: rig.confidence.all(),
+            outcome: Some(rig.outcome.all()),
+            restart: false,
+        };
+        let graph = rig
+            .stream
+            .capture(|| rig.fusion.update(&rig.stream, &rig.map, &task))
+            .unwrap();
+        for step in 0..5 {
+            let next = estimate(n, &mut random, true);
+            let pose = Sim3::exp(&random.tangent(0.3));
+            let tracked = step != 2;
+            rig.stream.write(&next.0, rig.points.all()).unwrap();
+            rig.stream.write(&next.1, rig.confidence.all()).unwrap();
+            let status = if tracked { 1 } else { 2 };
+            let outcome = outcome(&pose, status);
+            rig.stream.write(&[outcome], rig.outcome.all()).unwrap();
+            // SAFETY: the rig's buffers are alive, and each launch is waited for by the reads below.
+            unsafe { graph.launch(&rig.stream) }.unwrap();
+            if tracked {
+                let points = moved(&pose, &next.0);
+                map.update(&points, &next.1, mode, FilteringScore::Median, &mut scratch);
+            }
+            rig.assert_is(&format!("{mode:?} {step}"), &map);
+        }
+    }
+}
+
+#[test]
+fn buffers_that_do_not_fit_are_refused() {
+    let Some(gpu) = cuda() else { return };
+    let mode = FilteringMode::BestScore;
+    let rig = Rig::new(&gpu, (20, 10), mode, FilteringScore::Median);
+    let mut arena = DeviceArena::new(&gpu, "test", 4096).unwrap();
+    let short = FusedPointmap::new(&rig.stream, &mut arena, 3).unwrap();
+    let other = CameraRays::new(&rig.stream, &mut arena, intrinsics(2, 2), 2, 2).unwrap();
+    let task = UpdateTask {
+        points: rig.points.all(),
+        confidence: rig.confidence.all(),
+        outcome: None,
+        restart: true,
+    };
+    let few = rig.points.slice(0..599).unwrap();
+    let refused = [
+        rig.fusion.update(&rig.stream, &short, &task),
+        rig.fusion.update(
+            &rig.stream,
+            &rig.map,
+            &UpdateTask {
+                points: few,
+                ..task
+            },
+        ),
+        rig.fusion
+            .constrain(&rig.stream, few, &rig.rays, rig.points.all()),
+        rig.fusion
+            .constrain(&rig.stream, rig.points.all(), &other, rig.out_points.all()),
+    ];
+    for refused in refused {
+        let error = refused.unwrap_err().to_string();
+        assert!(error.contains("expected"), "{error}");
+    }
+}
+
+/// Not a test of anything: how long a fusion takes.
+#[test]
+#[ignore = "measures"]
+fn how_long_a_fusion_takes() {
+    let Some(gpu) = cuda() else { return };
+    let size = (512, 384);
+    let n = size.0 * size.1;
+    for mode in MODES {
+        let rig = Rig::new(&gpu, size, mode, FilteringScore::Median);
+        let mut random = Random(3);
+        rig.update(&estimate(n, &mut random, false), None, true);
+        let pose = Sim3::exp(&random.tangent(0.3));
+        rig.update(
+            &estimate(n, &mut random, false),
+            Some(outcome(&pose, 1)),
+            false,
+        );
+        let task = UpdateTask {
+            points: rig.points.all(),
+            confidence: rig.confidence.all(),
+            outcome: Some(rig.outcome.all()),
+            restart: false,
+        };
+        let (begin, end) = (gpu.event(true).unwrap(), gpu.event(true).unwrap());
+        let mut times: Vec<f32> = (0..200)
+            .map(|_| {
+                rig.stream.record(&begin).unwrap();
+                rig.fusion.update(&rig.stream, &rig.map, &task).unwrap();
+                rig.stream.record(&end).unwrap();
+                begin.milliseconds_until(&end).unwrap()
+            })
+            .collect();
+        times.sort_by(f32::total_cmp);
+        println!(
+            "{mode:?}: median {:.1} us, p99 {:.1} us",
+            times[100] * 1e3,
+            times[198] * 1e3
+        );
+    }
+}
