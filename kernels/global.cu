@@ -8,10 +8,10 @@
 // keyframes that is 118 M matches, of which
 //   0.94 GB of matches + 0.47 GB of points (once, while L2 holds the keyframes of neighbouring edges) = 1.4 GB, 0.32 ms
 //     at 4.4 TB/s (3.8 GB, 0.86 ms without L2);
-//   some 170 instructions each, 2.0e10 for a thread, 6.3e8 for a warp: 0.66 ms on 132 multiprocessors that issue four a
-//     cycle at 1.8 GHz.
+//   184 instructions each (rays, sm_90), 6.8e8 for warps: 0.71 ms on 132 multiprocessors that issue four a cycle at
+//     1.8 GHz.
 // So instructions are the limit, and are what was saved: shared products (global_sums.cuh), matches packed densely before
-// the arithmetic, one shuffle tree a thousand matches. The gates are 13 B a match and 14 B a pixel, 1.8 GB, 0.4 ms.
+// the arithmetic, one shuffle tree a thousand matches. The gates are 9 B a match and 14 B a pixel, 1.6 GB, 0.4 ms.
 //
 // A warp sums 1024 pixels in f32, lane by lane and then by a tree, a block four of these; everything beyond is f64. Work
 // is divided by pixel number alone, so that the same input gives the same bits.
@@ -26,7 +26,7 @@ namespace {
 
 constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr unsigned kLanes = 32;
-// Pixels of a warp and of a block when matches are added up. `TILE` and `CHUNK` in src/compute/cuda/global.
+// Pixels of a warp and of a block when matches are added up. `CHUNK` in src/compute/cuda/global is theirs.
 constexpr unsigned kTile = 1024;
 constexpr unsigned kTileWords = kTile / kLanes;
 constexpr unsigned kWarps = 4;

@@ -2,12 +2,13 @@
 //! (spec 6 and 7). Runs inline or in its own thread; it is the same code and the same order.
 
 use super::keyframe::{Anchor, PoseTable};
+use super::window::Window;
 use crate::compute::device::{
     DeviceError, EdgeId, GraphEdge, KeyframeBulk, MappingDevice, PoseGraph, Ticket, TwoWay,
 };
 use crate::compute::global::PosePrior;
 use crate::compute::retrieval::Hit;
-use crate::config::{Config, Loops};
+use crate::config::{Config, LocalOptConfig, Loops};
 use crate::geometry::{Sim3, Tangent};
 use crate::map::{EdgeKind, KeyframeRecord, MapEdge};
 use crate::time::Stamp;
@@ -113,6 +114,8 @@ pub struct Mapper {
     keyframes: Vec<MapKeyframe>,
     poses: Vec<Sim3>,
     edges: Vec<Link>,
+    /// How many of `edges` the last solve knew.
+    solved_edges: usize,
     hits: Vec<Hit>,
     table: Arc<ArcSwap<PoseTable>>,
     counts: MappingCounts,
@@ -132,6 +135,7 @@ impl Mapper {
             keyframes: Vec::new(),
             poses: Vec::new(),
             edges: Vec::new(),
+            solved_edges: 0,
             hits: Vec::new(),
             table,
             counts: MappingCounts::default(),
@@ -148,6 +152,7 @@ impl Mapper {
         self.keyframes.clear();
         self.poses.clear();
         self.edges.clear();
+        self.solved_edges = 0;
         self.device.reset();
         self.publish();
     }
@@ -442,35 +447,62 @@ impl Mapper {
         Ok(())
     }
 
-    /// One global solve over all edges; on failure every pose stays as it was.
+    /// One global solve over the window; on failure every pose stays as it was.
     fn solve(&mut self) -> Result<(), DeviceError> {
-        let keyframes: Vec<u32> = self.keyframes.iter().map(|k| k.info.id).collect();
-        let edges: Vec<GraphEdge> = self
+        let links: Vec<_> = self
             .edges
             .iter()
-            .map(|e| GraphEdge {
-                id: e.id,
-                i: e.i as usize,
-                j: e.j as usize,
-            })
+            .map(|e| (e.i as usize, e.j as usize))
             .collect();
+        let priors = self.priors();
+        let held: Vec<_> = priors.iter().map(|p| (p.i, p.j)).collect();
+        let config = &self.config.local_opt;
+        let count = self.keyframes.len();
+        let window = Window::choose(
+            count,
+            &links,
+            self.solved_edges,
+            &held,
+            config.pin,
+            config.window,
+        );
+        let places = window.places(count);
+        let keyframes: Vec<u32> = window.of(&self.keyframes).map(|k| k.info.id).collect();
+        let start: Vec<Sim3> = window.of(&self.poses).copied().collect();
+        let edges = window.edges.iter().filter_map(|&e| {
+            let (i, j) = (places[links[e].0]?, places[links[e].1]?);
+            let id = self.edges[e].id;
+            Some(GraphEdge { id, i, j })
+        });
+        let edges: Vec<GraphEdge> = edges.collect();
+        let priors = priors.iter().filter_map(|p| {
+            let (i, j) = (places[p.i]?, places[p.j]?);
+            Some(PosePrior { i, j, ..*p })
+        });
         let graph = PoseGraph {
             keyframes: &keyframes,
-            start: &self.poses,
+            start: &start,
             edges: &edges,
-            priors: &self.priors(),
-            params: &self.config.local_opt,
+            priors: &priors.collect::<Vec<_>>(),
+            params: &LocalOptConfig {
+                pin: window.fixed,
+                ..config.clone()
+            },
         };
-        let mut poses = self.poses.clone();
+        let mut poses = start.clone();
         match self.device.solve(&graph, &mut poses)? {
             Ok(report) => {
                 tracing::debug!(
                     ?report,
-                    keyframes = poses.len(),
+                    keyframes = keyframes.len(),
+                    of = count,
                     edges = edges.len(),
                     "global solve"
                 );
-                self.poses = poses;
+                self.solved_edges = links.len();
+                for (pose, &k) in poses.iter().zip(&window.keyframes) {
+                    self.poses[k] = *pose;
+                }
             }
             Err(error) => {
                 self.counts.failed_solves += 1;

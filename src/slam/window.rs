@@ -77,6 +77,11 @@ impl Window {
         }
     }
 
+    /// What the window's keyframes have in a list of all keyframes.
+    pub fn of<'a, T>(&'a self, all: &'a [T]) -> impl Iterator<Item = &'a T> {
+        self.keyframes.iter().filter_map(|&k| all.get(k))
+    }
+
     /// Of each of `count` keyframes its place in the window.
     pub fn places(&self, count: usize) -> Vec<Option<usize>> {
         let mut places = vec![None; count];

@@ -1,7 +1,7 @@
 //! The global solve on the device, against the CPU's.
 
 use crate::cuda;
-use crate::tracking_common::{Graph, Random, distance, intrinsics};
+use crate::tracking_common::{self, Graph, Random, distance, intrinsics};
 use half::f16;
 use mast3r_slam::compute::cuda::global::{
     DeviceEdge, DeviceGlobalSolver, DeviceKeyframe, DeviceMatches, DeviceProblem, GlobalCapacity,
@@ -492,7 +492,7 @@ fn still(mut graph: Graph, off: f64) -> Graph {
     let mut random = Random(3);
     let count = graph.width * graph.height;
     let room =
-        crate::tracking_common::flat(&crate::tracking_common::room(graph.width, graph.height));
+        tracking_common::flat(&tracking_common::room(graph.width, graph.height));
     for points in &mut graph.points {
         points.clone_from(&room);
     }
