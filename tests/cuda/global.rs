@@ -491,8 +491,7 @@ fn solutions_are_the_cpus() {
 fn still(mut graph: Graph, off: f64) -> Graph {
     let mut random = Random(3);
     let count = graph.width * graph.height;
-    let room =
-        tracking_common::flat(&tracking_common::room(graph.width, graph.height));
+    let room = tracking_common::flat(&tracking_common::room(graph.width, graph.height));
     for points in &mut graph.points {
         points.clone_from(&room);
     }
