@@ -136,9 +136,9 @@ fn a_window_costs_the_same_for_ever_and_changes_next_to_nothing() {
     let error = worst(&full.before, &graph.truth);
     for size in [6, 10] {
         let windowed = run(size);
-        // Until the loop: `size` keyframes, two edges each and the one across the border.
+        // Until the loop: `size` keyframes with two edges each to the ones before them.
         let (last, rest) = windowed.work.split_last().unwrap();
-        for (k, work) in rest.iter().enumerate().skip(size) {
+        for (k, work) in rest.iter().enumerate().skip(size + 1) {
             assert_eq!(*work, (2 * size, size), "keyframe {k}");
         }
         // The loop is closed by moving everything, at once.
