@@ -110,7 +110,7 @@ mod tests {
                         assert!(s.offset >= end && s.offset % ALIGNMENT == 0, "{l:?}");
                         end = s.offset + s.bytes;
                     }
-                    assert!(l.bytes >= end && l.bytes % ALIGNMENT == 0, "{l:?}");
+                    assert!(l.bytes >= end && l.bytes.is_multiple_of(ALIGNMENT), "{l:?}");
                 }
             }
         }
