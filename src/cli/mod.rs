@@ -14,12 +14,12 @@ mod frames;
 mod interrupt;
 mod network;
 mod output;
+mod plan;
 mod progress;
 mod results;
 mod run;
 mod session;
 mod settings;
-#[cfg(feature = "cuda")]
 mod sizes;
 
 pub use error::CliError;
@@ -47,6 +47,8 @@ enum Command {
     Network(network::NetworkCommand),
     #[command(subcommand)]
     Codebook(codebook::CodebookCommand),
+    /// Say what memory a run on a GPU takes, buffer by buffer, and what to lower. Needs no GPU.
+    Plan(plan::PlanArgs),
     /// Time every stage on the GPU and compare it with what the GPU can do.
     #[cfg(feature = "cuda")]
     Bench(bench::BenchArgs),
@@ -87,6 +89,7 @@ pub fn execute(cli: &Cli) -> Result<Finished, CliError> {
         Command::Eval(args) => eval::run(args),
         Command::Network(command) => network::run(command),
         Command::Codebook(command) => codebook::run(command),
+        Command::Plan(args) => plan::run(args),
         #[cfg(feature = "cuda")]
         Command::Bench(args) => bench::run(args),
         Command::Config(ConfigCommand::Show(args)) => {

@@ -37,6 +37,8 @@ pub struct Config {
     pub retrieval: RetrievalConfig,
     /// Relocalisation.
     pub reloc: RelocConfig,
+    /// Memory of a GPU.
+    pub memory: MemoryConfig,
     /// What is written.
     pub output: OutputConfig,
 }
@@ -251,6 +253,22 @@ pub struct RelocConfig {
     pub max_tries: usize,
 }
 
+/// Memory of a GPU: all of it is taken at start, so these are limits, not wishes. The CPU needs none of
+/// them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MemoryConfig {
+    /// Keyframes whose images, points and features stay in device memory; also the most that one solve
+    /// looks at.
+    pub keyframe_slots: usize,
+    /// Keyframes that then move to pinned host memory; after these comes a file.
+    pub host_slots: usize,
+    /// Edges of the graph whose matches stay in device memory.
+    pub edges: usize,
+    /// Keyframes that place recognition can remember.
+    pub places: usize,
+}
+
 /// What is written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -359,6 +377,17 @@ impl Default for RelocConfig {
             min_match_frac: 0.3,
             strict: true,
             max_tries: 60,
+        }
+    }
+}
+
+impl Default for MemoryConfig {
+    fn default() -> Self {
+        Self {
+            keyframe_slots: 128,
+            host_slots: 128,
+            edges: 512,
+            places: 8192,
         }
     }
 }

@@ -127,6 +127,22 @@ impl Config {
                 Fraction,
             ),
             ("reloc.max_tries", whole(self.reloc.max_tries), many),
+            (
+                "memory.keyframe_slots",
+                whole(self.memory.keyframe_slots),
+                Count(8, 65_535),
+            ),
+            (
+                "memory.host_slots",
+                whole(self.memory.host_slots),
+                Count(0, 1 << 24),
+            ),
+            ("memory.edges", whole(self.memory.edges), Count(16, 1 << 20)),
+            (
+                "memory.places",
+                whole(self.memory.places),
+                Count(64, 1 << 24),
+            ),
             ("output.C_conf", short(self.output.c_conf), NotNegative),
             (
                 "output.voxel_size",

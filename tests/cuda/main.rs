@@ -8,6 +8,7 @@ mod convert;
 mod fusion;
 mod global;
 mod matching;
+mod plan;
 mod platform;
 mod preprocess;
 mod retrieval;

@@ -1,6 +1,8 @@
 //! `mast3r-slam bench`: what each stage takes on the GPU, and how far that is from what the GPU can do.
 
 mod frame;
+mod global;
+mod map;
 mod measure;
 mod scene;
 mod track;
@@ -53,6 +55,11 @@ const STAGES: &[(&str, Make)] = &[
     ("tracking calibrated", track::solve_calibrated),
     ("fusion", track::fusion),
     ("tracked frame", track::tracked_frame),
+    ("global 10/20", global::small),
+    ("global 50/150", global::medium),
+    ("global 200/600", global::large),
+    ("retrieval", map::places),
+    ("cloud", map::cloud),
 ];
 
 /// What `--json` prints.

@@ -1,0 +1,194 @@
+//! From the configuration to the plan.
+
+use super::{
+    DevicePlan, EdgesPlan, HostView, MappingPlan, PairPlan, PlacesPlan, PlanInputs, TrackingPlan,
+};
+use crate::compute::cuda::fusion::{FusedPointmap, Fusion};
+use crate::compute::cuda::global::GlobalCapacity;
+use crate::compute::cuda::matching::Matcher;
+use crate::compute::cuda::preprocess::DevicePreprocessor;
+use crate::compute::cuda::retrieval::{Retrieval, RetrievalPlan};
+use crate::compute::cuda::sanitise::{Sanitiser, ViewBuffers};
+use crate::compute::cuda::slots::{CudaSlots, SlotPlan};
+use crate::compute::cuda::tracking::{CameraRays, PoseSolver};
+use crate::compute::plan::{Group, MemoryPlan, Part};
+use crate::compute::store::{FloatFormat, SlotLayout};
+use crate::config::Loops;
+use crate::image::ImageError;
+use crate::inference::NetworkShape;
+
+/// Bytes that a keyframe may take at 512×384; at other sizes in proportion to the pixels.
+const SLOT_BYTES: u64 = 5_200_000;
+const SLOT_PIXELS: u64 = 512 * 384;
+
+/// Directions of an edge, and solves of one.
+const WAYS: usize = 2;
+
+/// Confidences in f16, and tokens in f32 where a slot then stays small enough (the mini model's), else
+/// in f16.
+pub fn slot_layout(shape: &NetworkShape) -> SlotLayout {
+    let of = |features| {
+        let (n, tokens) = (shape.pixels(), shape.tokens);
+        SlotLayout::new(n, tokens, shape.feature_dim, FloatFormat::F16, features)
+    };
+    let wide = of(FloatFormat::F32);
+    if wide.bytes as u64 * SLOT_PIXELS <= SLOT_BYTES * shape.pixels() as u64 {
+        wide
+    } else {
+        of(FloatFormat::F16)
+    }
+}
+
+/// Lays a run's memory out.
+///
+/// # Errors
+/// [`ImageError`] if the encoding does not fit the camera's images.
+pub fn lay_out(inputs: &PlanInputs<'_>) -> Result<DevicePlan, ImageError> {
+    let mut memory = MemoryPlan::new();
+    let tracking = tracking(&mut memory, inputs)?;
+    let (config, shape) = (inputs.config, inputs.shape);
+    let slots = SlotPlan {
+        layout: slot_layout(shape),
+        device_slots: config.memory.keyframe_slots,
+        host_slots: config.memory.host_slots,
+    };
+    let mut part = memory.part(Group::Keyframes, "slots");
+    let device_slots = part.device_arena(&CudaSlots::device_buffers(&slots));
+    let host_slots = part.pinned_arena(&CudaSlots::pinned_buffers(&slots));
+
+    let (edges, n) = (config.memory.edges, shape.pixels());
+    let mut part = memory.part(Group::Edges, "matches");
+    let of_edges = EdgesPlan {
+        index: part.device("index", &[edges, WAYS, n]),
+        valid: part.device("valid", &[edges, WAYS, n]),
+        quality: part.device("quality", &[edges, WAYS, n]),
+    };
+
+    let capacity = GlobalCapacity {
+        pixels: n,
+        keyframes: config.memory.keyframe_slots,
+        edges,
+    };
+    let mut part = memory.part(Group::Mapping, "edge");
+    let pair = pair(&mut part, inputs);
+    let mut part = memory.part(Group::Mapping, "solve");
+    let mapping = MappingPlan {
+        pair,
+        capacity,
+        solver: part.device_arena(&capacity.device_buffers()),
+        host_solver: part.pinned_arena(&capacity.pinned_buffers()),
+    };
+
+    let places = inputs.words.filter(|_| config.loops == Loops::On);
+    let places = places.map(|words| {
+        let sizes = RetrievalPlan {
+            tokens: shape.tokens,
+            dim: shape.feature_dim,
+            words,
+            keyframes: config.memory.places,
+        };
+        let mut part = memory.part(Group::Retrieval, "places");
+        PlacesPlan {
+            device: part.device_arena(&Retrieval::device_buffers(&sizes)),
+            host: part.pinned_arena(&Retrieval::pinned_buffers()),
+            sizes,
+        }
+    });
+    Ok(DevicePlan {
+        memory,
+        tracking,
+        mapping,
+        slots,
+        device_slots,
+        host_slots,
+        edges: of_edges,
+        places,
+    })
+}
+
+fn tracking(memory: &mut MemoryPlan, inputs: &PlanInputs<'_>) -> Result<TrackingPlan, ImageError> {
+    let (config, shape) = (inputs.config, inputs.shape);
+    let (width, height, n) = (shape.width, shape.height, shape.pixels());
+    let (raw_width, raw_height) = inputs.preprocessor.input_size();
+    let raw = inputs
+        .encoding
+        .bytes(raw_width, raw_height, inputs.stride)?;
+    let mode = config.tracking.filtering_mode;
+
+    let mut part = memory.part(Group::Tracking, "camera");
+    let (host_raw, raw) = (
+        part.pinned("raw image", &[raw]),
+        part.device("raw image", &[raw]),
+    );
+    let buffers = DevicePreprocessor::buffers(inputs.preprocessor);
+    let preprocessor = part.device_arena(&buffers);
+    let image = [height, width, 3];
+    let images = [
+        part.device("frame's image", &image),
+        part.device("keyframe's image", &image),
+    ];
+    let host_image = part.pinned("frame's image", &image);
+    let planes = part.device("network input", &[3, height, width]);
+
+    let mut part = memory.part(Group::Tracking, "frame");
+    let pair = pair(&mut part, inputs);
+    let mut part = memory.part(Group::Tracking, "keyframe");
+    Ok(TrackingPlan {
+        host_raw,
+        raw,
+        preprocessor,
+        images,
+        host_image,
+        planes,
+        pair,
+        index: part.device("index", &[n]),
+        has_index: part.device("has index", &[1]),
+        valid: part.device("valid", &[n]),
+        quality: part.device("quality", &[n]),
+        pose: part.device("pose", &[8]),
+        rays: (config.use_calib).then(|| {
+            part.part("camera")
+                .device_arena(&CameraRays::buffers(width, height))
+        }),
+        fusion: part.part("fusion").device_arena(&Fusion::buffers(n, mode)),
+        pointmap: part
+            .part("pointmap")
+            .device_arena(&FusedPointmap::buffers(n)),
+    })
+}
+
+fn pair(part: &mut Part<'_>, inputs: &PlanInputs<'_>) -> PairPlan {
+    let shape = inputs.shape;
+    let (n, dim) = (shape.pixels(), shape.descriptor_dim);
+    let tokens = [shape.tokens, shape.feature_dim];
+    let names = ["view 1", "view 2"];
+    PairPlan {
+        features: names.map(|view| part.part(view).device("tokens", &tokens)),
+        host_features: names.map(|view| part.part(view).pinned("tokens", &tokens)),
+        views: names.map(|view| part.part(view).device_arena(&ViewBuffers::buffers(n, dim))),
+        host_views: names.map(|view| {
+            let mut part = part.part(view);
+            HostView {
+                points: part.pinned("points", &[n, 3]),
+                confidence: part.pinned("confidences", &[n]),
+                descriptors: part.pinned("descriptors", &[n, dim]),
+                descriptor_confidence: part.pinned("descriptor confidences", &[n]),
+            }
+        }),
+        sanitiser: part.part("sanitiser").device_arena(&Sanitiser::buffers()),
+        unusable: part.device("unusable pixels", &[2]),
+        matcher: part.part("matcher").device_arena(&Matcher::buffers(
+            shape.width,
+            shape.height,
+            dim,
+        )),
+        counts: part.device("match counts", &[WAYS]),
+        host_counts: part.pinned("match counts", &[WAYS]),
+        solver: part
+            .part("pose solver")
+            .device_arena(&PoseSolver::buffers(inputs.info, n)),
+        outcome: part.device("outcome", &[WAYS]),
+        host_outcome: part.pinned("outcome", &[WAYS]),
+        gated: part.device("gated qualities", &[n]),
+    }
+}
