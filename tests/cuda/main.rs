@@ -6,6 +6,7 @@
 mod convert;
 mod fusion;
 mod global;
+mod global_support;
 mod matching;
 mod platform;
 mod preprocess;

@@ -1,6 +1,7 @@
 //! `mast3r-slam bench`: what each stage takes on the GPU, and how far that is from what the GPU can do.
 
 mod frame;
+mod graph;
 mod measure;
 mod scene;
 mod track;
@@ -53,6 +54,10 @@ const STAGES: &[(&str, Make)] = &[
     ("tracking calibrated", track::solve_calibrated),
     ("fusion", track::fusion),
     ("tracked frame", track::tracked_frame),
+    ("global small", graph::small),
+    ("global medium", graph::medium),
+    ("global large", graph::large),
+    ("global large half", graph::large_half),
 ];
 
 /// What `--json` prints.
