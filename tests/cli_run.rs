@@ -242,6 +242,10 @@ fn ground_truth_with_nan_is_used_and_one_of_another_time_is_not() {
     std::fs::write(&truth, &rows).expect("poses");
     let output = scene.run(&[]);
     assert!(output.status.success(), "{}", message(&output));
+    // Asked for by name, its flaw is the exit code's matter too.
+    let output = scene.run(&["--force", "--ground-truth", text(&truth)]);
+    assert_failed(&output, &["groundtruth.txt", "1 row is not finite"]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("ATE"));
 
     let other = scene.folder.path().join("other.txt");
     std::fs::write(

@@ -8,8 +8,9 @@ use crate::compute::device::Setup;
 use crate::compute::retrieval::RetrievalModel;
 use crate::geometry::Calibration;
 use crate::image::{PreprocessOptions, Preprocessor, RgbImage};
-use crate::inference::{Backend, cpu::CpuBackend};
+use crate::inference::{Backend, InferenceError, cpu::CpuBackend};
 use crate::map::{FrameRecord, MapSnapshot};
+use crate::network;
 use crate::slam::{FrameInput, Pace, System};
 use crate::source::SourceFrame;
 use std::path::Path;
@@ -127,7 +128,27 @@ fn retrieval_model(settings: &Settings) -> Result<Option<Arc<RetrievalModel>>, C
         }
         _ => RetrievalModel::load(&path)?,
     };
+    warn_of_other_weights(&path, &model, &settings.weights)?;
     Ok(Some(Arc::new(model)))
+}
+
+/// A codebook knows the weights whose features it was built from; with others it finds nothing. The
+/// official one does not say.
+fn warn_of_other_weights(
+    codebook: &Path,
+    model: &RetrievalModel,
+    weights: &Path,
+) -> Result<(), CliError> {
+    let of = &model.info().weights_hash;
+    if !of.is_empty() && *of != network::hash(weights).map_err(InferenceError::from)? {
+        tracing::warn!(
+            "{} was built from other weights than {}: places will hardly be recognised; build one with \
+             `mast3r-slam codebook build`",
+            codebook.display(),
+            weights.display()
+        );
+    }
+    Ok(())
 }
 
 fn describe(settings: &Settings, backend: &dyn Backend, camera: &str) -> String {

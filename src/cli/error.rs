@@ -3,7 +3,7 @@
 use crate::config::ConfigError;
 use crate::inference::InferenceError;
 use crate::source::SourceError;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why a command failed. The layers' own errors pass through unchanged.
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +74,18 @@ pub enum CliError {
         /// Every place that was looked in.
         looked: String,
     },
+    /// Ground truth of which some rows could not be used; the comparison was printed.
+    #[error(
+        "{}: {} not finite and took no part in the comparison above; remove or mend such rows",
+        path.display(),
+        counted(*rows, "row is", "rows are")
+    )]
+    FlawedTruth {
+        /// The file.
+        path: PathBuf,
+        /// How many rows.
+        rows: usize,
+    },
     /// A source without a single frame in the range asked for.
     #[error("{what} has no frames in the range asked for; check --start, --end and --stride")]
     NoFrames {
@@ -112,7 +124,21 @@ pub enum CliError {
     },
 }
 
+/// `1 row is`, `2 rows are`.
+fn counted(n: usize, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}
+
 impl CliError {
+    /// [`CliError::FlawedTruth`] where the comparison with the file at `path` left rows out.
+    pub fn flawed_truth(path: &Path, evaluation: &crate::eval::Evaluation) -> Option<Self> {
+        let rows = evaluation.skipped_truth_rows;
+        (rows > 0).then(|| Self::FlawedTruth {
+            path: path.to_owned(),
+            rows,
+        })
+    }
+
     /// The exit code: 2 for a usage error, else 1.
     pub fn exit_code(&self) -> u8 {
         match self {

@@ -57,7 +57,10 @@ pub fn run(args: &EvalArgs) -> Result<Finished, CliError> {
         true => say(&format!("{:#}", evaluation.to_json())),
         false => say(&evaluation.to_string()),
     }
-    Ok(Finished::Done)
+    match CliError::flawed_truth(&args.ground_truth, &evaluation) {
+        None => Ok(Finished::Done),
+        Some(flaw) => Err(flaw),
+    }
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

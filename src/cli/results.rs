@@ -31,6 +31,8 @@ pub struct Results {
     pub files: Vec<PathBuf>,
     /// Comparison with the ground truth, where there is one.
     pub accuracy: Option<Result<String, CliError>>,
+    /// [`CliError::FlawedTruth`] where that comparison had to leave rows out.
+    pub flawed_truth: Option<CliError>,
 }
 
 /// Writes trajectories, table, keyframes, cloud, COLMAP model and report. A file that fails does not
@@ -74,6 +76,8 @@ pub fn write(
         Some(Err(error)) => (None, None, Some(Err(error))),
         None => (None, None, None),
     };
+    let flawed_truth = evaluation.as_ref().zip(info.ground_truth);
+    let flawed_truth = flawed_truth.and_then(|(e, path)| CliError::flawed_truth(path, e));
     let run = RunSummary {
         fps: (info.seconds > 0.0).then(|| snapshot.frames.len() as f64 / info.seconds),
         peak_memory: peak_memory(),
@@ -91,7 +95,11 @@ pub fn write(
     keep(report::write(&at("report.html"), &page).map(|()| vec![at("report.html")]));
     match failure {
         Some(error) => Err(error.into()),
-        None => Ok(Results { files, accuracy }),
+        None => Ok(Results {
+            files,
+            accuracy,
+            flawed_truth,
+        }),
     }
 }
 

@@ -146,7 +146,7 @@ fn conclude(
     let unevaluated = match results.accuracy {
         Some(Ok(text)) => {
             say(&text);
-            None
+            results.flawed_truth.filter(|_| asked_to_evaluate)
         }
         Some(Err(error)) if asked_to_evaluate => Some(error),
         Some(Err(error)) => {
@@ -281,6 +281,7 @@ mod tests {
         Results {
             files: Vec::new(),
             accuracy,
+            flawed_truth: None,
         }
     }
 

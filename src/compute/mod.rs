@@ -11,4 +11,5 @@ pub mod matching;
 pub mod plan;
 pub mod residual;
 pub mod retrieval;
+pub mod store;
 pub mod tracking;

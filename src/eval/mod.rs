@@ -18,7 +18,7 @@ use crate::geometry::Sim3;
 use crate::map::trajectory::{self, BadRows};
 use crate::time::Stamp;
 use nalgebra::Vector3;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What the estimate may be moved by before it is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -212,6 +212,16 @@ pub enum EvalError {
         /// As asked.
         tolerance: f64,
     },
+    /// Two files that cannot be compared.
+    #[error("{} and {}: {cause}", estimate.display(), truth.display())]
+    Files {
+        /// The estimate.
+        estimate: PathBuf,
+        /// The ground truth.
+        truth: PathBuf,
+        /// Why.
+        cause: Box<EvalError>,
+    },
     /// The alignment is not determined.
     #[error(
         "the {pairs} associated poses lie in one place or on one line, so the rotation between the two \
@@ -226,13 +236,18 @@ pub enum EvalError {
 /// Reads two files and compares them. Ground-truth rows that are not finite are skipped and
 /// counted; in the estimate they are an error with its line.
 pub fn evaluate_files(
-    estimate: &Path,
+    estimate_path: &Path,
     ground_truth: &Path,
     options: &Options,
 ) -> Result<Evaluation, EvalError> {
     let truth = trajectory::read(ground_truth, BadRows::Skip)?;
-    let estimate = trajectory::read(estimate, BadRows::Refuse)?;
-    let mut evaluation = evaluate(&estimate.poses, &truth.poses, options)?;
+    let estimate = trajectory::read(estimate_path, BadRows::Refuse)?;
+    let evaluation = evaluate(&estimate.poses, &truth.poses, options);
+    let mut evaluation = evaluation.map_err(|cause| EvalError::Files {
+        estimate: estimate_path.to_owned(),
+        truth: ground_truth.to_owned(),
+        cause: Box::new(cause),
+    })?;
     evaluation.skipped_truth_rows = truth.skipped.len();
     Ok(evaluation)
 }

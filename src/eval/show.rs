@@ -66,7 +66,7 @@ impl fmt::Display for Evaluation {
             let n = self.skipped_truth_rows;
             writeln!(
                 f,
-                "warning: {n} ground-truth rows that are not finite were skipped"
+                "warning: ground-truth rows that are not finite and were skipped: {n}"
             )?;
         }
         if self.unordered {

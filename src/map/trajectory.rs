@@ -140,7 +140,7 @@ pub enum TrajectoryError {
     },
     /// No pose at all.
     #[error(
-        "{path} holds no usable pose ({skipped} rows that are not finite were skipped): expected lines `timestamp tx ty tz qx qy qz qw`",
+        "{path} holds no usable pose (rows that are not finite and were skipped: {skipped}): expected lines `timestamp tx ty tz qx qy qz qw`",
         path = path.display()
     )]
     Empty {

@@ -3,6 +3,7 @@
 //! One program for all subjects, so that it can be carried to a machine with a GPU and run there.
 //! Without a GPU every test says so and passes, unless `MAST3R_REQUIRE_CUDA=1`.
 
+mod cloud;
 mod convert;
 mod fusion;
 mod global;
@@ -10,6 +11,8 @@ mod global_support;
 mod matching;
 mod platform;
 mod preprocess;
+mod retrieval;
+mod slots;
 mod tracking;
 /// The solvers' scenes.
 #[path = "../tracking_common/mod.rs"]

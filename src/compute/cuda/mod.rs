@@ -16,12 +16,15 @@ mod memory;
 mod pool;
 mod stream;
 
+pub mod cloud;
 pub mod convert;
 pub mod fusion;
 pub mod global;
 pub mod matching;
 pub mod preprocess;
+pub mod retrieval;
 pub mod sanitise;
+pub mod slots;
 pub mod tracking;
 
 pub use context::{Context, DeviceInfo};

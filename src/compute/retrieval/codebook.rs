@@ -96,6 +96,11 @@ impl Codebook {
             .map(move |column| column[word % LANES])
     }
 
+    /// `‖c‖²/2` of each word, as [`Nearest::rank`] has it.
+    pub fn half_norms(&self) -> &[f32] {
+        &self.half_norms[..self.words]
+    }
+
     /// All centroids, `K × C` in row-major order.
     pub fn to_rows(&self) -> Vec<f32> {
         (0..self.words as u32)

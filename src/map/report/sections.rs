@@ -174,7 +174,7 @@ fn notes(out: &mut String, input: &ReportInput, submap: u32) {
         if e.skipped_truth_rows > 0 {
             let n = e.skipped_truth_rows;
             note(format!(
-                "{n} rows of the ground truth are not finite; they were skipped."
+                "Rows of the ground truth that are not finite and were skipped: {n}."
             ));
         }
         if e.unordered {

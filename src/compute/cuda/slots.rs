@@ -1,0 +1,433 @@
+//! Keyframe slots in device memory and pinned host memory, for [`KeyframeStore`].
+//!
+//! A lane's compute stream is the one that its thread enqueues kernels on. Copies to and from the host run
+//! on a stream of their own beside it, behind the marks that [`crate::compute::store`] says they must
+//! follow, so a keyframe that moves does not wait for the whole of what the lane has enqueued. Leases
+//! must not be taken or dropped while the lane's stream captures: their marks lie outside any graph.
+
+use super::{
+    Context, CudaError, DeviceArena, DeviceBuffer, DevicePointer, DeviceSlice, Element, Event,
+    PinnedArena, PinnedBuffer, Priority, Stream,
+};
+use crate::compute::plan::{ALIGNMENT, Spec};
+use crate::compute::store::{
+    FloatFormat, KeyframeStore, Lane, Mark, Section, SlotDevice, SlotLayout,
+};
+use half::f16;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The store of a CUDA device.
+pub type CudaKeyframes = KeyframeStore<CudaSlots>;
+
+/// How many slots there are, and of what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlotPlan {
+    /// What a slot holds.
+    pub layout: SlotLayout,
+    /// Slots in device memory.
+    pub device_slots: usize,
+    /// Slots in pinned host memory. With none no keyframe can leave the device.
+    pub host_slots: usize,
+}
+
+impl SlotPlan {
+    /// Bytes of device memory.
+    pub fn device_bytes(&self) -> u64 {
+        self.device_slots as u64 * self.layout.bytes as u64
+    }
+
+    /// Bytes of pinned host memory.
+    pub fn pinned_bytes(&self) -> u64 {
+        self.host_slots as u64 * self.layout.bytes as u64
+    }
+}
+
+/// Floats of one format or the other on the device.
+#[derive(Clone, Copy)]
+pub enum Floats<'a> {
+    /// Half precision.
+    F16(DeviceSlice<'a, f16>),
+    /// Single precision.
+    F32(DeviceSlice<'a, f32>),
+}
+
+impl Floats<'_> {
+    /// Values.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::F16(v) => v.len(),
+            Self::F32(v) => v.len(),
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// For kernels that take either: the pointer of the other format is null.
+    pub fn pointers(&self) -> (DevicePointer<f16>, DevicePointer<f32>) {
+        match self {
+            Self::F16(v) => (v.pointer(), DevicePointer::NULL),
+            Self::F32(v) => (DevicePointer::NULL, v.pointer()),
+        }
+    }
+}
+
+enum FloatBuffer {
+    F16(DeviceBuffer<f16>),
+    F32(DeviceBuffer<f32>),
+}
+
+/// Elements of a section from one slot to the next: sections start at the alignment of buffers.
+fn stride(section: Section, size: usize) -> usize {
+    section.bytes.next_multiple_of(ALIGNMENT as usize) / size
+}
+
+fn floats(name: &'static str, slots: usize, format: FloatFormat, section: Section) -> Spec {
+    let shape = [slots, stride(section, format.bytes())];
+    match format {
+        FloatFormat::F16 => Spec::of::<f16>(name, &shape),
+        FloatFormat::F32 => Spec::of::<f32>(name, &shape),
+    }
+}
+
+/// The elements of a section in a slot.
+fn range(slot: usize, section: Section, size: usize) -> Range<usize> {
+    let start = slot * stride(section, size);
+    start..start + section.bytes / size
+}
+
+impl FloatBuffer {
+    fn carve(
+        arena: &mut DeviceArena,
+        name: &'static str,
+        slots: usize,
+        format: FloatFormat,
+        section: Section,
+    ) -> Result<Self, CudaError> {
+        let len = slots * stride(section, format.bytes());
+        Ok(match format {
+            FloatFormat::F16 => Self::F16(arena.carve(name, len)?),
+            FloatFormat::F32 => Self::F32(arena.carve(name, len)?),
+        })
+    }
+
+    fn of_slot(&self, slot: usize, section: Section) -> Result<Floats<'_>, CudaError> {
+        Ok(match self {
+            Self::F16(v) => Floats::F16(v.slice(range(slot, section, size_of::<f16>()))?),
+            Self::F32(v) => Floats::F32(v.slice(range(slot, section, size_of::<f32>()))?),
+        })
+    }
+}
+
+/// A section of every slot after the other, for each section.
+struct Slots {
+    images: DeviceBuffer<u8>,
+    points: DeviceBuffer<f32>,
+    confidences: FloatBuffer,
+    tokens: FloatBuffer,
+}
+
+/// Records in pinned memory, one after the other.
+struct Records {
+    /// Where the first one starts.
+    start: *mut u8,
+    bytes: usize,
+    /// Held by whoever uses a record: one copy at a time, so it is never waited for.
+    locks: Vec<Mutex<()>>,
+    /// Keeps the memory; nobody else touches it.
+    _memory: PinnedBuffer<u8>,
+}
+
+// SAFETY: the pinned buffer is owned by this struct and only reached through `Records::with`, under the
+// lock of the record in question.
+unsafe impl Send for Records {}
+// SAFETY: as above.
+unsafe impl Sync for Records {}
+
+impl Records {
+    fn new(mut memory: PinnedBuffer<u8>, bytes: usize) -> Self {
+        Self {
+            start: memory.as_mut_ptr(),
+            bytes,
+            locks: (0..memory.len() / bytes.max(1))
+                .map(|_| Mutex::new(()))
+                .collect(),
+            _memory: memory,
+        }
+    }
+
+    /// Calls `with` with a record's bytes; nobody else has them meanwhile.
+    fn with<R>(&self, record: u32, with: impl FnOnce(&mut [u8]) -> R) -> Result<R, CudaError> {
+        let record = record as usize;
+        let lock = self.locks.get(record).ok_or(CudaError::Length {
+            what: "host slots",
+            expected: record.saturating_add(1),
+            found: self.locks.len(),
+        })?;
+        let _held = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: there is a lock for each whole record of the memory, so this one lies within it; records
+        // do not overlap, and the lock is held as long as the slice lives.
+        let bytes = unsafe {
+            let start = self.start.add(record * self.bytes);
+            std::slice::from_raw_parts_mut(start, self.bytes)
+        };
+        Ok(with(bytes))
+    }
+}
+
+/// A keyframe's bulk on the device.
+#[derive(Clone, Copy)]
+pub struct SlotView<'a> {
+    /// RGB, u8, `pixels × 3`.
+    pub image: DeviceSlice<'a, u8>,
+    /// Points in the keyframe's camera, `pixels × 3`.
+    pub points: DeviceSlice<'a, f32>,
+    /// Average confidences, `pixels`.
+    pub confidence: Floats<'a>,
+    /// Encoder tokens, `tokens × channels`.
+    pub features: Floats<'a>,
+}
+
+struct LaneStreams {
+    compute: Arc<Stream>,
+    copy: Stream,
+}
+
+/// The slots, and the two lanes' streams.
+pub struct CudaSlots {
+    plan: SlotPlan,
+    slots: Slots,
+    records: Records,
+    lanes: [LaneStreams; 2],
+    marks: Vec<Event>,
+}
+
+impl CudaSlots {
+    /// Buffers on the device, in the order in which they are carved.
+    pub fn device_buffers(plan: &SlotPlan) -> Vec<Spec> {
+        let (layout, slots) = (&plan.layout, plan.device_slots);
+        let (confidence, feature) = (layout.confidence_format, layout.feature_format);
+        vec![
+            Spec::of::<u8>("images", &[slots, stride(layout.image, 1)]),
+            Spec::of::<f32>("points", &[slots, stride(layout.points, size_of::<f32>())]),
+            floats("confidences", slots, confidence, layout.confidence),
+            floats("tokens", slots, feature, layout.features),
+        ]
+    }
+
+    /// Pinned buffers, in the order in which they are carved.
+    pub fn pinned_buffers(plan: &SlotPlan) -> Vec<Spec> {
+        vec![Spec::of::<u8>(
+            "records",
+            &[plan.host_slots, plan.layout.bytes],
+        )]
+    }
+
+    /// Carves the slots. `tracking` and `mapping` are the streams on which the lanes enqueue kernels.
+    pub fn new(
+        context: &Context,
+        plan: SlotPlan,
+        arena: &mut DeviceArena,
+        pinned: &mut PinnedArena,
+        tracking: Arc<Stream>,
+        mapping: Arc<Stream>,
+    ) -> Result<Self, CudaError> {
+        let (layout, n) = (plan.layout, plan.device_slots);
+        let (confidence, feature) = (layout.confidence_format, layout.feature_format);
+        let slots = Slots {
+            images: arena.carve("images", n * stride(layout.image, 1))?,
+            points: arena.carve("points", n * stride(layout.points, size_of::<f32>()))?,
+            confidences: FloatBuffer::carve(
+                arena,
+                "confidences",
+                n,
+                confidence,
+                layout.confidence,
+            )?,
+            tokens: FloatBuffer::carve(arena, "tokens", n, feature, layout.features)?,
+        };
+        let records = pinned.carve("records", plan.host_slots * layout.bytes)?;
+        let marks = (0..n * Mark::PER_SLOT)
+            .map(|_| context.event(false))
+            .collect::<Result<_, _>>()?;
+        let lane = |compute, priority| {
+            let copy = context.stream(priority)?;
+            Ok::<_, CudaError>(LaneStreams { compute, copy })
+        };
+        Ok(Self {
+            plan,
+            slots,
+            records: Records::new(records, layout.bytes),
+            lanes: [
+                lane(tracking, Priority::High)?,
+                lane(mapping, Priority::Low)?,
+            ],
+            marks,
+        })
+    }
+
+    /// How it was set up.
+    pub fn plan(&self) -> &SlotPlan {
+        &self.plan
+    }
+
+    /// A slot's parts. Who has no lease on the slot reads another keyframe's bulk or none; see
+    /// [`CudaKeyframes`].
+    pub fn slot(&self, slot: u32) -> Result<SlotView<'_>, CudaError> {
+        let (layout, slot) = (&self.plan.layout, slot as usize);
+        if slot >= self.plan.device_slots {
+            return Err(CudaError::Length {
+                what: "keyframe slots",
+                expected: slot.saturating_add(1),
+                found: self.plan.device_slots,
+            });
+        }
+        let Slots {
+            images,
+            points,
+            confidences,
+            tokens,
+        } = &self.slots;
+        Ok(SlotView {
+            image: images.slice(range(slot, layout.image, 1))?,
+            points: points.slice(range(slot, layout.points, size_of::<f32>()))?,
+            confidence: confidences.of_slot(slot, layout.confidence)?,
+            features: tokens.of_slot(slot, layout.features)?,
+        })
+    }
+
+    /// The stream on which a lane enqueues kernels.
+    pub fn stream(&self, lane: Lane) -> &Stream {
+        &self.lanes[lane.index()].compute
+    }
+
+    fn mark(&self, mark: Mark) -> Result<&Event, CudaError> {
+        self.marks.get(mark.index()).ok_or(CudaError::Length {
+            what: "marks of keyframe slots",
+            expected: mark.index() + 1,
+            found: self.marks.len(),
+        })
+    }
+
+    /// Copies between a slot and a host slot on the lane's copy stream and waits for it.
+    fn copy(
+        &self,
+        lane: Lane,
+        after: &[Mark],
+        slot: u32,
+        host: u32,
+        direction: Direction,
+    ) -> Result<(), CudaError> {
+        let stream = &self.lanes[lane.index()].copy;
+        for &mark in after {
+            stream.wait(self.mark(mark)?)?;
+        }
+        let view = self.slot(slot)?;
+        let layout = &self.plan.layout;
+        self.records.with(host, |record| {
+            let mut copies = Copies {
+                stream,
+                record,
+                direction,
+            };
+            let enqueued = copies
+                .part(view.image, layout.image)
+                .and_then(|()| copies.part(view.points, layout.points))
+                .and_then(|()| copies.floats(view.confidence, layout.confidence))
+                .and_then(|()| copies.floats(view.features, layout.features));
+            // Also after an error: what was enqueued uses the record.
+            stream.synchronize()?;
+            enqueued
+        })?
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Direction {
+    ToHost,
+    ToDevice,
+}
+
+/// Copies of the parts of one record.
+struct Copies<'a> {
+    stream: &'a Stream,
+    record: &'a mut [u8],
+    direction: Direction,
+}
+
+impl Copies<'_> {
+    fn part<T: Element>(
+        &mut self,
+        device: DeviceSlice<'_, T>,
+        section: Section,
+    ) -> Result<(), CudaError> {
+        let wrong = CudaError::Length {
+            what: "part of a keyframe's record",
+            expected: device.bytes(),
+            found: section.bytes,
+        };
+        let range = section.offset..section.offset + section.bytes;
+        let Some(bytes) = self.record.get_mut(range) else {
+            return Err(wrong);
+        };
+        // SAFETY: any bits are an element, and an element's bytes are all initialised.
+        let (before, values, behind) = unsafe { bytes.align_to_mut::<T>() };
+        if !before.is_empty() || !behind.is_empty() {
+            return Err(wrong);
+        }
+        // SAFETY: the record is pinned memory, held until the stream has been waited for.
+        unsafe {
+            match self.direction {
+                Direction::ToHost => self.stream.download(device, values),
+                Direction::ToDevice => self.stream.upload(values, device),
+            }
+        }
+    }
+
+    fn floats(&mut self, device: Floats<'_>, section: Section) -> Result<(), CudaError> {
+        match device {
+            Floats::F16(values) => self.part(values, section),
+            Floats::F32(values) => self.part(values, section),
+        }
+    }
+}
+
+impl SlotDevice for CudaSlots {
+    type Error = CudaError;
+
+    fn device_slots(&self) -> usize {
+        self.plan.device_slots
+    }
+
+    fn host_slots(&self) -> usize {
+        self.records.locks.len()
+    }
+
+    fn record_bytes(&self) -> usize {
+        self.plan.layout.bytes
+    }
+
+    fn record(&self, lane: Lane, mark: Mark) -> Result<(), CudaError> {
+        self.lanes[lane.index()].compute.record(self.mark(mark)?)
+    }
+
+    fn wait(&self, lane: Lane, mark: Mark) -> Result<(), CudaError> {
+        self.lanes[lane.index()].compute.wait(self.mark(mark)?)
+    }
+
+    fn save(&self, lane: Lane, after: &[Mark], slot: u32, host: u32) -> Result<(), CudaError> {
+        self.copy(lane, after, slot, host, Direction::ToHost)
+    }
+
+    fn load(&self, lane: Lane, after: &[Mark], host: u32, slot: u32) -> Result<(), CudaError> {
+        self.copy(lane, after, slot, host, Direction::ToDevice)
+    }
+
+    fn with_host(&self, host: u32, with: &mut dyn FnMut(&mut [u8])) {
+        // The store only names host slots that there are.
+        let _ = self.records.with(host, with);
+    }
+}

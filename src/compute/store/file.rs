@@ -1,0 +1,270 @@
+//! The file that keyframes move to when host memory is full.
+
+use std::fs::File;
+use std::hash::Hasher;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Records that are set aside on the disk at once.
+const BLOCK: u64 = 16;
+
+/// What went wrong with the file.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum SpillError {
+    /// There is no file: none was configured.
+    #[error(
+        "host memory for keyframes is full and no directory for more was given; set one, or raise the number of keyframes in host memory"
+    )]
+    NoFile,
+    /// It could not be made.
+    #[error("cannot make a temporary file in {}: {source}", directory.display())]
+    Create {
+        /// Where.
+        directory: PathBuf,
+        /// The system's own error.
+        source: Arc<io::Error>,
+    },
+    /// The disk has no room for another record.
+    #[error(
+        "the disk of {} has no room for another keyframe of {bytes} bytes ({source}): free some, or choose another directory",
+        directory.display()
+    )]
+    DiskFull {
+        /// Where.
+        directory: PathBuf,
+        /// Bytes of a record.
+        bytes: u64,
+        /// The system's own error.
+        source: Arc<io::Error>,
+    },
+    /// It must not be written.
+    #[error("keyframes may not be written in {}: {source}", directory.display())]
+    Permission {
+        /// Where.
+        directory: PathBuf,
+        /// The system's own error.
+        source: Arc<io::Error>,
+    },
+    /// Writing failed in another way.
+    #[error("writing a keyframe in {} failed: {source}", directory.display())]
+    Write {
+        /// Where.
+        directory: PathBuf,
+        /// The system's own error.
+        source: Arc<io::Error>,
+    },
+    /// Reading failed; also a file that somebody cut.
+    #[error("reading a keyframe in {} failed: {source}", directory.display())]
+    Read {
+        /// Where.
+        directory: PathBuf,
+        /// The system's own error.
+        source: Arc<io::Error>,
+    },
+    /// What was read is not what was written.
+    #[error("a keyframe in {} was changed by somebody else or damaged by the disk", directory.display())]
+    Damaged {
+        /// Where.
+        directory: PathBuf,
+    },
+}
+
+/// One file of records of one size, without a name where the system allows that, gone with the
+/// process in any case. Records are written and read by position, from any thread.
+pub struct SpillFile {
+    file: File,
+    directory: PathBuf,
+    bytes: u64,
+    /// Records that the disk has set aside.
+    set_aside: Mutex<u64>,
+}
+
+impl SpillFile {
+    /// A new file in `directory` for records of `bytes`.
+    pub fn new(directory: &Path, bytes: usize) -> Result<Self, SpillError> {
+        let file = tempfile::tempfile_in(directory).map_err(|e| {
+            let (directory, source) = (directory.to_owned(), Arc::new(e));
+            if forbidden(&source) {
+                SpillError::Permission { directory, source }
+            } else {
+                SpillError::Create { directory, source }
+            }
+        })?;
+        Ok(Self::from_file(file, directory, bytes))
+    }
+
+    /// On an open file, `directory` being what errors name. What is in it is overwritten.
+    pub fn from_file(file: File, directory: &Path, bytes: usize) -> Self {
+        Self {
+            file,
+            directory: directory.to_owned(),
+            bytes: bytes as u64,
+            set_aside: Mutex::new(0),
+        }
+    }
+
+    /// Writes a record; its checksum.
+    pub fn write(&self, record: u32, bytes: &[u8]) -> Result<u64, SpillError> {
+        self.set_aside(u64::from(record))
+            .and_then(|()| write_at(&self.file, bytes, u64::from(record) * self.bytes))
+            .map_err(|e| self.unwritten(e))?;
+        Ok(checksum(bytes))
+    }
+
+    /// Reads a record whose checksum was `sum`.
+    pub fn read(&self, record: u32, sum: u64, dst: &mut [u8]) -> Result<(), SpillError> {
+        read_at(&self.file, dst, u64::from(record) * self.bytes).map_err(|e| SpillError::Read {
+            directory: self.directory.clone(),
+            source: Arc::new(e),
+        })?;
+        if checksum(dst) != sum {
+            return Err(SpillError::Damaged {
+                directory: self.directory.clone(),
+            });
+        }
+        Ok(())
+    }
+
+    fn unwritten(&self, error: io::Error) -> SpillError {
+        use io::ErrorKind as K;
+        let (directory, source) = (self.directory.clone(), Arc::new(error));
+        match source.kind() {
+            K::StorageFull | K::QuotaExceeded | K::FileTooLarge => SpillError::DiskFull {
+                directory,
+                bytes: self.bytes,
+                source,
+            },
+            _ if forbidden(&source) => SpillError::Permission { directory, source },
+            _ => SpillError::Write { directory, source },
+        }
+    }
+
+    /// Sets blocks of the disk aside up to and with `record`, some more at once while there is room.
+    fn set_aside(&self, record: u64) -> io::Result<()> {
+        let mut done = self
+            .set_aside
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if record < *done {
+            return Ok(());
+        }
+        for more in [BLOCK, 1] {
+            let wanted = record + more;
+            match allocate(&self.file, *done * self.bytes, wanted * self.bytes) {
+                Ok(()) => {
+                    *done = wanted;
+                    return Ok(());
+                }
+                Err(e) if more == 1 => return Err(e),
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn forbidden(error: &io::Error) -> bool {
+    use io::ErrorKind as K;
+    matches!(error.kind(), K::PermissionDenied | K::ReadOnlyFilesystem)
+}
+
+/// 64 bits of `bytes`; only compared within the process.
+fn checksum(bytes: &[u8]) -> u64 {
+    let mut hasher = rustc_hash::FxHasher::default();
+    hasher.write(bytes);
+    hasher.finish()
+}
+
+/// Makes sure that the disk has blocks for bytes `from..to`.
+#[cfg(target_os = "linux")]
+fn allocate(file: &File, from: u64, to: u64) -> io::Result<()> {
+    use rustix::fs::{FallocateFlags, fallocate};
+    match fallocate(file, FallocateFlags::empty(), from, to - from) {
+        // File systems that cannot (NFS before 4.2), and files that are none: then writing tells.
+        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NODEV | rustix::io::Errno::NOSYS) => {
+            Ok(())
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Makes sure that the file is that long; elsewhere than on Linux writing tells whether it fits.
+#[cfg(not(target_os = "linux"))]
+fn allocate(file: &File, _from: u64, to: u64) -> io::Result<()> {
+    file.set_len(to)
+}
+
+#[cfg(unix)]
+fn write_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::write_all_at(file, bytes, offset)
+}
+
+#[cfg(unix)]
+fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, bytes, offset)
+}
+
+#[cfg(windows)]
+fn write_at(file: &File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match std::os::windows::fs::FileExt::seek_write(file, bytes, offset) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => {
+                bytes = bytes.get(n..).unwrap_or_default();
+                offset += n as u64;
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(windows)]
+fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+    let mut done = 0;
+    while let Some(rest) = bytes.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        match std::os::windows::fs::FileExt::seek_read(file, rest, offset + done as u64) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => done += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_says_gets_a_name() {
+        use io::ErrorKind as K;
+        let file = SpillFile::new(&std::env::temp_dir(), 8).unwrap();
+        let named = |kind: K| file.unwritten(kind.into());
+        for kind in [K::StorageFull, K::QuotaExceeded, K::FileTooLarge] {
+            assert!(matches!(named(kind), SpillError::DiskFull { bytes: 8, .. }));
+        }
+        for kind in [K::PermissionDenied, K::ReadOnlyFilesystem] {
+            assert!(matches!(named(kind), SpillError::Permission { .. }));
+        }
+        assert!(matches!(named(K::TimedOut), SpillError::Write { .. }));
+    }
+
+    #[test]
+    fn records_are_written_and_read_in_any_order() {
+        let file = SpillFile::new(&std::env::temp_dir(), 3).unwrap();
+        let records = [70, 0, 16, 15, 3];
+        let content = |record: u32| [record as u8, 1, 2];
+        let sums = records.map(|r| file.write(r, &content(r)).unwrap());
+        for (record, sum) in records.into_iter().zip(sums) {
+            let mut found = [0; 3];
+            file.read(record, sum, &mut found).unwrap();
+            assert_eq!(found, content(record));
+            let other = file.read(record, sum ^ 1, &mut found);
+            assert!(matches!(other, Err(SpillError::Damaged { .. })));
+        }
+    }
+}
