@@ -84,7 +84,7 @@ fn keyframe(id: u32, width: usize, height: usize, scene: Scene, half: bool) -> K
         };
         if matches!(scene, Scene::Broken) {
             for value in p.iter_mut().chain([&mut c]) {
-                if chance.bits() % 8 == 0 {
+                if chance.bits().is_multiple_of(8) {
                     *value = ODD[(chance.bits() % 8) as usize];
                 }
             }
