@@ -7,6 +7,7 @@ mod cloud;
 mod convert;
 mod fusion;
 mod global;
+mod global_support;
 mod matching;
 mod plan;
 mod platform;

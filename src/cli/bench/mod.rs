@@ -1,7 +1,7 @@
 //! `mast3r-slam bench`: what each stage takes on the GPU, and how far that is from what the GPU can do.
 
 mod frame;
-mod global;
+mod graph;
 mod map;
 mod measure;
 mod scene;
@@ -55,9 +55,10 @@ const STAGES: &[(&str, Make)] = &[
     ("tracking calibrated", track::solve_calibrated),
     ("fusion", track::fusion),
     ("tracked frame", track::tracked_frame),
-    ("global 10/20", global::small),
-    ("global 50/150", global::medium),
-    ("global 200/600", global::large),
+    ("global small", graph::small),
+    ("global medium", graph::medium),
+    ("global large", graph::large),
+    ("global large half", graph::large_half),
     ("retrieval", map::places),
     ("cloud", map::cloud),
 ];

@@ -1,0 +1,451 @@
+//! One problem on its way through a solver's memory.
+
+use super::memory::{DirectionArgument, Equations, KeyframeArgument, ProblemArgument, division};
+use super::{DeviceGlobalSolver, DeviceProblem, GlobalCapacity, GlobalError};
+use crate::compute::cuda::{CudaError, Grid, Stream};
+use crate::compute::global::descent::{Graph, Lineariser};
+use crate::compute::global::terms::{Linearised, Term, prior_terms};
+use crate::compute::global::{GlobalResidual, Matrix7, SolveError, model};
+use crate::compute::residual::Model;
+use crate::config::LocalOptConfig;
+use crate::geometry::{Sim3, Tangent};
+
+/// Threads of the blocks that test pixels, that add matches up, and that add the sums up.
+const TEST_THREADS: u32 = 256;
+const SUM_THREADS: u32 = 128;
+const REDUCE_THREADS: u32 = 192;
+
+/// A matrix from its upper triangle, row by row.
+pub(super) fn full(upper: &[f64; 28]) -> Matrix7 {
+    let mut m = Matrix7::zeros();
+    let mut k = 0;
+    for r in 0..7 {
+        for c in r..7 {
+            m[(r, c)] = upper[k];
+            m[(c, r)] = upper[k];
+            k += 1;
+        }
+    }
+    m
+}
+
+/// One problem of a solve.
+pub(super) struct Run<'a> {
+    pub(super) solver: &'a mut DeviceGlobalSolver,
+    stream: &'a Stream,
+    problem: &'a DeviceProblem<'a>,
+    argument: ProblemArgument,
+    model: Model,
+    /// Error of a whitened residual, about one standard deviation.
+    error: f64,
+    /// Terms and cost of the priors while the device works.
+    priors: Vec<Term>,
+    /// Whether the count of matches outside the image was looked at.
+    checked: bool,
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(
+        solver: &'a mut DeviceGlobalSolver,
+        stream: &'a Stream,
+        problem: &'a DeviceProblem<'a>,
+        params: &LocalOptConfig,
+        graph: &Graph<'_>,
+    ) -> Result<Self, GlobalError> {
+        let pixels = problem.width * problem.height;
+        let capacity = solver.capacity;
+        let counts = [
+            ("pixels of a keyframe", pixels, capacity.pixels),
+            (
+                "keyframes of a solve",
+                problem.keyframes.len(),
+                capacity.keyframes,
+            ),
+            ("edges of a solve", problem.edges.len(), capacity.edges),
+        ];
+        if let Some((what, found, most)) = counts.into_iter().find(|(_, n, most)| n > most) {
+            return Err(GlobalError::Capacity { what, found, most });
+        }
+        let one_column =
+            problem.width == 1 && matches!(problem.residual, GlobalResidual::Calibrated(_));
+        if one_column && problem.height > 1 {
+            return Err(GlobalError::Capacity {
+                what: "rows of an image of one column",
+                found: problem.height,
+                most: 1,
+            });
+        }
+        for keyframe in problem.keyframes {
+            keyframe.points.at_least("keyframe points", 3 * pixels)?;
+            keyframe
+                .confidence
+                .at_least("keyframe confidences", pixels)?;
+        }
+        for m in problem.edges.iter().flat_map(|e| [e.i_from_j, e.j_from_i]) {
+            m.index.at_least("an edge's matches", pixels)?;
+            m.valid.at_least("an edge's match flags", pixels)?;
+            m.quality.at_least("an edge's match qualities", pixels)?;
+        }
+        graph.validate(problem.keyframes.iter().map(|k| k.world_from_camera))?;
+        let (model, _) = model(problem.residual, problem.width, problem.height, params);
+        let argument = argument(solver, problem, params);
+        Ok(Self {
+            error: whitened_error(problem, params),
+            solver,
+            stream,
+            problem,
+            argument,
+            model,
+            priors: Vec::with_capacity(problem.priors.len()),
+            checked: false,
+        })
+    }
+
+    /// Runs `work` and, whatever came of it, leaves nothing on the stream that still uses the pinned
+    /// memory.
+    pub(super) fn finish_after<T>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<T, GlobalError>,
+    ) -> Result<T, GlobalError> {
+        let done = work(self);
+        let waited = self.stream.synchronize();
+        let done = done?;
+        waited?;
+        Ok(done)
+    }
+
+    /// The capacity for images of this size.
+    fn image(&self) -> GlobalCapacity {
+        GlobalCapacity {
+            pixels: self.argument.pixels as usize,
+            ..self.solver.capacity
+        }
+    }
+
+    /// Whether there is nothing to add up.
+    pub(super) fn is_empty(&self) -> bool {
+        self.problem.edges.is_empty() || self.argument.pixels == 0
+    }
+
+    fn directions(&self) -> usize {
+        2 * self.problem.edges.len()
+    }
+
+    /// Sends what stays the same for all linearisations.
+    fn upload(&mut self) -> Result<(), CudaError> {
+        let DeviceGlobalSolver { pinned, device, .. } = &mut *self.solver;
+        let keyframes = self.problem.keyframes;
+        for (to, k) in pinned.keyframes.iter_mut().zip(keyframes) {
+            *to = KeyframeArgument {
+                points: k.points.pointer(),
+                confidence: k.confidence.pointer(),
+            };
+        }
+        let directed = self
+            .problem
+            .edges
+            .iter()
+            .flat_map(|e| [(e.i, e.j, e.i_from_j), (e.j, e.i, e.j_from_i)]);
+        for (to, (i, j, m)) in pinned.directions.iter_mut().zip(directed) {
+            *to = DirectionArgument {
+                index: m.index.pointer(),
+                valid: m.valid.pointer(),
+                quality: m.quality.pointer(),
+                // Below the capacity, which is below 2^16.
+                i: i as u32,
+                j: j as u32,
+            };
+        }
+        let edges = self.problem.edges.len();
+        pinned.active[..edges].fill(1);
+        let (k, d) = (keyframes.len(), 2 * edges);
+        // SAFETY: pinned memory is written only while the stream has nothing to do with it: here, after
+        // the last solve waited, and in `enqueue_linearise`, after the last linearisation did.
+        unsafe {
+            self.stream
+                .upload(&pinned.keyframes[..k], device.keyframes.slice(0..k)?)?;
+            self.stream
+                .upload(&pinned.directions[..d], device.directions.slice(0..d)?)?;
+            self.stream
+                .upload(&pinned.active[..edges], device.active.slice(0..edges)?)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn enqueue_mask(&self) -> Result<(), CudaError> {
+        let (kernels, device) = (&self.solver.kernels, &self.solver.device);
+        let keyframes = self.problem.keyframes.len();
+        let mut grid = Grid::over(self.argument.pixels as usize, TEST_THREADS);
+        grid.blocks.1 = keyframes as u32;
+        let arguments = (self.argument, device.masks.pointer());
+        // SAFETY: keyframes' arrays have `pixels` entries (checked) and the masks room for the
+        // capacity, which holds these keyframes; all of them are used by this stream alone.
+        unsafe { kernels.mask.launch(self.stream, grid, arguments) }
+    }
+
+    pub(super) fn enqueue_gate(&self) -> Result<(), CudaError> {
+        let (kernels, device) = (&self.solver.kernels, &self.solver.device);
+        self.stream.fill(device.outside.all(), 0)?;
+        let blocks = self.image().test_blocks();
+        let grid = Grid::blocks((blocks * self.directions()) as u32, TEST_THREADS);
+        let arguments = (
+            self.argument,
+            device.masks.pointer(),
+            blocks as u32,
+            device.gates.pointer(),
+            device.outside.pointer(),
+        );
+        // SAFETY: as above for the directions' arrays and the gates; their keyframes are among those
+        // whose masks were made (validated).
+        unsafe { kernels.gate.launch(self.stream, grid, arguments) }
+    }
+
+    pub(super) fn enqueue_relate(&self) -> Result<(), CudaError> {
+        let (kernels, device) = (&self.solver.kernels, &self.solver.device);
+        let grid = Grid::over(self.directions(), TEST_THREADS);
+        let arguments = (
+            self.argument,
+            device.poses.pointer(),
+            self.directions() as u32,
+            device.relative.pointer(),
+        );
+        // SAFETY: there is a pose for each keyframe, and room for the capacity's directions.
+        unsafe { kernels.relate.launch(self.stream, grid, arguments) }
+    }
+
+    pub(super) fn enqueue_sums(&self) -> Result<(), CudaError> {
+        let (kernels, device) = (&self.solver.kernels, &self.solver.device);
+        let kernel = match self.model {
+            Model::Rays => &kernels.rays,
+            Model::Calibrated(_) => &kernels.pixels,
+            Model::Points => &kernels.points,
+        };
+        let blocks = self.argument.chunks as usize * self.directions();
+        let arguments = (
+            self.argument,
+            device.gates.pointer(),
+            device.relative.pointer(),
+            device.active.pointer(),
+            device.sums.pointer(),
+            device.used.pointer(),
+        );
+        // SAFETY: as above; a gate is set only where the match's index is inside the image, and there
+        // are sums and counts for each block of the capacity.
+        unsafe {
+            kernel.launch(
+                self.stream,
+                Grid::blocks(blocks as u32, SUM_THREADS),
+                arguments,
+            )
+        }
+    }
+
+    pub(super) fn enqueue_reduce(&self) -> Result<(), CudaError> {
+        let (kernels, device) = (&self.solver.kernels, &self.solver.device);
+        let grid = Grid::blocks(self.problem.edges.len() as u32, REDUCE_THREADS);
+        let arguments = (
+            self.argument,
+            device.poses.pointer(),
+            device.active.pointer(),
+            device.sums.pointer(),
+            device.used.pointer(),
+            match self.model {
+                Model::Rays => 0_u32,
+                Model::Calibrated(_) => 1,
+                Model::Points => 2,
+            },
+            device.equations.pointer(),
+        );
+        // SAFETY: the sums of every active edge's blocks were just made; room as above.
+        unsafe { kernels.reduce.launch(self.stream, grid, arguments) }
+    }
+
+    /// Everything of a linearisation but the wait for it.
+    pub(super) fn enqueue_linearise(
+        &mut self,
+        poses: &[Sim3],
+        active: &[bool],
+    ) -> Result<(), CudaError> {
+        let edges = self.problem.edges.len();
+        let DeviceGlobalSolver { pinned, device, .. } = &mut *self.solver;
+        for (to, pose) in pinned.poses.chunks_exact_mut(8).zip(poses) {
+            to.copy_from_slice(&pose.to_array());
+        }
+        let same = |(old, new): (&u8, &bool)| (*old != 0) == *new;
+        let changed = !pinned.active.iter().zip(active).all(same);
+        if changed {
+            for (to, active) in pinned.active.iter_mut().zip(active) {
+                *to = u8::from(*active);
+            }
+        }
+        let numbers = 8 * poses.len();
+        // SAFETY: as in `upload`.
+        unsafe {
+            self.stream
+                .upload(&pinned.poses[..numbers], device.poses.slice(0..numbers)?)?;
+            if changed {
+                self.stream
+                    .upload(&pinned.active[..edges], device.active.slice(0..edges)?)?;
+            }
+        }
+        if self.is_empty() {
+            self.solver.pinned.equations[..edges].fill(Equations::ZERO);
+            return Ok(());
+        }
+        self.enqueue_relate()?;
+        self.enqueue_sums()?;
+        self.enqueue_reduce()?;
+        let DeviceGlobalSolver { pinned, device, .. } = &mut *self.solver;
+        // SAFETY: nobody looks at the pinned memory before `wait`.
+        unsafe {
+            self.stream.download(
+                device.equations.slice(0..edges)?,
+                &mut pinned.equations[..edges],
+            )?;
+            if !self.checked {
+                self.stream
+                    .download(device.outside.all(), &mut pinned.outside)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the linearisation; the first time, says if matches point outside the image.
+    pub(super) fn wait(&mut self) -> Result<(), GlobalError> {
+        self.stream.synchronize()?;
+        if !std::mem::replace(&mut self.checked, true) && !self.is_empty() {
+            let count = self.solver.pinned.outside.first().copied().unwrap_or(0);
+            if count > 0 {
+                let pixels = self.argument.pixels as usize;
+                return Err(SolveError::Index { count, pixels }.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Lineariser for Run<'_> {
+    type Error = GlobalError;
+
+    fn select(&mut self) -> Result<(), GlobalError> {
+        self.upload()?;
+        if !self.is_empty() {
+            self.enqueue_mask()?;
+            self.enqueue_gate()?;
+        }
+        Ok(())
+    }
+
+    fn linearise(
+        &mut self,
+        poses: &[Sim3],
+        active: &[bool],
+        out: &mut Linearised,
+    ) -> Result<(), GlobalError> {
+        self.enqueue_linearise(poses, active)?;
+        self.priors.clear();
+        let cost = prior_terms(self.problem.priors, poses, &mut self.priors);
+        self.wait()?;
+        out.clear();
+        let equations = self.solver.pinned.equations.iter();
+        for (edge, e) in self.problem.edges.iter().zip(equations) {
+            let term = Term {
+                i: edge.i,
+                j: edge.j,
+                hessian: full(&e.hessian),
+                gradient: Tangent::from_column_slice(&e.gradient),
+            };
+            out.push_edge(term, e.robust, e.matches);
+        }
+        out.push_priors(&self.priors, cost);
+        Ok(())
+    }
+
+    /// Residuals are f32: each whitened one is off by `error`, and at poses that differ by a step by
+    /// another error. Of costs `½Σw²` that is `Σw·error` at random, four standard deviations of it here,
+    /// and `error²` for each match's residuals where they are no larger than that.
+    fn rounding(&self, robust: f64, used: u64) -> f64 {
+        let noise =
+            4.0 * self.error * (2.0 * robust).sqrt() + 2.0 * used as f64 * self.error * self.error;
+        if robust > 0.0 { noise / robust } else { 0.0 }
+    }
+}
+
+/// Error of a whitened residual: 2⁻²² (four roundings) of what the residual is the difference of, by
+/// its σ, for a match of quality 9.
+fn whitened_error(problem: &DeviceProblem<'_>, params: &LocalOptConfig) -> f64 {
+    let (size, sigma) = match problem.residual {
+        GlobalResidual::Rays => (1.0, params.sigma_ray),
+        // Ten metres away.
+        GlobalResidual::Points => (10.0, params.sigma_point),
+        GlobalResidual::Calibrated(_) => {
+            (problem.width.max(problem.height) as f64, params.sigma_pixel)
+        }
+    };
+    3.0 * size / sigma / f64::from(1 << 22)
+}
+
+fn argument(
+    solver: &DeviceGlobalSolver,
+    problem: &DeviceProblem<'_>,
+    params: &LocalOptConfig,
+) -> ProblemArgument {
+    let (model, noise) = model(problem.residual, problem.width, problem.height, params);
+    let here = GlobalCapacity {
+        pixels: problem.width * problem.height,
+        ..solver.capacity
+    };
+    // Below 2^31 all of them: the capacity was validated.
+    let (magic, shift) = division(problem.width as u32);
+    let mut argument = ProblemArgument {
+        keyframes: solver.device.keyframes.pointer(),
+        directions: solver.device.directions.pointer(),
+        pixels: here.pixels as u32,
+        words: here.words() as u32,
+        chunks: here.chunks() as u32,
+        width: problem.width as u32,
+        magic,
+        shift,
+        calibrated: 0,
+        quality: params.q_conf,
+        confidence: params.c_conf,
+        depth: f32::NEG_INFINITY,
+        noise: [
+            (1.0 / noise.sigma.0) as f32,
+            (1.0 / noise.sigma.1) as f32,
+            noise.huber as f32,
+        ],
+        view: [0.0; 9],
+        inverse_focal: [0.0; 2],
+    };
+    if let Model::Calibrated(view) = model {
+        let k = view.intrinsics;
+        let middle = |size: usize| 0.5 * (size as f64 - 1.0);
+        let (mx, my) = (middle(view.width), middle(view.height));
+        argument.calibrated = 1;
+        argument.depth = at_most(view.depth_eps);
+        argument.view = [
+            k.fx as f32,
+            k.fy as f32,
+            k.cx as f32,
+            k.cy as f32,
+            mx as f32,
+            my as f32,
+            (mx - view.border) as f32,
+            (my - view.border) as f32,
+            at_most(view.depth_eps.max(0.0)),
+        ];
+        argument.inverse_focal = [(1.0 / k.fx) as f32, (1.0 / k.fy) as f32];
+    }
+    argument
+}
+
+/// The largest f32 that is not above `limit`: an f32 is above it just where it is above `limit`.
+fn at_most(limit: f64) -> f32 {
+    let near = limit as f32;
+    if f64::from(near) > limit {
+        near.next_down()
+    } else {
+        near
+    }
+}

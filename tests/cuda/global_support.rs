@@ -1,0 +1,318 @@
+//! Graphs on the host and their copies on the device, for the tests of the global solve.
+
+use crate::tracking_common::{Graph, Random, intrinsics};
+use half::f16;
+use mast3r_slam::compute::cuda::global::{
+    DeviceEdge, DeviceGlobalSolver, DeviceKeyframe, DeviceMatches, DeviceProblem, GlobalCapacity,
+    GlobalError,
+};
+use mast3r_slam::compute::cuda::{
+    Context, DeviceArena, DeviceBuffer, PinnedArena, Priority, Stream,
+};
+use mast3r_slam::compute::global::{
+    EdgeEquations, GlobalReport, GlobalResidual, GlobalSolver, Keyframe, PosePrior,
+};
+use mast3r_slam::compute::plan::Spec;
+use mast3r_slam::config::LocalOptConfig;
+use mast3r_slam::geometry::{Sim3, Tangent};
+
+/// A graph on the host, with a confidence for each keyframe's pixels, and its copy on the device.
+pub struct Case {
+    pub graph: Graph,
+    pub confidence: Vec<Vec<f32>>,
+    pub residual: GlobalResidual,
+    pub priors: Vec<PosePrior>,
+    pub params: LocalOptConfig,
+}
+
+impl Case {
+    pub fn new(graph: Graph, residual: GlobalResidual) -> Self {
+        Self {
+            confidence: vec![graph.confidence.clone(); graph.truth.len()],
+            graph,
+            residual,
+            priors: Vec::new(),
+            params: LocalOptConfig::default(),
+        }
+    }
+
+    pub fn size(&self) -> (usize, usize) {
+        (self.graph.width, self.graph.height)
+    }
+
+    pub fn capacity(&self) -> GlobalCapacity {
+        GlobalCapacity {
+            pixels: self.graph.width * self.graph.height,
+            keyframes: self.graph.truth.len(),
+            edges: self.graph.matches.len(),
+        }
+    }
+
+    pub fn keyframes(&self) -> Vec<Keyframe<'_>> {
+        let mut keyframes = self.graph.keyframes();
+        for (keyframe, confidence) in keyframes.iter_mut().zip(&self.confidence) {
+            keyframe.confidence = confidence;
+        }
+        keyframes
+    }
+
+    pub fn on_cpu(&self) -> Result<(Vec<Sim3>, GlobalReport), String> {
+        let mut poses = self.graph.truth.clone();
+        let (w, h) = self.size();
+        let solved = GlobalSolver::new().solve(
+            &self.keyframes(),
+            &self.graph.edges(),
+            &self.priors,
+            self.residual,
+            w,
+            h,
+            &self.params,
+            &mut poses,
+        );
+        match solved {
+            Ok(report) => Ok((poses, report)),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    pub fn equations_on_cpu(&self, keyframes: &[Keyframe<'_>]) -> Vec<EdgeEquations> {
+        let (w, h) = self.size();
+        GlobalSolver::new()
+            .equations(
+                keyframes,
+                &self.graph.edges(),
+                self.residual,
+                w,
+                h,
+                &self.params,
+            )
+            .unwrap()
+    }
+
+    /// What a residual of ours is off by, whitened, at most: 2⁻²² of what it is the difference of (four
+    /// roundings of f32, of a unit ray, a distance, a pixel or a point), by its σ, and by the root of the
+    /// largest quality, 2.6.
+    pub fn whitened_error(&self) -> f64 {
+        let (size, sigma) = match self.residual {
+            GlobalResidual::Rays => (1.0, self.params.sigma_ray),
+            GlobalResidual::Points => (8.0, self.params.sigma_point),
+            GlobalResidual::Calibrated(_) => (self.graph.width as f64, self.params.sigma_pixel),
+        };
+        2.6_f64.sqrt() * size / sigma / f64::from(1 << 22)
+    }
+}
+
+struct Matches {
+    index: DeviceBuffer<u32>,
+    valid: DeviceBuffer<u8>,
+    quality: DeviceBuffer<f32>,
+}
+
+impl Matches {
+    pub fn view(&self) -> DeviceMatches<'_> {
+        DeviceMatches {
+            index: self.index.all(),
+            valid: self.valid.all(),
+            quality: self.quality.all(),
+        }
+    }
+}
+
+/// A case's arrays on the device and a solver for it.
+pub struct OnDevice {
+    stream: Stream,
+    solver: DeviceGlobalSolver,
+    keyframes: Vec<(DeviceBuffer<f32>, DeviceBuffer<f16>)>,
+    matches: Vec<(Matches, Matches)>,
+}
+
+impl OnDevice {
+    pub fn new(context: &Context, case: &Case, capacity: GlobalCapacity) -> Self {
+        let stream = context.stream(Priority::Low).unwrap();
+        let padded = |buffers: Vec<Spec>| buffers.iter().map(|b| b.bytes() + 256).sum::<u64>();
+        let pixels = case.graph.width * case.graph.height;
+        let keyframe = 14 * pixels as u64 + 512;
+        let edge = 18 * pixels as u64 + 1536;
+        let bytes = padded(capacity.device_buffers())
+            + keyframe * case.graph.truth.len() as u64
+            + edge * case.graph.matches.len() as u64;
+        let mut device = DeviceArena::new(context, "test", bytes).unwrap();
+        let mut pinned = PinnedArena::new(context, padded(capacity.pinned_buffers())).unwrap();
+        let solver = DeviceGlobalSolver::new(context, &mut device, &mut pinned, capacity).unwrap();
+        let mut keyframes = Vec::new();
+        for (points, confidence) in case.graph.points.iter().zip(&case.confidence) {
+            let to = device.carve("points", points.len()).unwrap();
+            stream.write(points, to.all()).unwrap();
+            let half: Vec<f16> = confidence.iter().map(|&c| f16::from_f32(c)).collect();
+            for (c, h) in confidence.iter().zip(&half) {
+                assert_eq!(c.to_bits(), h.to_f32().to_bits(), "confidences are f16");
+            }
+            let sure = device.carve("confidence", half.len()).unwrap();
+            stream.write(&half, sure.all()).unwrap();
+            keyframes.push((to, sure));
+        }
+        let mut put = |index: &[u32], valid: &[u8], quality: &[f32]| {
+            let matches = Matches {
+                index: device.carve("index", index.len()).unwrap(),
+                valid: device.carve("valid", valid.len()).unwrap(),
+                quality: device.carve("quality", quality.len()).unwrap(),
+            };
+            stream.write(index, matches.index.all()).unwrap();
+            stream.write(valid, matches.valid.all()).unwrap();
+            stream.write(quality, matches.quality.all()).unwrap();
+            matches
+        };
+        let matches = case.graph.matches.iter().map(|m| {
+            (
+                put(&m.index_i_from_j, &m.valid_j, &m.quality_j),
+                put(&m.index_j_from_i, &m.valid_i, &m.quality_i),
+            )
+        });
+        let matches = matches.collect();
+        Self {
+            stream,
+            solver,
+            keyframes,
+            matches,
+        }
+    }
+
+    pub fn with<T>(
+        &mut self,
+        case: &Case,
+        work: impl FnOnce(&mut DeviceGlobalSolver, &Stream, &DeviceProblem<'_>) -> T,
+    ) -> T {
+        let keyframes: Vec<_> = self
+            .keyframes
+            .iter()
+            .zip(&case.graph.start)
+            .map(|((points, confidence), start)| DeviceKeyframe {
+                points: points.all(),
+                confidence: confidence.all(),
+                world_from_camera: *start,
+            })
+            .collect();
+        let edges: Vec<_> = case
+            .graph
+            .matches
+            .iter()
+            .zip(&self.matches)
+            .map(|(m, (i_from_j, j_from_i))| DeviceEdge {
+                i: m.i,
+                j: m.j,
+                i_from_j: i_from_j.view(),
+                j_from_i: j_from_i.view(),
+            })
+            .collect();
+        let problem = DeviceProblem {
+            keyframes: &keyframes,
+            edges: &edges,
+            priors: &case.priors,
+            residual: case.residual,
+            width: case.graph.width,
+            height: case.graph.height,
+        };
+        work(&mut self.solver, &self.stream, &problem)
+    }
+
+    pub fn solve(&mut self, case: &Case) -> Result<(Vec<Sim3>, GlobalReport), String> {
+        // What is in it is not read, and stays where there is an error.
+        let before = vec![Sim3::exp(&Tangent::repeat(0.3)); case.graph.truth.len()];
+        let mut poses = before.clone();
+        let solved = self.with(case, |solver, stream, problem| {
+            solver.solve(stream, problem, &case.params, &mut poses)
+        });
+        match solved {
+            Ok(report) => Ok((poses, report)),
+            Err(error) => {
+                assert_eq!(bits(&poses), bits(&before), "{error}");
+                Err(error.to_string())
+            }
+        }
+    }
+
+    pub fn equations(&mut self, case: &Case) -> Result<Vec<EdgeEquations>, GlobalError> {
+        self.with(case, |solver, stream, problem| {
+            solver.equations(stream, problem, &case.params)
+        })
+    }
+}
+
+pub fn bits(poses: &[Sim3]) -> Vec<[u64; 8]> {
+    let of = |p: &Sim3| p.to_array().map(f64::to_bits);
+    poses.iter().map(of).collect()
+}
+
+/// Residuals at an image size.
+pub fn residuals((width, height): (usize, usize)) -> [GlobalResidual; 3] {
+    [
+        GlobalResidual::Rays,
+        GlobalResidual::Calibrated(intrinsics(width, height)),
+        GlobalResidual::Points,
+    ]
+}
+
+/// Everything that a match can be refused for, with another fraction of matches for each direction.
+pub fn spoilt(mut graph: Graph, seed: u64) -> (Graph, Vec<Vec<f32>>) {
+    let mut random = Random(seed);
+    let count = graph.width * graph.height;
+    for points in &mut graph.points {
+        for p in points.chunks_exact_mut(3) {
+            for v in p.iter_mut() {
+                *v *= 1.0 + (0.005 * random.normal()) as f32;
+            }
+            if random.uniform() < 0.02 {
+                let bad = [f32::NAN, f32::INFINITY, 0.0, 1e-9, 1e9, -1.0];
+                p[(random.uniform() * 3.0) as usize] = bad[(random.uniform() * 6.0) as usize];
+            }
+            if random.uniform() < 0.01 {
+                p.fill([0.0, f32::NAN, 1e-9, 1e12][(random.uniform() * 4.0) as usize]);
+            }
+        }
+    }
+    let confidence = (0..graph.truth.len()).map(|_| {
+        let each = (0..count).map(|_| match (random.uniform() * 12.0) as usize {
+            0 => 0.25,
+            1 => 0.0,
+            2 => f32::NAN,
+            _ => f16::from_f64(0.26 + random.uniform()).to_f32(),
+        });
+        each.collect()
+    });
+    let confidence = confidence.collect();
+    let fractions = [1.0, 0.97, 0.6, 0.3, 0.05, 0.0, 0.9];
+    for (e, m) in graph.matches.iter_mut().enumerate() {
+        let sides = [
+            (&mut m.index_i_from_j, &mut m.valid_j, &mut m.quality_j),
+            (&mut m.index_j_from_i, &mut m.valid_i, &mut m.quality_i),
+        ];
+        for (side, (index, valid, quality)) in sides.into_iter().enumerate() {
+            let fraction = fractions[(2 * e + side) % fractions.len()];
+            for n in 0..count {
+                valid[n] = u8::from(random.uniform() < fraction) * (1 + n as u8 % 200);
+                if random.uniform() < 0.05 {
+                    index[n] = (random.uniform() * count as f64) as u32;
+                }
+                if random.uniform() < 0.02 {
+                    let odd = [f32::NAN, f32::INFINITY, 0.0, 1.5, -2.0];
+                    quality[n] = odd[(random.uniform() * 5.0) as usize];
+                }
+                // Refused before anybody looks at where it points.
+                if valid[n] == 0 && random.uniform() < 0.1 {
+                    index[n] = u32::MAX - n as u32;
+                }
+            }
+        }
+    }
+    (graph, confidence)
+}
+
+pub fn spoilt_case(size: (usize, usize), residual: GlobalResidual, seed: u64) -> Case {
+    let links = [(0, 1), (2, 1), (2, 3), (3, 0), (1, 3)];
+    let graph = Graph::new(size.0, size.1, 4, &links, 0.03);
+    let (graph, confidence) = spoilt(graph, seed);
+    let mut case = Case::new(graph, residual);
+    case.confidence = confidence;
+    case.params.c_conf = 0.25;
+    case
+}
