@@ -1,9 +1,9 @@
 //! The system as the command line drives it: preprocessing, tracking, mapping.
 
 use super::CliError;
+use super::device;
 use super::session::Engine;
 use super::settings::Settings;
-use crate::compute::cpu;
 use crate::compute::device::Setup;
 use crate::compute::retrieval::RetrievalModel;
 use crate::geometry::Calibration;
@@ -48,7 +48,6 @@ impl SlamEngine {
             None if preprocessor.undistorts() => "uncalibrated, undistorted".into(),
             None => "uncalibrated".into(),
         };
-        let description = describe(settings, backend.as_ref(), &camera);
         let config = Arc::new(config.clone());
         let setup = Setup {
             config: Arc::clone(&config),
@@ -56,7 +55,12 @@ impl SlamEngine {
             intrinsics,
             places: retrieval_model(settings)?,
         };
-        let device = cpu::device(backend, setup);
+        let device = device::make(config.device, backend, setup, first)?;
+        let description = format!(
+            "{} at {width}×{height}, {}, {camera}",
+            settings.weights_name(),
+            device.tracking.describe(),
+        );
         let system = System::with_device(config, pace, device, intrinsics)?;
         Ok(Self {
             system,
@@ -149,15 +153,4 @@ fn warn_of_other_weights(
         );
     }
     Ok(())
-}
-
-fn describe(settings: &Settings, backend: &dyn Backend, camera: &str) -> String {
-    let shape = backend.shape();
-    format!(
-        "{} at {}×{}, {}, {camera}",
-        settings.weights_name(),
-        shape.width,
-        shape.height,
-        backend.name(),
-    )
 }

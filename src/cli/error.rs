@@ -27,6 +27,9 @@ pub enum CliError {
     /// Of the system.
     #[error(transparent)]
     Slam(#[from] crate::slam::SlamError),
+    /// Of the device that everything but the network runs on.
+    #[error(transparent)]
+    Device(#[from] crate::compute::device::DeviceError),
     /// Of an output file.
     #[error(transparent)]
     Export(#[from] crate::map::ExportError),

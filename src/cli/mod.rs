@@ -7,6 +7,7 @@ mod assets;
 #[cfg(feature = "cuda")]
 mod bench;
 mod codebook;
+mod device;
 mod engine;
 mod error;
 mod eval;

@@ -203,6 +203,8 @@ mod with_cuda {
                 preprocessor: &preprocessor,
                 encoding: Encoding::Rgb8,
                 stride: 3 * raw_width,
+                calibrated: config.use_calib,
+                network_on_host: true,
                 words: Some(sizes.words),
             })?;
             Ok((plan, shape))

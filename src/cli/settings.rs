@@ -1,7 +1,7 @@
 //! The effective configuration of a run: files, options, overrides.
 
 use super::{CliError, assets};
-use crate::config::{self, Base, Config, Loops, Threads};
+use crate::config::{self, Base, Config, DeviceChoice, Loops, Threads};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -43,12 +43,26 @@ pub struct RunOptions {
     /// Keep every N-th frame.
     #[arg(long, value_name = "N", value_parser = positive)]
     pub stride: Option<usize>,
+    /// What everything but the network runs on.
+    #[arg(long, value_enum)]
+    pub device: Option<DeviceArg>,
     /// How stages are scheduled.
     #[arg(long, value_enum)]
     pub threads: Option<ThreadsArg>,
     /// Whether places seen before are looked for.
     #[arg(long, value_enum)]
     pub loops: Option<LoopsArg>,
+}
+
+/// `--device`.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum DeviceArg {
+    /// A GPU if there is one that can be used, else the CPU.
+    Auto,
+    /// The CPU.
+    Cpu,
+    /// A GPU, or an error.
+    Cuda,
 }
 
 /// `--threads`.
@@ -152,6 +166,13 @@ impl RunOptions {
         if let Some(stride) = self.stride {
             config.dataset.subsample = stride;
         }
+        if let Some(device) = self.device {
+            config.device = match device {
+                DeviceArg::Auto => DeviceChoice::Auto,
+                DeviceArg::Cpu => DeviceChoice::Cpu,
+                DeviceArg::Cuda => DeviceChoice::Cuda,
+            };
+        }
         if let Some(threads) = self.threads {
             config.threads = match threads {
                 ThreadsArg::Single => Threads::Single,
@@ -226,6 +247,7 @@ mod tests {
             calibrated: true,
             size: Some(320),
             stride: Some(4),
+            device: Some(DeviceArg::Cpu),
             threads: Some(ThreadsArg::Single),
             loops: Some(LoopsArg::Off),
             codebook: Some("c.bin".into()),
@@ -235,6 +257,7 @@ mod tests {
         assert!(config.use_calib);
         assert_eq!(config.network.size, 320);
         assert_eq!(config.dataset.subsample, 4);
+        assert_eq!(config.device, DeviceChoice::Cpu);
         assert_eq!(config.threads, Threads::Single);
         assert_eq!(config.loops, Loops::Off);
         assert_eq!(config.retrieval.codebook, "c.bin");

@@ -19,6 +19,8 @@ use serde::{Deserialize, Serialize};
 pub struct Config {
     /// Use the camera's intrinsics: undistort, constrain pointmaps to rays, pixel residuals.
     pub use_calib: bool,
+    /// What everything but the network runs on.
+    pub device: DeviceChoice,
     /// How stages are scheduled.
     pub threads: Threads,
     /// Loop closures: retrieval and the edges it proposes.
@@ -41,6 +43,19 @@ pub struct Config {
     pub memory: MemoryConfig,
     /// What is written.
     pub output: OutputConfig,
+}
+
+/// What everything but the network runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceChoice {
+    /// A GPU that can be used, else the CPU, which is then said.
+    #[default]
+    Auto,
+    /// The CPU.
+    Cpu,
+    /// A GPU; without one nothing runs.
+    Cuda,
 }
 
 /// How stages are scheduled.
@@ -267,6 +282,9 @@ pub struct MemoryConfig {
     pub edges: usize,
     /// Keyframes that place recognition can remember.
     pub places: usize,
+    /// Folder of the file for what fits neither device nor host memory. Empty: the system's for
+    /// temporary files.
+    pub directory: String,
 }
 
 /// What is written.
@@ -388,6 +406,7 @@ impl Default for MemoryConfig {
             host_slots: 128,
             edges: 512,
             places: 8192,
+            directory: String::new(),
         }
     }
 }

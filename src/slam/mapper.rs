@@ -100,13 +100,6 @@ struct Link {
     poses: Option<TwoWay>,
 }
 
-impl Link {
-    /// Whether this edge joins `a` and `b`, in either order.
-    fn joins(&self, a: u32, b: u32) -> bool {
-        (self.i, self.j) == (a, b) || (self.i, self.j) == (b, a)
-    }
-}
-
 /// The map as it is built.
 pub struct Mapper {
     device: Box<dyn MappingDevice>,
@@ -512,27 +505,28 @@ impl Mapper {
         Ok(())
     }
 
-    /// What tracking said of keyframes whose edge with the one before is too weak (B44).
+    /// What tracking said of keyframes whose edge with the one before is too weak (B44), in order.
     fn priors(&self) -> Vec<PosePrior> {
         let weak = self.config.local_opt.min_match_frac;
-        let prior = |(j, keyframe): (usize, &MapKeyframe)| {
-            let anchor = keyframe.chain?;
-            let strong = self
-                .edges
-                .iter()
-                .any(|e| e.joins(anchor.keyframe, j as u32) && e.match_fraction >= weak);
-            (!strong).then(|| PosePrior {
+        let mut strong = vec![false; self.keyframes.len()];
+        for edge in self.edges.iter().filter(|e| e.match_fraction >= weak) {
+            let (older, newer) = (edge.i.min(edge.j), edge.i.max(edge.j) as usize);
+            let chain = self.keyframes.get(newer).and_then(|k| k.chain.as_ref());
+            if chain.is_some_and(|anchor| anchor.keyframe == older) {
+                strong[newer] = true;
+            }
+        }
+        let prior = |((j, keyframe), strong): ((usize, &MapKeyframe), bool)| {
+            let anchor = keyframe.chain.filter(|_| !strong)?;
+            Some(PosePrior {
                 i: anchor.keyframe as usize,
                 j,
                 i_from_j: anchor.keyframe_from_camera,
                 information: Tangent::repeat(CHAIN_INFORMATION),
             })
         };
-        self.keyframes
-            .iter()
-            .enumerate()
-            .filter_map(prior)
-            .collect()
+        let keyframes = self.keyframes.iter().enumerate();
+        keyframes.zip(strong).filter_map(prior).collect()
     }
 
     fn publish(&self) {

@@ -2,6 +2,7 @@
 
 use super::mapper::{Finished, KeyframeEvent, Mapper, RelocaliseReply, RelocaliseRequest};
 use super::system::SlamError;
+use crate::compute::device::HAND_OVERS;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 
 /// Keyframes that may wait for the mapper before a live tracker postpones the next.
-const QUEUE: usize = 8;
+const QUEUE: usize = HAND_OVERS - 4;
 
 enum Job {
     Keyframe(KeyframeEvent),

@@ -1,11 +1,9 @@
 //! Matching, quality, gates and sanitising against the CPU, bit for bit.
 
-#[path = "../common/mod.rs"]
-mod common;
 #[path = "../matching_scene/mod.rs"]
 mod matching_scene;
 
-use crate::{assert_same, assert_same_bits, cuda};
+use crate::{assert_same, assert_same_bits, common, cuda};
 use mast3r_slam::compute::cuda::matching::{Gates, MatchCounts, MatchTask, Matcher, Start};
 use mast3r_slam::compute::cuda::sanitise::{Sanitiser, ViewBuffers};
 use mast3r_slam::compute::cuda::{

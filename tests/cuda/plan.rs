@@ -77,6 +77,8 @@ fn plan(config: &Config, shape: &NetworkShape, info: &DeviceInfo) -> (DevicePlan
         preprocessor: &preprocessor,
         encoding: Encoding::Nv12,
         stride: width,
+        calibrated: config.use_calib,
+        network_on_host: true,
         words: Some(1000),
     });
     (plan.unwrap(), preprocessor)
@@ -203,7 +205,7 @@ fn everybody_carves_what_was_planned() {
         let (cpu, nv12) = (&preprocessor, Encoding::Nv12);
         DevicePreprocessor::new(context, &mut a, &stream, cpu, nv12, stride).unwrap();
         assert_used_up("preprocessor", &a);
-        let mut a = arena(tracking.rays.unwrap());
+        let mut a = arena(plan.rays.unwrap());
         CameraRays::new(&stream, &mut a, camera, width, height).unwrap();
         assert_used_up("rays", &a);
         let mut a = arena(tracking.fusion);
@@ -217,7 +219,7 @@ fn everybody_carves_what_was_planned() {
         FusedPointmap::new(&stream, &mut a, n).unwrap();
         assert_used_up("pointmap", &a);
         for pair in [tracking.pair, plan.mapping.pair] {
-            for view in pair.views {
+            for view in pair.network.views {
                 let mut a = arena(view);
                 ViewBuffers::carve(&mut a, n, dim).unwrap();
                 assert_used_up("view", &a);

@@ -322,6 +322,21 @@ impl<T> Clone for DeviceSlice<'_, T> {
 
 impl<T> Copy for DeviceSlice<'_, T> {}
 
+impl<T: Element> DeviceSlice<'static, T> {
+    /// Memory that is somebody else's, such as another library's.
+    ///
+    /// # Safety
+    /// `len` elements of device memory, aligned for `T`, lie at `address` as long as anything uses the
+    /// slice.
+    pub unsafe fn foreign(address: u64, len: usize) -> Self {
+        Self {
+            pointer: address,
+            len,
+            buffer: PhantomData,
+        }
+    }
+}
+
 impl<'a, T: Element> From<&'a DeviceBuffer<T>> for DeviceSlice<'a, T> {
     fn from(buffer: &'a DeviceBuffer<T>) -> Self {
         buffer.all()

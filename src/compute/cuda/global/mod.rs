@@ -20,6 +20,7 @@ use crate::geometry::{Sim3, Tangent};
 use half::f16;
 use memory::{DeviceMemory, PinnedMemory};
 use run::{Run, full};
+pub(super) use run::{rounding, whitened_error};
 
 /// Why a solve on the device failed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]

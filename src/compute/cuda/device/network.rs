@@ -1,0 +1,267 @@
+//! Running the network for the GPU: in its memory where the backend can, else on the host, with
+//! everything staged through pinned memory.
+
+use crate::compute::cuda::sanitise::{DeviceView, ViewBuffers};
+use crate::compute::cuda::{
+    Context, CudaError, DeviceBuffer, DeviceSlice, Element, Event, PinnedBuffer, Stream,
+};
+use crate::compute::device::DeviceError;
+use crate::image::RgbImage;
+use crate::inference::{
+    Backend, DeviceSpan, DeviceViewOutput, InferenceError, NetworkShape, PairOutput, ViewOutput,
+    self_test,
+};
+
+/// One view's outputs in pinned memory.
+pub(super) struct PinnedView {
+    pub(super) points: PinnedBuffer<f32>,
+    pub(super) confidence: PinnedBuffer<f32>,
+    pub(super) descriptors: PinnedBuffer<f32>,
+    pub(super) descriptor_confidence: PinnedBuffer<f32>,
+}
+
+/// What a network on the host needs.
+pub(super) struct Staging {
+    /// Tokens of two images, `T × C` each.
+    pub(super) features: [PinnedBuffer<f32>; 2],
+    pub(super) views: [PinnedView; 2],
+}
+
+/// Which outputs are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    Both,
+    View1,
+}
+
+/// The network of one thread. Two sets of tokens are held, on the device and, for a network on the
+/// host, there as well.
+pub(super) struct Network {
+    backend: Box<dyn Backend>,
+    shape: NetworkShape,
+    features: [DeviceBuffer<f32>; 2],
+    views: [ViewBuffers; 2],
+    /// None: the backend computes on the device.
+    host: Option<Host>,
+}
+
+struct Host {
+    staging: Staging,
+    image: RgbImage,
+    output: PairOutput,
+    /// What was staged last has been sent.
+    sent: Event,
+}
+
+impl Network {
+    /// `staging` is for a network on the host.
+    pub(super) fn new(
+        context: &Context,
+        backend: Box<dyn Backend>,
+        features: [DeviceBuffer<f32>; 2],
+        views: [ViewBuffers; 2],
+        staging: Option<Staging>,
+    ) -> Result<Self, CudaError> {
+        let shape = backend.shape().clone();
+        let host = match staging {
+            None => None,
+            Some(staging) => Some(Host {
+                staging,
+                image: RgbImage::new(shape.width, shape.height),
+                output: PairOutput::zeros(&shape),
+                sent: context.event(false)?,
+            }),
+        };
+        Ok(Self {
+            backend,
+            shape,
+            features,
+            views,
+            host,
+        })
+    }
+
+    pub(super) fn name(&self) -> String {
+        self.backend.name()
+    }
+
+    pub(super) fn shape(&self) -> &NetworkShape {
+        &self.shape
+    }
+
+    /// Whether the network runs on the host.
+    pub(super) fn is_on_host(&self) -> bool {
+        self.host.is_some()
+    }
+
+    /// Tokens of image `which`, as they were encoded or put there last.
+    pub(super) fn features(&self, which: usize) -> DeviceSlice<'_, f32> {
+        self.features[which % 2].all()
+    }
+
+    /// What [`Network::decode`] writes.
+    pub(super) fn view(&self, which: usize) -> DeviceView<'_> {
+        self.views[which % 2].view()
+    }
+
+    /// Encodes the image that lies in `image` as bytes and in `planes` as the network's input; the
+    /// tokens are those of image 0. `bytes` is pinned memory for the image.
+    pub(super) fn encode(
+        &mut self,
+        stream: &Stream,
+        image: DeviceSlice<'_, u8>,
+        planes: DeviceSlice<'_, f32>,
+        bytes: &mut PinnedBuffer<u8>,
+    ) -> Result<(), DeviceError> {
+        let Some(host) = &mut self.host else {
+            let (planes, features) = (span(planes), span(self.features[0].all()));
+            let backend = in_place(self.backend.as_mut())?;
+            // SAFETY: the stream lives; both spans are buffers of this half, used on this stream alone.
+            return Ok(unsafe { backend.enqueue_encode(stream.raw(), planes, features) }?);
+        };
+        // SAFETY: waited for before anybody looks.
+        unsafe { stream.download(image, bytes)? };
+        stream.synchronize()?;
+        host.image.data.copy_from_slice(bytes);
+        let tokens = &mut host.staging.features[0];
+        self.backend.encode(&host.image, tokens)?;
+        // SAFETY: the tokens are next written after the stream was waited for (above).
+        unsafe { stream.upload(tokens, self.features[0].all())? };
+        Ok(())
+    }
+
+    /// Image 1 becomes what image 0 is.
+    pub(super) fn keep(&mut self, stream: &Stream) -> Result<(), DeviceError> {
+        if let Some(host) = &mut self.host {
+            let [from, to] = &mut host.staging.features;
+            to.copy_from_slice(from);
+        }
+        stream.copy(self.features[0].all(), self.features[1].all())?;
+        Ok(())
+    }
+
+    /// After image `which`'s tokens were changed on the device: the host, if the network is there, gets
+    /// them. Waits for it.
+    pub(super) fn fetch(&mut self, stream: &Stream, which: usize) -> Result<(), DeviceError> {
+        if let Some(host) = &mut self.host {
+            let which = which % 2;
+            // SAFETY: waited for before anybody looks.
+            unsafe {
+                stream.download(
+                    self.features[which].all(),
+                    &mut host.staging.features[which],
+                )?;
+            }
+            stream.synchronize()?;
+        }
+        Ok(())
+    }
+
+    /// Decodes images `first` and `second`; the outputs are on their way to the views.
+    pub(super) fn decode(
+        &mut self,
+        stream: &Stream,
+        (first, second): (usize, usize),
+        wanted: Wanted,
+    ) -> Result<(), DeviceError> {
+        let (first, second) = (first % 2, second % 2);
+        let Some(host) = &mut self.host else {
+            let features = [first, second].map(|k| span(self.features[k].all()));
+            let outputs = [0, 1].map(|k| outputs(self.views[k].view()));
+            let backend = in_place(self.backend.as_mut())?;
+            // SAFETY: the stream lives; all spans are buffers of this half, used on this stream alone.
+            return Ok(unsafe { backend.enqueue_decode(stream.raw(), features, outputs) }?);
+        };
+        let Staging { features, views } = &mut host.staging;
+        let (a, b) = (&features[first], &features[second]);
+        match wanted {
+            Wanted::Both => self.backend.decode(a, b, &mut host.output)?,
+            Wanted::View1 => self.backend.decode_view1(a, b, &mut host.output)?,
+        }
+        // What was staged last may still be on its way.
+        host.sent.synchronize()?;
+        let output = &host.output;
+        for ((view, output), to) in views
+            .iter_mut()
+            .zip([&output.view1, &output.view2])
+            .zip(&self.views)
+        {
+            send(stream, output, view, to)?;
+            if wanted == Wanted::View1 {
+                break;
+            }
+        }
+        stream.record(&host.sent)?;
+        Ok(())
+    }
+
+    /// See [`self_test`]; a network on the device is tested when it is loaded, and here through its
+    /// host interface.
+    pub(super) fn self_test(&mut self) -> Result<(), InferenceError> {
+        self_test(self.backend.as_mut())
+    }
+}
+
+/// The backend's interface in place, which it had when this half was made.
+fn in_place(
+    backend: &mut dyn Backend,
+) -> Result<&mut dyn crate::inference::DeviceBackend, InferenceError> {
+    backend.device().ok_or(InferenceError::Runtime {
+        runtime: "the network",
+        doing: "starting on the GPU",
+        message: "it gave its place there up".into(),
+    })
+}
+
+/// Stages one view's outputs and sends them.
+fn send(
+    stream: &Stream,
+    output: &ViewOutput,
+    staging: &mut PinnedView,
+    to: &ViewBuffers,
+) -> Result<(), CudaError> {
+    let parts = [
+        (&output.points, &mut staging.points, &to.points),
+        (&output.confidence, &mut staging.confidence, &to.confidence),
+        (
+            &output.descriptors,
+            &mut staging.descriptors,
+            &to.descriptors,
+        ),
+        (
+            &output.descriptor_confidence,
+            &mut staging.descriptor_confidence,
+            &to.descriptor_confidence,
+        ),
+    ];
+    for (from, staged, to) in parts {
+        if from.len() != staged.len() {
+            return Err(CudaError::Length {
+                what: "values of the network's output",
+                expected: staged.len(),
+                found: from.len(),
+            });
+        }
+        staged.copy_from_slice(from);
+        // SAFETY: what is staged is next written after `sent`, which is recorded behind this, was
+        // waited for.
+        unsafe { stream.upload(staged, to.all())? };
+    }
+    Ok(())
+}
+
+fn span<T: Element>(slice: DeviceSlice<'_, T>) -> DeviceSpan {
+    DeviceSpan {
+        address: slice.address(),
+        bytes: slice.bytes(),
+    }
+}
+
+fn outputs(view: DeviceView<'_>) -> DeviceViewOutput {
+    DeviceViewOutput {
+        points: span(view.points),
+        confidence: span(view.confidence),
+        descriptors: span(view.descriptors),
+        descriptor_confidence: span(view.descriptor_confidence),
+    }
+}
