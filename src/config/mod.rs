@@ -89,6 +89,40 @@ pub struct NetworkConfig {
     pub size: usize,
     /// Checkpoint: the official `.pth` or a safetensors file. Empty: the bundled mini model.
     pub weights: String,
+    /// What the network runs on.
+    pub backend: BackendChoice,
+    /// What it computes with.
+    pub precision: PrecisionChoice,
+    /// ONNX Runtime's library, or a folder with it. Empty: it is looked for.
+    pub onnxruntime: String,
+}
+
+/// What the network computes with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "lowercase")]
+pub enum PrecisionChoice {
+    /// binary16 on a GPU, binary32 on the CPU.
+    #[default]
+    Auto,
+    /// binary32
+    Fp32,
+    /// binary16, with what needs more in binary32.
+    Fp16,
+}
+
+/// What the network runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "lowercase")]
+pub enum BackendChoice {
+    /// The quickest that works where [`Config::device`] says.
+    #[default]
+    Auto,
+    /// The CPU.
+    Cpu,
+    /// ONNX Runtime.
+    Onnxruntime,
+    /// TensorRT.
+    Tensorrt,
 }
 
 /// Reading frames.
@@ -303,6 +337,9 @@ impl Default for NetworkConfig {
         Self {
             size: 512,
             weights: String::new(),
+            backend: BackendChoice::default(),
+            precision: PrecisionChoice::default(),
+            onnxruntime: String::new(),
         }
     }
 }
