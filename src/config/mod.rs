@@ -229,6 +229,8 @@ pub enum FilteringScore {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LocalOptConfig {
+    /// What is measured.
+    pub residual: ResidualChoice,
     /// Leading keyframes that stay fixed.
     pub pin: usize,
     /// Gate on the average confidence of points.
@@ -275,6 +277,17 @@ pub struct LocalOptConfig {
     pub sigma_depth: f64,
     /// Of a point, metres (`residual: points`).
     pub sigma_point: f64,
+}
+
+/// What a solve of the whole graph measures (spec 6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum ResidualChoice {
+    /// Pixels and log depths with the camera's intrinsics, else rays and distances.
+    #[default]
+    Camera,
+    /// Distances of points in space; the reference has it and never uses it.
+    Points,
 }
 
 /// Place recognition (spec 7).
@@ -393,6 +406,7 @@ impl Default for TrackingConfig {
 impl Default for LocalOptConfig {
     fn default() -> Self {
         Self {
+            residual: ResidualChoice::default(),
             pin: 1,
             max_keyframes: 0,
             window: 128,

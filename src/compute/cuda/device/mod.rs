@@ -194,10 +194,7 @@ pub fn device(
                 &mut pool.pinned_arena(mapped.host_solver)?,
                 mapped.capacity,
             )?,
-            residual: match setup.intrinsics {
-                Some(k) => GlobalResidual::Calibrated(k),
-                None => GlobalResidual::Rays,
-            },
+            residual: GlobalResidual::of(config.local_opt.residual, setup.intrinsics),
             width: shape.width,
             height: shape.height,
         },
