@@ -289,7 +289,7 @@ impl Loaded {
             Some(gpu) => Some(gpu.lane(priority)?),
             None => None,
         };
-        let build = |emit, shared| {
+        let build = |emit, shared: bool| {
             let place = Place {
                 library: &self.library,
                 provider: self.provider,
@@ -299,6 +299,8 @@ impl Loaded {
                 #[cfg(feature = "cuda")]
                 weights: self.weights.as_ref().filter(|_| shared),
             };
+            #[cfg(not(feature = "cuda"))]
+            let _ = shared;
             let model = part.emit(&self.network, self.size, emit);
             session::build(model, &place, part.loading())
         };
@@ -326,11 +328,16 @@ impl Loaded {
 
 impl Held {
     /// Forgets what was prepared for its last user's buffers.
+    #[cfg(feature = "cuda")]
     fn rest(mut self) -> Self {
-        #[cfg(feature = "cuda")]
         if let Some(lane) = &mut self.lane {
             lane.forget();
         }
+        self
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    fn rest(self) -> Self {
         self
     }
 }

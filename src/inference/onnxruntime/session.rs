@@ -43,6 +43,7 @@ impl Part {
     }
 
     /// What it reads.
+    #[cfg(feature = "cuda")]
     pub(super) fn inputs(self) -> &'static [&'static str] {
         match self {
             Self::Encoder => &[onnx::names::IMAGE],
