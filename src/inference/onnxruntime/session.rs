@@ -5,8 +5,8 @@ use super::library::Library;
 use super::shared::{Borrowed, SharedWeights};
 use super::{Provider, failure};
 use crate::inference::InferenceError;
+use crate::network::Network;
 use crate::network::onnx::{EmitOptions, InputSize, OnnxModel, Views};
-use crate::network::{Network, onnx};
 use ort::ep::ArenaExtendStrategy;
 use ort::logging::LogLevel;
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
@@ -46,8 +46,8 @@ impl Part {
     #[cfg(feature = "cuda")]
     pub(super) fn inputs(self) -> &'static [&'static str] {
         match self {
-            Self::Encoder => &[onnx::names::IMAGE],
-            Self::Decoder | Self::View1 => &onnx::names::VIEW_FEATURES,
+            Self::Encoder => &[crate::network::onnx::names::IMAGE],
+            Self::Decoder | Self::View1 => &crate::network::onnx::names::VIEW_FEATURES,
         }
     }
 
