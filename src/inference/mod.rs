@@ -4,6 +4,8 @@ mod activations;
 mod check;
 pub mod cpu;
 mod device;
+#[cfg(feature = "onnxruntime")]
+pub mod onnxruntime;
 
 pub use check::{MAX_CONFIDENCE, sanitise, self_test};
 pub use device::{DeviceBackend, DeviceSpan, DeviceViewOutput};
@@ -125,6 +127,14 @@ pub enum InferenceError {
         expected: String,
         /// Its size as given.
         found: String,
+    },
+    /// The runtime is not there, or cannot run the network here.
+    #[error("{runtime} cannot be used: {reason}")]
+    Unavailable {
+        /// The runtime's name.
+        runtime: &'static str,
+        /// Why, and what to do.
+        reason: String,
     },
     /// The runtime refused.
     #[error("{runtime} failed while {doing}: {message}")]

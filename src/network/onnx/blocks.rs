@@ -1,13 +1,14 @@
 //! What encoder and decoder are built of: linear layers, norms, attention, the MLP.
 
 use super::super::architecture::Stack;
-use super::Emitter;
 use super::graph::Value;
+use super::{AttentionForm, Emitter};
 
 /// Of every LayerNorm in the network.
 const LAYER_NORM_EPSILON: f32 = 1e-6;
 
-/// The rotary tables of one stack, `T × head_dim` each: `x·cos + swap_halves(x)·sin`.
+/// The rotary tables of one stack: decomposed, `T × head_dim` each for `x·cos + swap_halves(x)·sin`; fused,
+/// `B × T × head_dim/2` each, as `RotaryEmbedding` takes them.
 pub struct Rotary {
     cos: Value,
     sin: Value,
@@ -55,8 +56,21 @@ impl Emitter<'_> {
         let head_dim = stack.width / stack.heads;
         let base = self.network.architecture.rope_base;
         let (tokens, columns) = (self.size.tokens(), self.size.columns());
-        let (cos, sin) = rotary_tables(head_dim, tokens, columns, base);
-        let shape = [tokens, head_dim];
+        let (mut cos, mut sin) = rotary_tables(head_dim, tokens, columns, base);
+        let mut shape = vec![tokens, head_dim];
+        if self.attention == AttentionForm::Fused {
+            // Of both halves' values the second half's, whose sines have no sign.
+            let half = |table: &[f32]| {
+                let of_tokens = table.chunks_exact(head_dim);
+                let all: Vec<f32> = of_tokens
+                    .flat_map(|t| &t[head_dim / 2..])
+                    .copied()
+                    .collect();
+                all.repeat(self.size.batch)
+            };
+            (cos, sin) = (half(&cos), half(&sin));
+            shape = vec![self.size.batch, tokens, head_dim / 2];
+        }
         Rotary {
             cos: self.graph.weight("rotary.cos", &shape, &cos),
             sin: self.graph.weight("rotary.sin", &shape, &sin),
@@ -81,6 +95,18 @@ impl Emitter<'_> {
         let shape = [batch, tokens, n, stack.heads, head_dim];
         let split = self.graph.reshape(x, &shape);
         self.graph.transpose(&split, &[2, 0, 3, 1, 4])
+    }
+
+    /// Attention with rotated queries and keys, fused; all are `B × T × C`.
+    fn attend_fused(
+        &mut self,
+        [q, k, v]: [&Value; 3],
+        stack: &Stack,
+        Rotary { cos, sin }: &Rotary,
+    ) -> Value {
+        let q = self.graph.rotary_embedding(q, [cos, sin], stack.heads);
+        let k = self.graph.rotary_embedding(k, [cos, sin], stack.heads);
+        self.graph.attention(&q, &k, v, stack.heads)
     }
 
     /// `softmax(q·kᵀ)·v` and the way back to `B × T × C`. The logits' scale is in `q` already.
@@ -117,15 +143,23 @@ impl Emitter<'_> {
         prepare_rows(&mut bias[k], stack, false);
         let qkv = self.linear_of(&normed, &name, &weight, &bias);
 
-        let maps = self.heads(&qkv, 3, stack);
-        let parts = self.graph.split(&maps, 0, &[2, 1]);
-        let turned = self.rotate(&parts[0], rotary);
-        let qk = self.graph.split(&turned, 0, &[1, 1]);
-        let one = &maps.shape[1..];
-        let q = self.graph.reshape(&qk[0], one);
-        let k = self.graph.reshape(&qk[1], one);
-        let v = self.graph.reshape(&parts[1], one);
-        let mixed = self.attend(&q, &k, &v);
+        let mixed = match self.attention {
+            AttentionForm::Fused => {
+                let parts = self.graph.split(&qkv, 2, &[width; 3]);
+                self.attend_fused([&parts[0], &parts[1], &parts[2]], stack, rotary)
+            }
+            AttentionForm::Decomposed => {
+                let maps = self.heads(&qkv, 3, stack);
+                let parts = self.graph.split(&maps, 0, &[2, 1]);
+                let turned = self.rotate(&parts[0], rotary);
+                let qk = self.graph.split(&turned, 0, &[1, 1]);
+                let one = &maps.shape[1..];
+                let q = self.graph.reshape(&qk[0], one);
+                let k = self.graph.reshape(&qk[1], one);
+                let v = self.graph.reshape(&parts[1], one);
+                self.attend(&q, &k, &v)
+            }
+        };
         let out = self.linear(&mixed, &format!("{block}.attn.proj"));
         self.graph.binary("Add", x, &out)
     }
@@ -163,16 +197,24 @@ impl Emitter<'_> {
             &[bk, bv].concat(),
         );
 
-        let q = self.heads(&q, 1, stack);
-        let kv = self.heads(&kv, 2, stack);
-        let kv = self.graph.split(&kv, 0, &[1, 1]);
-        let q = self.rotate(&q, rotary);
-        let k = self.rotate(&kv[0], rotary);
-        let one = q.shape[1..].to_vec();
-        let q = self.graph.reshape(&q, &one);
-        let k = self.graph.reshape(&k, &one);
-        let v = self.graph.reshape(&kv[1], &one);
-        let mixed = self.attend(&q, &k, &v);
+        let mixed = match self.attention {
+            AttentionForm::Fused => {
+                let parts = self.graph.split(&kv, 2, &[stack.width; 2]);
+                self.attend_fused([&q, &parts[0], &parts[1]], stack, rotary)
+            }
+            AttentionForm::Decomposed => {
+                let q = self.heads(&q, 1, stack);
+                let kv = self.heads(&kv, 2, stack);
+                let kv = self.graph.split(&kv, 0, &[1, 1]);
+                let q = self.rotate(&q, rotary);
+                let k = self.rotate(&kv[0], rotary);
+                let one = q.shape[1..].to_vec();
+                let q = self.graph.reshape(&q, &one);
+                let k = self.graph.reshape(&k, &one);
+                let v = self.graph.reshape(&kv[1], &one);
+                self.attend(&q, &k, &v)
+            }
+        };
         let out = self.linear(&mixed, &format!("{name}.proj"));
         self.graph.binary("Add", x, &out)
     }

@@ -18,9 +18,8 @@ impl Emitter<'_> {
             self.size.tokens(),
             architecture.encoder.width,
         ];
-        let features = names::VIEW_FEATURES.map(|name| self.graph.input(name, &shape));
-
         self.graph.set_scope("decoder");
+        let features = names::VIEW_FEATURES.map(|name| self.input(name, &shape));
         let rotary = self.rotary(&stack);
         let mut x = [0, 1].map(|view| self.linear(&features[view], "decoder_embed"));
         // Tokens at the four hooks, by view; the encoder's own are hook 0.

@@ -81,6 +81,7 @@ pub struct AttributeProto {
 pub mod data_type {
     pub const FLOAT: i32 = 1;
     pub const INT64: i32 = 7;
+    pub const FLOAT16: i32 = 10;
 }
 
 /// `TensorProto.DataLocation.EXTERNAL`.
