@@ -13,3 +13,5 @@ pub mod messages;
 pub mod middleware;
 pub mod names;
 pub mod node;
+#[cfg(feature = "r2r")]
+pub mod r2r;

@@ -16,7 +16,7 @@ pub struct Image<'a> {
     pub header: Header,
     pub height: u32,
     pub width: u32,
-    pub encoding: &'a str,
+    pub encoding: String,
     pub is_bigendian: u8,
     pub step: u32,
     #[serde(borrow)]
@@ -32,7 +32,7 @@ impl Message for Image<'_> {
 #[allow(missing_docs)]
 pub struct CompressedImage<'a> {
     pub header: Header,
-    pub format: &'a str,
+    pub format: String,
     #[serde(borrow)]
     pub data: &'a Bytes,
 }

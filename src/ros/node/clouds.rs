@@ -71,13 +71,13 @@ struct Cached {
 struct Clouds {
     shared: Arc<Shared>,
     topics: CloudTopics,
-    poses: Option<Poses>,
+    /// The map that the rest is of.
+    poses: Option<Arc<Poses>>,
     cached: HashMap<u32, Cached>,
     /// The newest keyframe that was published alone.
     newest: Option<u32>,
     /// What `~/map_points` shows: version of the poses and place of the map.
     shown: Option<(u64, Arc<Placement>)>,
-    subscribers: usize,
     published: Option<Instant>,
     revision: u32,
 }
@@ -91,7 +91,6 @@ pub fn run(shared: Arc<Shared>, topics: CloudTopics) {
         cached: HashMap::new(),
         newest: None,
         shown: None,
-        subscribers: 0,
         published: None,
         revision: 0,
     };
@@ -115,15 +114,7 @@ impl Clouds {
         };
         let table = poses.load_full();
         let same = self.poses.as_ref().is_some_and(|p| Arc::ptr_eq(p, &poses));
-        let shrunk = self
-            .shown
-            .as_ref()
-            .is_some_and(|(version, _)| *version > table.version);
-        let gone = self
-            .cached
-            .keys()
-            .any(|id| *id as usize >= table.poses.len());
-        if !same || shrunk || gone {
+        if !same {
             self.cached.clear();
             (self.newest, self.shown) = (None, None);
             self.poses = Some(poses);
@@ -186,7 +177,7 @@ impl Clouds {
             header: Header::new(keyframe.stamp, camera_frame),
             height: height as u32,
             width: width as u32,
-            encoding: "32FC1",
+            encoding: "32FC1".to_owned(),
             is_bigendian: 0,
             step: 4 * width as u32,
             data: Bytes::new(&data),
@@ -197,7 +188,6 @@ impl Clouds {
     /// `~/map_points`
     fn map(&mut self, table: &PoseTable, placement: &Arc<Placement>, settings: &Settings) {
         let subscribers = self.topics.map_points.subscribers();
-        self.subscribers = subscribers;
         let period = Duration::try_from_secs_f64(settings.map_publish_period).unwrap_or(TICK);
         let early = self.published.is_some_and(|at| at.elapsed() < period);
         let shown = self.shown.as_ref();

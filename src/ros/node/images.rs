@@ -36,8 +36,8 @@ pub enum ImageMessageError {
 /// The image in a `sensor_msgs/Image`; its pixels stay where they are.
 pub fn raw(payload: &Payload) -> Result<(Header, RawImage<'_>), ImageMessageError> {
     let message = Image::decode(payload)?;
-    let unknown = || ImageMessageError::Encoding(message.encoding.to_owned());
-    let encoding = Encoding::from_name(message.encoding, message.is_bigendian != 0);
+    let unknown = || ImageMessageError::Encoding(message.encoding.clone());
+    let encoding = Encoding::from_name(&message.encoding, message.is_bigendian != 0);
     let encoding = encoding.ok_or_else(unknown)?;
     let (width, height) = (message.width as usize, message.height as usize);
     let sizes = 1..=MAX_SIDE;
@@ -94,7 +94,7 @@ mod tests {
             header: Header::new(Stamp { nanos: 5 }, "camera"),
             height,
             width,
-            encoding,
+            encoding: encoding.to_owned(),
             is_bigendian: 0,
             step,
             data: Bytes::new(data),

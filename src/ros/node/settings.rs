@@ -20,6 +20,8 @@ pub struct Settings {
     pub config: String,
     /// Empty: the bundled model.
     pub weights: String,
+    /// Runtime of the network; empty: what the configuration says.
+    pub engine: String,
     /// Empty: what the configuration says.
     pub device: Option<DeviceChoice>,
     /// Empty: what the configuration says.
@@ -52,6 +54,8 @@ pub struct Settings {
     pub use_calibration: bool,
     /// Where the map is saved.
     pub map_path: String,
+    /// Whether to go on with the map in `map_path`.
+    pub load_map_on_start: bool,
     /// Whether the map only serves to find the camera in.
     pub localization_only: bool,
     /// Metres; 0: every point.
@@ -89,6 +93,13 @@ pub fn definitions() -> Vec<Definition> {
             Constraint::None,
             Unconfigured,
             "network weights (.pth or .safetensors); empty: the bundled model",
+        ),
+        (
+            "engine",
+            text(""),
+            OneOf(&["", "auto", "cpu", "onnxruntime", "tensorrt"]),
+            Unconfigured,
+            "what runs the network; empty: what the configuration says",
         ),
         (
             "device",
@@ -203,6 +214,13 @@ pub fn definitions() -> Vec<Definition> {
             "folder that ~/save_map writes to",
         ),
         (
+            "load_map_on_start",
+            Value::Bool(false),
+            Constraint::None,
+            Unconfigured,
+            "go on with the map in map_path (not in this version: true is refused when the node is configured)",
+        ),
+        (
             "localization_only",
             Value::Bool(false),
             Constraint::None,
@@ -272,6 +290,7 @@ impl Settings {
         Self {
             config: table.text("config"),
             weights: table.text("weights"),
+            engine: table.text("engine"),
             device: match table.text("device").as_str() {
                 "auto" => Some(DeviceChoice::Auto),
                 "cpu" => Some(DeviceChoice::Cpu),
@@ -300,6 +319,7 @@ impl Settings {
             max_rate: table.number("max_rate"),
             use_calibration: table.flag("use_calibration"),
             map_path: table.text("map_path"),
+            load_map_on_start: table.flag("load_map_on_start"),
             localization_only: table.flag("localization_only"),
             map_voxel_size: table.number("map_voxel_size"),
             map_publish_period: table.number("map_publish_period"),

@@ -56,7 +56,7 @@ pub struct PoseEvent {
     pub done: Instant,
 }
 
-/// The poses of the map that is being made.
+/// The poses of one map, in an allocation of its own: another map has another one.
 pub type Poses = Arc<ArcSwap<PoseTable>>;
 
 /// Shared by all threads.
@@ -76,7 +76,7 @@ pub struct Shared {
     /// For the output thread.
     pub events: SyncSender<Event>,
     /// Of the map that is being made; none before the first.
-    pub poses: ArcSwapOption<ArcSwap<PoseTable>>,
+    pub poses: ArcSwapOption<Poses>,
     /// The map's place in the map frame, for the clouds.
     pub placement: ArcSwapOption<Placement>,
     /// Whether the threads are to end.

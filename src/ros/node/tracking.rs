@@ -113,7 +113,7 @@ impl Tracker {
     fn announce(&self, why: &str) {
         let Some(made) = &self.made else { return };
         self.shared.status.maps.add();
-        self.shared.poses.store(Some(made.engine.poses()));
+        self.shared.poses.store(Some(Arc::new(made.engine.poses())));
         self.shared.tell(Event::NewMap {
             why: why.to_owned(),
             mount: made.mount,
