@@ -147,8 +147,8 @@ impl Stage {
     fn transform(&self, parent: &str, child: &str) -> Option<(i64, Isometry3<f64>)> {
         let all: Vec<TfMessage> = self.graph.sent("/tf");
         let all = all.iter().flat_map(|m| &m.transforms);
-        let own = all.filter(|t| t.header.frame_id == parent && t.child_frame_id == child);
-        let last = own.last()?;
+        let own = |t: &&TransformStamped| t.header.frame_id == parent && t.child_frame_id == child;
+        let last = all.rev().find(own)?;
         Some((
             Stamp::from(&last.header.stamp).nanos,
             last.transform.isometry().unwrap(),

@@ -2,11 +2,13 @@
 client. Messages are made and read by PyPI rosbags 0.11.9. What was seen goes to standard output as JSON.
 
     python peer.py stream DOMAIN SECONDS RATE
+    python peer.py room DOMAIN FOLDER COUNT RATE
     python peer.py services DOMAIN
     python peer.py list DOMAIN
 """
 
 import json
+import pathlib
 import sys
 import time
 import uuid
@@ -175,17 +177,16 @@ def static_transform():
     return encode(make("tf2_msgs/msg/TFMessage", transforms=[stamped]), "tf2_msgs/msg/TFMessage")
 
 
-def camera_info():
+def camera_info(size=(640, 480), k=(500, 0, 320, 0, 500, 240, 0, 0, 1)):
     roi = make("sensor_msgs/msg/RegionOfInterest", x_offset=0, y_offset=0, height=0, width=0, do_rectify=False)
-    k = np.array([500, 0, 320, 0, 500, 240, 0, 0, 1], dtype=np.float64)
     info = make(
         "sensor_msgs/msg/CameraInfo",
         header=header(1, "camera"),
-        height=480,
-        width=640,
+        height=size[1],
+        width=size[0],
         distortion_model="plumb_bob",
         d=np.zeros(5),
-        k=k,
+        k=np.array(k, dtype=np.float64),
         r=np.eye(3).ravel(),
         p=np.zeros(12),
         binning_x=0,
@@ -294,6 +295,70 @@ def stream(domain, seconds, rate):
     print(json.dumps(report))
 
 
+def room(domain, folder, count, rate):
+    """The bundled sequence as compressed images; then the map is saved and begun anew."""
+    graph = Graph(domain)
+    node = "/mast3r_slam"
+    wanted = ("tf", "pose", "map_points", "path", "diagnostics")
+    takes = {name: graph.reader(*LISTENED[name]) for name in wanted}
+    report = {name: [] for name in wanted} | {"sent": []}
+
+    def collect():
+        for name, take in takes.items():
+            report[name] += [seen(name, message) for message in take()]
+
+    def counted(key):
+        last = report["diagnostics"][-1]
+        return next(int(v) for k, v in last.items() if k.startswith(key))
+
+    save = graph.client(f"{node}/save_map", "std_srvs/srv/Trigger")
+    reset = graph.client(f"{node}/reset", "std_srvs/srv/Trigger")
+    write_static = graph.writer("/tf_static", "tf2_msgs/msg/TFMessage", qos(1, latched=True))
+    write_info = graph.writer("/camera_info", "sensor_msgs/msg/CameraInfo", qos(5))
+    write_image = graph.writer("/image/compressed", "sensor_msgs/msg/CompressedImage", qos(5))
+    write_static(static_transform())
+    files = sorted(pathlib.Path(folder, "rgb").iterdir())[:count]
+    values = dict(line.split("#")[0].split(":") for line in open(pathlib.Path(folder, "camera.yaml")) if ":" in line)
+    fx, fy, cx, cy = (float(values[name]) for name in ("fx", "fy", "cx", "cy"))
+    info = camera_info((int(float(values["width"])), int(float(values["height"]))), (fx, 0, cx, 0, fy, cy, 0, 0, 1))
+
+    def show(file):
+        nanos = time.time_ns()
+        data = np.frombuffer(file.read_bytes(), dtype=np.uint8)
+        message = make("sensor_msgs/msg/CompressedImage", header=header(nanos, "camera"), format="png", data=data)
+        write_info(info)
+        write_image(encode(message, "sensor_msgs/msg/CompressedImage"))
+        report["sent"].append(nanos)
+
+    def until(what, done, patience=120):
+        deadline = time.monotonic() + patience
+        while not done():
+            if time.monotonic() > deadline:
+                raise SystemExit(f"waited in vain for {what}: {report['diagnostics'][-1:]}")
+            collect()
+            time.sleep(0.01)
+
+    until("the node", lambda: report["diagnostics"], 60)
+    time.sleep(2)
+    start = time.monotonic()
+    for k, file in enumerate(files):
+        while time.monotonic() < start + k / rate:
+            collect()
+            time.sleep(0.005)
+        show(file)
+    until("all images", lambda: counted("frames processed") + counted("images dropped") >= len(files))
+    until("the map", lambda: report["map_points"] and report["path"])
+    report["processed"] = counted("frames processed")
+    report["dropped"] = counted("images dropped")
+    report["received"] = counted("images received")
+    saved = save(structure_needs_at_least_one_member=0)
+    report["saved"] = [bool(saved.success), saved.message]
+    report["reset"] = bool(reset(structure_needs_at_least_one_member=0).success)
+    show(files[0])
+    until("the new map", lambda: counted("maps begun") == 2 and counted("frames processed") > report["processed"])
+    print(json.dumps(report))
+
+
 def services(domain):
     graph = Graph(domain)
     node = "/mast3r_slam"
@@ -347,6 +412,8 @@ def nodes(domain):
 what, domain = sys.argv[1], int(sys.argv[2])
 if what == "stream":
     stream(domain, float(sys.argv[3]), float(sys.argv[4]))
+elif what == "room":
+    room(domain, sys.argv[3], int(sys.argv[4]), float(sys.argv[5]))
 elif what == "services":
     services(domain)
 else:

@@ -68,13 +68,14 @@ pub struct Node {
 
 /// What services and the owner share.
 struct Inner {
-    middleware: Arc<dyn Middleware>,
     factory: Arc<dyn EngineFactory>,
     parameters: Mutex<Table>,
     /// Held during transitions.
     lifecycle: Mutex<Life>,
     parameter_events: Box<dyn Publish>,
     transition_events: Box<dyn Publish>,
+    // Last, so that what it has made goes before it.
+    middleware: Arc<dyn Middleware>,
 }
 
 struct Life {

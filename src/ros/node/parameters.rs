@@ -208,7 +208,10 @@ impl Definition {
             Constraint::None => "finite".into(),
             Constraint::Integer(from, to) => format!("from {from} to {to}"),
             Constraint::Double(from, to) => format!("from {from} to {to}"),
-            Constraint::OneOf(choices) => format!("one of {}", choices.join(", ")),
+            Constraint::OneOf(choices) => {
+                let shown = choices.iter().map(|c| if c.is_empty() { "''" } else { c });
+                format!("one of {}", shown.collect::<Vec<_>>().join(", "))
+            }
             Constraint::Frame => "a frame's name, without / in front and without spaces".into(),
         }
     }
