@@ -62,7 +62,7 @@ fn cpu(wanted: &Wanted<'_>) -> Loaded {
 fn onnxruntime(wanted: &Wanted<'_>, gpu_only: bool) -> Loaded {
     use crate::config::PrecisionChoice;
     use crate::inference::onnxruntime::{OnnxRuntimeBackend, OnnxRuntimeOptions, Provider};
-    use crate::network::onnx::{AttentionForm, Precision};
+    use crate::network::onnx::Precision;
     let named = &wanted.config.network.onnxruntime;
     let cuda = gpu_only || wanted.config.device == DeviceChoice::Cuda;
     let options = OnnxRuntimeOptions {
@@ -74,7 +74,7 @@ fn onnxruntime(wanted: &Wanted<'_>, gpu_only: bool) -> Loaded {
             PrecisionChoice::Fp32 => Some(Precision::F32),
             PrecisionChoice::Fp16 => Some(Precision::F16),
         },
-        attention: AttentionForm::Fused,
+        emit: None,
     };
     let (width, height) = wanted.size;
     let loaded = OnnxRuntimeBackend::load(wanted.weights, width, height, &options)?;

@@ -6,7 +6,7 @@ use super::graph::Value;
 use super::{Emitter, Finish, Views, names};
 
 /// Names of the two branches' blocks.
-const BRANCHES: [&str; 2] = ["dec_blocks", "dec_blocks2"];
+pub const BRANCHES: [&str; 2] = ["dec_blocks", "dec_blocks2"];
 
 impl Emitter<'_> {
     /// Both branches layer by layer, then the heads of the wanted views.
@@ -20,7 +20,7 @@ impl Emitter<'_> {
         ];
         self.graph.set_scope("decoder");
         let features = names::VIEW_FEATURES.map(|name| self.input(name, &shape));
-        let rotary = self.rotary(&stack);
+        let rotary = self.rotary(&stack, self.size.batch);
         let mut x = [0, 1].map(|view| self.linear(&features[view], "decoder_embed"));
         // Tokens at the four hooks, by view; the encoder's own are hook 0.
         let mut hooked = [0, 1].map(|view| [0, 1, 2, 3].map(|_| features[view].clone()));
