@@ -12,8 +12,10 @@ use mast3r_slam::ros::node::Node;
 use ros_support::FastFactory;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Seconds of images; MAST3R_ROS_SECONDS changes it.
 const SECONDS: &str = "8";
@@ -314,4 +316,45 @@ fn the_node_is_in_the_graph_and_names_its_double() {
     let double = Dds::new(names, environment.unwrap()).expect("the domain");
     use mast3r_slam::ros::middleware::Middleware;
     ros_support::wait("the double", || double.namesakes() == 1);
+}
+
+/// Seconds that a peer is not there: longer than the lease of Cyclone DDS, 10 s.
+const ABSENCE: u64 = 14;
+
+#[test]
+fn a_peer_that_was_out_of_reach_for_longer_than_its_lease_is_found_again() {
+    let Some(program) = python() else { return };
+    let domain = domain(7);
+    let (_node, _) = node(domain, &[], &[]);
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ros/peer.py");
+    let mut listener = Command::new(program)
+        .args([script, "listen", &domain.to_string(), "50"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the peer");
+    let mut heard = String::new();
+    let stderr = listener.stderr.take().expect("stderr");
+    BufReader::new(stderr)
+        .read_line(&mut heard)
+        .expect("a line");
+    assert_eq!(heard.trim(), "heard");
+    let signal = |name: &str| {
+        let id = listener.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args([name, &id])
+                .status()
+                .expect("kill")
+                .success()
+        );
+    };
+    signal("-STOP");
+    std::thread::sleep(Duration::from_secs(ABSENCE));
+    signal("-CONT");
+    let out = listener.wait_with_output().expect("the peer's end").stdout;
+    let came: Vec<f64> = serde_json::from_slice(&out).expect("times");
+    // Long after it is back, well beyond what was on its way when it stopped.
+    let late = came.iter().filter(|at| **at > 40.0).count();
+    assert!(late > 0, "nothing came any more: {came:?}");
 }

@@ -3,6 +3,7 @@ client. Messages are made and read by PyPI rosbags 0.11.9. What was seen goes to
 
     python peer.py stream DOMAIN SECONDS RATE
     python peer.py room DOMAIN FOLDER COUNT RATE
+    python peer.py listen DOMAIN SECONDS
     python peer.py services DOMAIN
     python peer.py list DOMAIN
 """
@@ -359,6 +360,23 @@ def room(domain, folder, count, rate):
     print(json.dumps(report))
 
 
+def listen(domain, seconds):
+    """When diagnostics came, in seconds since the first; every one is also told at once."""
+    graph = Graph(domain)
+    take = graph.reader(*LISTENED["diagnostics"])
+    start, came = None, []
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        for _ in take():
+            if start is None:
+                start = time.monotonic()
+                until = start + seconds
+                print("heard", file=sys.stderr, flush=True)
+            came.append(time.monotonic() - start)
+        time.sleep(0.05)
+    print(json.dumps(came))
+
+
 def services(domain):
     graph = Graph(domain)
     node = "/mast3r_slam"
@@ -414,6 +432,8 @@ if what == "stream":
     stream(domain, float(sys.argv[3]), float(sys.argv[4]))
 elif what == "room":
     room(domain, sys.argv[3], int(sys.argv[4]), float(sys.argv[5]))
+elif what == "listen":
+    listen(domain, float(sys.argv[3]))
 elif what == "services":
     services(domain)
 else:
