@@ -9,6 +9,7 @@ mod bench;
 mod codebook;
 mod device;
 mod engine;
+mod engines;
 mod error;
 mod eval;
 mod frames;
@@ -46,6 +47,8 @@ enum Command {
     Eval(eval::EvalArgs),
     #[command(subcommand)]
     Network(network::NetworkCommand),
+    #[command(subcommand)]
+    Engine(engines::EngineCommand),
     #[command(subcommand)]
     Codebook(codebook::CodebookCommand),
     /// Say what memory a run on a GPU takes, buffer by buffer, and what to lower. Needs no GPU.
@@ -89,6 +92,7 @@ pub fn execute(cli: &Cli) -> Result<Finished, CliError> {
         Command::Run(args) => run::run(args),
         Command::Eval(args) => eval::run(args),
         Command::Network(command) => network::run(command),
+        Command::Engine(command) => engines::run(command),
         Command::Codebook(command) => codebook::run(command),
         Command::Plan(args) => plan::run(args),
         #[cfg(feature = "cuda")]

@@ -205,6 +205,7 @@ mod with_cuda {
                 stride: 3 * raw_width,
                 calibrated: config.use_calib,
                 network_on_host: true,
+                network_workspace: 0,
                 words: Some(sizes.words),
             })?;
             Ok((plan, shape))

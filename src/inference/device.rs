@@ -32,6 +32,22 @@ pub struct DeviceViewOutput {
 /// What is enqueued reads and writes only the spans of the call, and is complete when the stream's
 /// work so far is.
 pub unsafe trait DeviceBackend: Send {
+    /// Bytes of device memory that runs need besides their spans and that the caller is to give, once, by
+    /// [`DeviceBackend::use_workspace`]. 0: none, the backend has its own.
+    fn workspace_bytes(&mut self) -> Result<usize, InferenceError> {
+        Ok(0)
+    }
+
+    /// Gives the memory that runs of this handle use from now on.
+    ///
+    /// # Safety
+    /// It is device memory of the context, stays allocated as long as the handle runs anything, and nobody
+    /// else uses it meanwhile.
+    unsafe fn use_workspace(&mut self, span: DeviceSpan) -> Result<(), InferenceError> {
+        let _ = span;
+        Ok(())
+    }
+
     /// Enqueues encoding an image. `planes`: `3 × H × W` f32, `byte / 127.5 − 1`; `features`: `T × C` f32.
     ///
     /// # Safety

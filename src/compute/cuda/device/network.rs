@@ -41,6 +41,8 @@ pub(super) struct Network {
     shape: NetworkShape,
     features: [DeviceBuffer<f32>; 2],
     views: [ViewBuffers; 2],
+    /// What the backend's runs need besides; it has the address.
+    _workspace: Option<DeviceBuffer<u8>>,
     /// None: the backend computes on the device.
     host: Option<Host>,
 }
@@ -54,14 +56,15 @@ struct Host {
 }
 
 impl Network {
-    /// `staging` is for a network on the host.
+    /// `workspace` is what the backend asked for; `staging` is for a network on the host.
     pub(super) fn new(
         context: &Context,
-        backend: Box<dyn Backend>,
+        mut backend: Box<dyn Backend>,
         features: [DeviceBuffer<f32>; 2],
         views: [ViewBuffers; 2],
+        workspace: Option<DeviceBuffer<u8>>,
         staging: Option<Staging>,
-    ) -> Result<Self, CudaError> {
+    ) -> Result<Self, DeviceError> {
         let shape = backend.shape().clone();
         let host = match staging {
             None => None,
@@ -72,11 +75,16 @@ impl Network {
                 sent: context.event(false)?,
             }),
         };
+        if let Some(workspace) = &workspace {
+            // SAFETY: this half's own, and dropped after the backend.
+            unsafe { in_place(backend.as_mut())?.use_workspace(span(workspace.all())) }?;
+        }
         Ok(Self {
             backend,
             shape,
             features,
             views,
+            _workspace: workspace,
             host,
         })
     }

@@ -176,6 +176,8 @@ fn pair(part: &mut Part<'_>, inputs: &PlanInputs<'_>) -> PairPlan {
     let network = NetworkPlan {
         features: names.map(|view| part.part(view).device("tokens", &tokens)),
         views: names.map(|view| part.part(view).device_arena(&ViewBuffers::buffers(n, dim))),
+        workspace: (inputs.network_workspace > 0)
+            .then(|| part.device("network workspace", &[inputs.network_workspace])),
         host: (inputs.network_on_host).then(|| HostNetworkPlan {
             features: names.map(|view| part.part(view).pinned("tokens", &tokens)),
             views: names.map(|view| {
