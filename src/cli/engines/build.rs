@@ -1,17 +1,19 @@
 //! `mast3r-slam engine build`.
 
-use super::BuildArgs;
+use super::{BuildArgs, RecipeArgs};
 use super::progress::BuildProgress;
 use crate::cli::{CliError, Finished, assets, complain, interrupt, readable, say};
+use crate::compute::plan::human;
 use crate::inference::InferenceError;
 use crate::inference::tensorrt::{
-    self, Observer, Order, Precision, Store, Target, TensorRtError, list,
+    self, Manifest, Observer, Order, Precision, Recipe, Store, Target, list,
 };
-use std::path::PathBuf;
+use crate::network::load_network;
+use std::path::Path;
 use std::sync::Arc;
 
 /// What the command builds where nothing else is said.
-const SIZE: (usize, usize) = (512, 384);
+const SIZE: [usize; 2] = [512, 384];
 
 /// Runs the sub-command.
 pub fn run(args: &BuildArgs) -> Result<Finished, CliError> {
@@ -21,34 +23,104 @@ pub fn run(args: &BuildArgs) -> Result<Finished, CliError> {
         None => assets::find(assets::MINI_WEIGHTS)?,
     };
     readable("the weights", &weights)?;
-    let precision = match &args.precision {
-        Some(text) => text.parse().map_err(|e| usage("--precision", text, e))?,
-        None => Precision::Fp16,
+    let recipe = match &args.recipe {
+        Some(path) => Some(read(path)?),
+        None => None,
     };
-    let targets = targets(&args.target, here)?;
-    let (width, height) = args.size.unwrap_or(SIZE);
+    let recipe = recipe.as_ref();
+    let precision = super::precision(args.precision.as_deref())?;
+    let targets = match (recipe, args.target.is_empty()) {
+        (Some(recipe), true) => recipe.targets.clone(),
+        _ => targets(&args.target, here)?,
+    };
+    let workspace = recipe.map(|r| r.workspace_mb.saturating_mul(1_000_000));
     let order = Order {
         weights: &weights,
-        size: [width, height],
-        batch: args.batch.unwrap_or(1),
-        precision,
+        size: (args.size.map(|(width, height)| [width, height]))
+            .or(recipe.map(|r| r.size))
+            .unwrap_or(SIZE),
+        batch: args.batch.or(recipe.map(|r| r.batch)).unwrap_or(1),
+        precision: precision
+            .or(recipe.map(|r| r.precision))
+            .unwrap_or(Precision::Fp16),
         targets,
-        workspace: args.workspace,
+        workspace: args.workspace.or(workspace),
         force: args.force,
     };
     let store = args.store.store();
-    let folder = build(&store, &order, here, !args.no_progress)?;
-    say(&folder.display().to_string());
+    let manifest = build(&store, &order, here, !args.no_progress)?;
+    if let Some(recipe) = recipe {
+        let budget = recipe.memory_budget_mb.saturating_mul(1_000_000);
+        let needed = manifest.device_bytes();
+        if needed > budget {
+            complain(&format!(
+                "the engines take {} of the GPU's memory, the recipe's budget is {}",
+                human(needed),
+                human(budget)
+            ));
+        }
+    }
+    say(&store.folder_of(&manifest).display().to_string());
     Ok(Finished::Done)
 }
 
-/// Builds one order, showing how far it is; the engine's folder.
+/// Runs `engine recipe`.
+pub fn recipe(args: &RecipeArgs) -> Result<Finished, CliError> {
+    let recipe = read(&args.recipe)?;
+    let weights = match &args.weights {
+        Some(path) => path.clone(),
+        None => assets::find(assets::MINI_WEIGHTS)?,
+    };
+    readable("the weights", &weights)?;
+    let network = load_network(&weights).map_err(InferenceError::from)?;
+    let [width, height] = recipe.size;
+    let prediction = recipe.predict(&network).ok_or_else(|| {
+        CliError::Usage(format!(
+            "{width}x{height}, batch {}: the network takes multiples of 16",
+            recipe.batch
+        ))
+    })?;
+    let gpu = &recipe.gpu;
+    say(&format!(
+        "{}: {} for {}, {width}x{height}, batch {}, {}\n{}: dense {} TFLOPS in fp16, {} in fp8, {} GB/s ({})",
+        recipe.name,
+        recipe.tensorrt.name(),
+        list(&recipe.targets),
+        recipe.batch,
+        recipe.precision,
+        gpu.name,
+        gpu.fp16_tflops,
+        gpu.fp8_tflops,
+        gpu.bandwidth_gb_s,
+        gpu.source,
+    ));
+    for (name, step) in [("encoder", prediction.encoder), ("decoder with heads", prediction.decoder)] {
+        say(&format!(
+            "{name}: {:.1} ms predicted, not measured: {:.0} GFLOP at {:.0} % of the peak take {:.1} ms, {:.0} MB of \
+             weights read once {:.1} ms",
+            step.ms(),
+            step.gflop,
+            100.0 * gpu.efficiency,
+            step.compute_ms,
+            step.weights_mb,
+            step.memory_ms,
+        ));
+    }
+    Ok(Finished::Done)
+}
+
+fn read(path: &Path) -> Result<Recipe, CliError> {
+    readable("the recipe", path)?;
+    Ok(Recipe::read(path).map_err(InferenceError::from)?)
+}
+
+/// Builds one order, showing how far it is.
 pub fn build(
     store: &Store,
     order: &Order<'_>,
     here: Option<Target>,
     progress: bool,
-) -> Result<PathBuf, CliError> {
+) -> Result<Manifest, CliError> {
     let [width, height] = order.size;
     complain(&format!(
         "{} at {width}x{height} in {} for {}",
@@ -62,13 +134,7 @@ pub fn build(
         .lock(|| complain("another process is building engines here; waiting for it"))
         .map_err(InferenceError::from)?;
     let manifest = tensorrt::build(store, &lock, order, here, &observer);
-    let manifest = match manifest {
-        Err(TensorRtError::Cancelled) => {
-            return Err(InferenceError::from(TensorRtError::Cancelled).into());
-        }
-        other => other.map_err(InferenceError::from)?,
-    };
-    Ok(store.folder_of(&manifest))
+    Ok(manifest.map_err(InferenceError::from)?)
 }
 
 /// The GPUs asked for, or the one here.

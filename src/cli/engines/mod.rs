@@ -6,6 +6,8 @@ mod build;
 mod inspect;
 #[cfg(feature = "tensorrt")]
 mod progress;
+#[cfg(all(feature = "tensorrt", feature = "cuda"))]
+mod verify;
 
 use super::settings::positive;
 use super::sizes::{bytes, size};
@@ -22,10 +24,49 @@ pub enum EngineCommand {
     List(StoreArgs),
     /// Check an engine's files and print what it is made of.
     Inspect(InspectArgs),
+    /// Run an engine beside the CPU on images and print how far its outputs are off. Needs its GPU.
+    Verify(VerifyArgs),
+    /// Print what a recipe builds and how long calls are expected to take.
+    Recipe(RecipeArgs),
+}
+
+/// Options of `engine verify`.
+#[derive(Debug, Clone, Args)]
+pub struct VerifyArgs {
+    /// Two images or more: each is a pair with the next.
+    #[arg(required = true, num_args = 2.., value_name = "IMAGE")]
+    pub images: Vec<PathBuf>,
+    /// Network weights, .pth or .safetensors [default: the bundled mini model].
+    #[arg(long, value_name = "FILE")]
+    pub weights: Option<PathBuf>,
+    /// Of the engine: fp32, fp16, bf16, fp8 [default: the fastest there is].
+    #[arg(long, value_name = "TYPE")]
+    pub precision: Option<String>,
+    /// Size of the engine's images.
+    #[arg(long, value_name = "WxH", default_value = "512x384", value_parser = size)]
+    pub size: (usize, usize),
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// Most that half of the points may be off, as a part of their distance.
+    #[arg(long, value_name = "FRACTION", default_value_t = 5e-3)]
+    pub points: f64,
+    /// Least cosine between half of the descriptors and the CPU's.
+    #[arg(long, value_name = "COSINE", default_value_t = 0.999)]
+    pub cosine: f64,
+}
+
+/// Options of `engine recipe`.
+#[derive(Debug, Clone, Args)]
+pub struct RecipeArgs {
+    /// A recipe, such as those of engines/.
+    pub recipe: PathBuf,
+    /// Network weights, .pth or .safetensors [default: the bundled mini model].
+    #[arg(long, value_name = "FILE")]
+    pub weights: Option<PathBuf>,
 }
 
 /// Where engines are.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct StoreArgs {
     /// Folder of the engines [default: where runs look for them, network.engines].
     #[arg(long = "out", visible_alias = "engines", value_name = "DIR")]
@@ -53,6 +94,9 @@ pub struct BuildArgs {
     /// Most device memory that one kernel may take for itself, such as 512MB [default: no limit].
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub workspace: Option<u64>,
+    /// Take targets, precision, size, batch and workspace from a recipe; what is given beside it wins.
+    #[arg(long, value_name = "FILE")]
+    pub recipe: Option<PathBuf>,
     #[command(flatten)]
     pub store: StoreArgs,
     /// Build even if the engines are there.
@@ -85,7 +129,28 @@ pub fn run(command: &EngineCommand) -> Result<Finished, CliError> {
         EngineCommand::Build(args) => build::run(args),
         EngineCommand::List(args) => inspect::list(args),
         EngineCommand::Inspect(args) => inspect::run(args),
+        EngineCommand::Recipe(args) => build::recipe(args),
+        #[cfg(feature = "cuda")]
+        EngineCommand::Verify(args) => verify::run(args),
+        #[cfg(not(feature = "cuda"))]
+        EngineCommand::Verify(_) => Err(CliError::Usage(
+            "this program was built without CUDA, so it can build engines but not run them; build it with --features \
+             tensorrt,cuda"
+                .into(),
+        )),
     }
+}
+
+/// `--precision`.
+#[cfg(feature = "tensorrt")]
+fn precision(
+    text: Option<&str>,
+) -> Result<Option<crate::inference::tensorrt::Precision>, CliError> {
+    let parsed = text.map(|text| {
+        let parsed = text.parse();
+        parsed.map_err(|error: String| CliError::Usage(format!("--precision {text}: {error}")))
+    });
+    parsed.transpose()
 }
 
 /// Says what is missing.

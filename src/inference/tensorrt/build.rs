@@ -54,6 +54,20 @@ pub trait Observer: Send + Sync {
     fn done(&self, engine: &EngineFile);
 }
 
+/// Follows nothing.
+pub struct Silent;
+
+impl Observer for Silent {
+    fn part(&self, _: Part) {}
+    fn phase(&self, _: &str, _: usize) {}
+    fn step(&self, _: &str, _: usize) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+    fn end(&self, _: &str) {}
+    fn layer(&self, _: &str) {}
+    fn done(&self, _: &EngineFile) {}
+}
+
 /// Builds both engines of an order into the store's folder for them.
 ///
 /// # Errors

@@ -315,6 +315,13 @@ impl Manifest {
         self.engines.iter().find(|engine| engine.part == part)
     }
 
+    /// Device memory of the weights, and of what runs twice: in tracking and in mapping.
+    pub fn device_bytes(&self) -> u64 {
+        let of = |f: fn(&EngineFile) -> u64| self.engines.iter().map(f);
+        let weights: u64 = of(|engine| engine.weight_bytes).sum();
+        weights + 2 * of(|engine| engine.activation_bytes).max().unwrap_or(0)
+    }
+
     /// Why the engine is not what is wanted; empty if it is.
     pub fn mismatches(&self, wanted: &Wanted<'_>) -> Vec<String> {
         let mut reasons = Vec::new();

@@ -23,7 +23,7 @@ mod target;
 
 #[cfg(feature = "cuda")]
 pub use backend::TensorRtBackend;
-pub use build::{Observer, Order, build};
+pub use build::{Observer, Order, Silent, build};
 pub use error::TensorRtError;
 pub use gpu::target_here;
 pub use inspect::{Inspected, inspect};
