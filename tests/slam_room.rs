@@ -4,7 +4,7 @@ mod common;
 
 use common::walk::{ate, config, images, lost, stamp, vocabulary, walk};
 use common::{RoomBackend, SIZE, Spoil, intrinsics, path_length, square_walk};
-use mast3r_slam::config::{Config, Loops, Threads};
+use mast3r_slam::config::{Config, Loops, ResidualChoice, Threads};
 use mast3r_slam::geometry::Sim3;
 use mast3r_slam::inference::Backend;
 use mast3r_slam::map::{MapSnapshot, TrackingState};
@@ -35,14 +35,21 @@ fn run(
 fn exact_pointmaps_give_an_exact_trajectory() {
     let poses = square_walk(90, 1.1);
     let length = path_length(&poses);
-    for calibrated in [false, true] {
+    let measured = [
+        (false, ResidualChoice::Camera),
+        (true, ResidualChoice::Camera),
+        (false, ResidualChoice::Points),
+    ];
+    for (calibrated, residual) in measured {
         let backend = RoomBackend::new(SIZE, poses.clone(), Spoil::default());
-        let (snapshot, _) = run(backend, (0..90).map(Some), config(calibrated));
+        let mut config = config(calibrated);
+        config.local_opt.residual = residual;
+        let (snapshot, _) = run(backend, (0..90).map(Some), config);
         assert_eq!(lost(&snapshot), 0);
         let error = ate(&snapshot, &poses);
         assert!(
             error <= 1e-3 * length,
-            "calibrated {calibrated}: ATE {error} m on {length} m"
+            "calibrated {calibrated}, {residual:?}: ATE {error} m on {length} m"
         );
     }
 }

@@ -1,14 +1,13 @@
 //! The system as the command line drives it: preprocessing, tracking, mapping.
 
-use super::CliError;
-use super::device;
 use super::session::Engine;
 use super::settings::Settings;
+use super::{CliError, backend, device};
 use crate::compute::device::Setup;
 use crate::compute::retrieval::RetrievalModel;
 use crate::geometry::Calibration;
 use crate::image::{PreprocessOptions, Preprocessor, RgbImage};
-use crate::inference::{Backend, InferenceError, cpu::CpuBackend};
+use crate::inference::InferenceError;
 use crate::map::{FrameRecord, MapSnapshot};
 use crate::network;
 use crate::slam::{FrameInput, Pace, System};
@@ -41,7 +40,12 @@ impl SlamEngine {
         let preprocessor =
             Preprocessor::new(first.width, first.height, size, calibration, options)?;
         let (width, height) = preprocessor.output_size();
-        let backend = load_backend(&settings.weights, width, height, jobs)?;
+        let backend = backend::load(&backend::Wanted {
+            config,
+            weights: &settings.weights,
+            size: (width, height),
+            jobs,
+        })?;
         let intrinsics = preprocessor.intrinsics().filter(|_| config.use_calib);
         let camera = match intrinsics {
             Some(k) => format!("calibrated, f = {:.1} × {:.1} px", k.fx, k.fy),
@@ -90,16 +94,6 @@ impl Engine for SlamEngine {
     fn snapshot(&self) -> MapSnapshot {
         self.system.snapshot()
     }
-}
-
-/// The network on the CPU for images of `width × height`; loading tests it.
-pub fn load_backend(
-    weights: &Path,
-    width: usize,
-    height: usize,
-    jobs: usize,
-) -> Result<Box<dyn Backend>, CliError> {
-    Ok(Box::new(CpuBackend::load(weights, width, height, jobs)?))
 }
 
 /// The codebook of the configuration, or the one that lies beside the weights: `codebook.safetensors`,

@@ -4,6 +4,7 @@
 //! the results written.
 
 mod assets;
+mod backend;
 #[cfg(feature = "cuda")]
 mod bench;
 mod codebook;

@@ -1,7 +1,7 @@
 //! The effective configuration of a run: files, options, overrides.
 
 use super::{CliError, assets};
-use crate::config::{self, Base, Config, DeviceChoice, Loops, Threads};
+use crate::config::{self, BackendChoice, Base, Config, DeviceChoice, Loops, Threads};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -46,6 +46,9 @@ pub struct RunOptions {
     /// What everything but the network runs on.
     #[arg(long, value_enum)]
     pub device: Option<DeviceArg>,
+    /// What the network runs on.
+    #[arg(long, value_enum)]
+    pub backend: Option<BackendArg>,
     /// How stages are scheduled.
     #[arg(long, value_enum)]
     pub threads: Option<ThreadsArg>,
@@ -63,6 +66,19 @@ pub enum DeviceArg {
     Cpu,
     /// A GPU, or an error.
     Cuda,
+}
+
+/// `--backend`.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum BackendArg {
+    /// The quickest that works.
+    Auto,
+    /// The CPU.
+    Cpu,
+    /// ONNX Runtime, or an error.
+    Onnxruntime,
+    /// TensorRT, or an error.
+    Tensorrt,
 }
 
 /// `--threads`.
@@ -173,6 +189,14 @@ impl RunOptions {
                 DeviceArg::Cuda => DeviceChoice::Cuda,
             };
         }
+        if let Some(backend) = self.backend {
+            config.network.backend = match backend {
+                BackendArg::Auto => BackendChoice::Auto,
+                BackendArg::Cpu => BackendChoice::Cpu,
+                BackendArg::Onnxruntime => BackendChoice::Onnxruntime,
+                BackendArg::Tensorrt => BackendChoice::Tensorrt,
+            };
+        }
         if let Some(threads) = self.threads {
             config.threads = match threads {
                 ThreadsArg::Single => Threads::Single,
@@ -248,6 +272,7 @@ mod tests {
             size: Some(320),
             stride: Some(4),
             device: Some(DeviceArg::Cpu),
+            backend: Some(BackendArg::Onnxruntime),
             threads: Some(ThreadsArg::Single),
             loops: Some(LoopsArg::Off),
             codebook: Some("c.bin".into()),
@@ -258,6 +283,7 @@ mod tests {
         assert_eq!(config.network.size, 320);
         assert_eq!(config.dataset.subsample, 4);
         assert_eq!(config.device, DeviceChoice::Cpu);
+        assert_eq!(config.network.backend, BackendChoice::Onnxruntime);
         assert_eq!(config.threads, Threads::Single);
         assert_eq!(config.loops, Loops::Off);
         assert_eq!(config.retrieval.codebook, "c.bin");

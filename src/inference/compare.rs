@@ -55,7 +55,7 @@ pub fn compare(
             found: format!("{:?}", candidate.shape()),
         });
     }
-    let mut run = |backend: &mut dyn Backend| {
+    let run = |backend: &mut dyn Backend| {
         let mut features = [0, 1].map(|_| vec![0.0; shape.tokens * shape.feature_dim]);
         for (image, features) in images.iter().zip(&mut features) {
             backend.encode(image, features)?;

@@ -70,4 +70,19 @@ pub unsafe trait DeviceBackend: Send {
         features: [DeviceSpan; 2],
         views: [DeviceViewOutput; 2],
     ) -> Result<(), InferenceError>;
+
+    /// As [`DeviceBackend::enqueue_decode`], but only what is written of view 1 is looked at; of view 2
+    /// anything may be written, or nothing.
+    ///
+    /// # Safety
+    /// As for [`DeviceBackend::enqueue_encode`].
+    unsafe fn enqueue_decode_view1(
+        &mut self,
+        stream: *mut c_void,
+        features: [DeviceSpan; 2],
+        views: [DeviceViewOutput; 2],
+    ) -> Result<(), InferenceError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.enqueue_decode(stream, features, views) }
+    }
 }

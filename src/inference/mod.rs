@@ -5,6 +5,8 @@ mod check;
 pub mod compare;
 pub mod cpu;
 mod device;
+#[cfg(feature = "onnxruntime")]
+pub mod onnxruntime;
 #[cfg(feature = "tensorrt")]
 pub mod tensorrt;
 
@@ -128,6 +130,14 @@ pub enum InferenceError {
         expected: String,
         /// Its size as given.
         found: String,
+    },
+    /// The runtime is not there, or cannot run the network here.
+    #[error("{runtime} cannot be used: {reason}")]
+    Unavailable {
+        /// The runtime's name.
+        runtime: &'static str,
+        /// Why, and what to do.
+        reason: String,
     },
     /// The runtime refused.
     #[error("{runtime} failed while {doing}: {message}")]

@@ -13,7 +13,7 @@ use mast3r_slam::compute::cuda::device::{self, CameraFormat, CudaSetup};
 use mast3r_slam::compute::cuda::{Context, DeviceSlice, Priority, allocations};
 use mast3r_slam::compute::device::{Device, DeviceError, Setup};
 use mast3r_slam::compute::retrieval::RetrievalModel;
-use mast3r_slam::config::{Config, FilteringMode, Loops, Threads};
+use mast3r_slam::config::{Config, FilteringMode, Loops, ResidualChoice, Threads};
 use mast3r_slam::geometry::Sim3;
 use mast3r_slam::image::RgbImage;
 use mast3r_slam::image::encoding::Encoding;
@@ -188,6 +188,19 @@ fn every_filtering_mode_makes_the_cpu_s_map() {
             .map(|on| run(&on, backend.share(), &images, &config, None));
         compare(&format!("{mode:?}"), &cpu, &gpu, &poses);
     }
+}
+
+#[test]
+fn points_may_be_what_is_solved_for() {
+    let Some(context) = super::cuda() else { return };
+    let poses = square_walk(90, 1.0)[..30].to_vec();
+    let backend = RoomBackend::new(SIZE, poses.clone(), SPOIL);
+    let images = images(&backend, (0..30).map(Some));
+    let mut config = config(true);
+    config.local_opt.residual = ResidualChoice::Points;
+    let [cpu, gpu] =
+        [On::Cpu, On::Gpu(&context)].map(|on| run(&on, backend.share(), &images, &config, None));
+    compare("points", &cpu, &gpu, &poses);
 }
 
 #[test]

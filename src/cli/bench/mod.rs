@@ -4,14 +4,17 @@ mod frame;
 mod graph;
 mod map;
 mod measure;
+mod network;
 mod scene;
 mod track;
 
-use super::{CliError, Finished};
+use super::settings::{BackendArg, ConfigArgs, RunOptions};
+use super::{CliError, Finished, backend};
 use crate::compute::cuda::{Context, CudaError, DeviceArena, DeviceBuffer, Element};
 use crate::compute::plan::{ALIGNMENT, Spec, arena_bytes};
 use clap::Args;
 use measure::{Bench, Limits, Row, Stage};
+use network::NetworkRow;
 use scene::Scene;
 use serde::Serialize;
 
@@ -33,6 +36,11 @@ pub struct BenchArgs {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// What the network runs on.
+    #[arg(long, value_enum)]
+    backend: Option<BackendArg>,
 }
 
 /// What stages are made from.
@@ -71,10 +79,17 @@ struct Report {
     samples: usize,
     limits: Limits,
     stages: Vec<Row>,
+    /// What ran the network.
+    backend: String,
+    network: Vec<NetworkRow>,
 }
 
 /// Times the stages and prints the table.
 pub fn run(args: &BenchArgs) -> Result<Finished, CliError> {
+    let settings = args.config.settings(&RunOptions {
+        backend: args.backend,
+        ..Default::default()
+    })?;
     let context = Context::open(args.gpu)?;
     let bench = Bench::new(&context, args.samples)?;
     let setup = Setup {
@@ -88,18 +103,36 @@ pub fn run(args: &BenchArgs) -> Result<Finished, CliError> {
         // Made, timed and dropped one after the other: all of them together need not fit.
         rows.push(bench.time(make(&setup)?.as_mut())?);
     }
+    let mut network = None;
+    if network::STAGES.iter().any(|name| wanted(name)) && args.gpu == 0 {
+        let of = backend::Wanted {
+            config: &settings.config,
+            weights: &settings.weights,
+            size: args.size,
+            jobs: 1,
+        };
+        network = network::time(&context, &of, args.samples, &wanted)?;
+    }
+    let (backend, network) = network.unwrap_or_default();
     let report = Report {
         device: context.info().name.clone(),
         size: args.size,
         samples: args.samples,
         limits: bench.limits,
         stages: rows,
+        backend,
+        network,
     };
     if args.json {
         let text = serde_json::to_string_pretty(&report);
         super::say(&text.map_err(|e| CliError::Usage(e.to_string()))?);
     } else {
-        super::say(&table(&report));
+        if !report.stages.is_empty() {
+            super::say(&table(&report));
+        }
+        if !report.network.is_empty() {
+            super::say(&network::table(&report.backend, &report.network));
+        }
     }
     Ok(Finished::Done)
 }

@@ -1,14 +1,13 @@
 //! `mast3r-slam engine build`.
 
-use super::{BuildArgs, RecipeArgs};
 use super::progress::BuildProgress;
+use super::{BuildArgs, RecipeArgs};
 use crate::cli::{CliError, Finished, assets, complain, interrupt, readable, say};
 use crate::compute::plan::human;
 use crate::inference::InferenceError;
-use crate::inference::tensorrt::{
-    self, Manifest, Observer, Order, Precision, Recipe, Store, Target, list,
-};
+use crate::inference::tensorrt::{self, Manifest, Observer, Order, Recipe, Store, Target, list};
 use crate::network::load_network;
+use crate::network::onnx::Precision;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -42,7 +41,7 @@ pub fn run(args: &BuildArgs) -> Result<Finished, CliError> {
         batch: args.batch.or(recipe.map(|r| r.batch)).unwrap_or(1),
         precision: precision
             .or(recipe.map(|r| r.precision))
-            .unwrap_or(Precision::Fp16),
+            .unwrap_or(Precision::F16),
         targets,
         workspace: args.workspace.or(workspace),
         force: args.force,
@@ -94,7 +93,10 @@ pub fn recipe(args: &RecipeArgs) -> Result<Finished, CliError> {
         gpu.bandwidth_gb_s,
         gpu.source,
     ));
-    for (name, step) in [("encoder", prediction.encoder), ("decoder with heads", prediction.decoder)] {
+    for (name, step) in [
+        ("encoder", prediction.encoder),
+        ("decoder with heads", prediction.decoder),
+    ] {
         say(&format!(
             "{name}: {:.1} ms predicted, not measured: {:.0} GFLOP at {:.0} % of the peak take {:.1} ms, {:.0} MB of \
              weights read once {:.1} ms",

@@ -9,6 +9,9 @@ mod progress;
 #[cfg(all(feature = "tensorrt", feature = "cuda"))]
 mod verify;
 
+#[cfg(all(feature = "tensorrt", feature = "cuda"))]
+pub use progress::BuildProgress;
+
 use super::settings::positive;
 use super::sizes::{bytes, size};
 use super::{CliError, Finished};
@@ -143,9 +146,7 @@ pub fn run(command: &EngineCommand) -> Result<Finished, CliError> {
 
 /// `--precision`.
 #[cfg(feature = "tensorrt")]
-fn precision(
-    text: Option<&str>,
-) -> Result<Option<crate::inference::tensorrt::Precision>, CliError> {
+fn precision(text: Option<&str>) -> Result<Option<crate::network::onnx::Precision>, CliError> {
     let parsed = text.map(|text| {
         let parsed = text.parse();
         parsed.map_err(|error: String| CliError::Usage(format!("--precision {text}: {error}")))

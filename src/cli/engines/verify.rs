@@ -97,19 +97,26 @@ fn table(found: &Comparison) -> String {
 fn beyond(found: &Comparison, args: &VerifyArgs) -> Vec<String> {
     let mut messages = Vec::new();
     for (number, view) in (1..).zip(&found.views) {
-        let parts = [view.points, view.confidence, view.descriptors, view.descriptor_confidence];
+        let parts = [
+            view.points,
+            view.confidence,
+            view.descriptors,
+            view.descriptor_confidence,
+        ];
         let broken: usize = parts.iter().map(|e| e.broken).sum();
         if broken > 0 {
             messages.push(format!("{broken} outputs of view {number} are not finite"));
         }
-        // Written so that a NaN is beyond.
-        if !(view.points.median <= args.points) {
+        // A NaN is beyond.
+        let near = view.points.median <= args.points;
+        if !near {
             messages.push(format!(
                 "half of the points of view {number} are off by more than {:.2e}, allowed are {:.2e}",
                 view.points.median, args.points
             ));
         }
-        if !(1.0 - view.descriptors.median >= args.cosine) {
+        let near = 1.0 - view.descriptors.median >= args.cosine;
+        if !near {
             messages.push(format!(
                 "half of the descriptors of view {number} have a cosine below {:.5}, allowed are {:.5}",
                 1.0 - view.descriptors.median,
@@ -163,7 +170,10 @@ mod tests {
             (0.0, f64::NAN, "cosine"),
         ] {
             let messages = beyond(&both(points, descriptors), &args);
-            assert!(messages.len() == 1 && messages[0].contains(part), "{messages:?}");
+            assert!(
+                messages.len() == 1 && messages[0].contains(part),
+                "{messages:?}"
+            );
         }
         let mut broken = both(0.0, 0.0);
         broken.views[0].confidence.broken = 7;

@@ -416,7 +416,8 @@ impl<'a, T: Element> DeviceSlice<'a, T> {
         Ok(self)
     }
 
-    pub(super) fn address(&self) -> sys::CUdeviceptr {
+    /// Where it begins on the device, for libraries that work there.
+    pub fn address(&self) -> sys::CUdeviceptr {
         self.pointer
     }
 }

@@ -3,12 +3,10 @@
 use super::error::TensorRtError;
 use super::library;
 use super::log::{self, BuildLog};
-use super::manifest::{
-    Builder, EngineFile, FORMAT, Manifest, NetworkSummary, Part, Precision, Weights,
-};
+use super::manifest::{Builder, EngineFile, FORMAT, Manifest, NetworkSummary, Part, Weights};
 use super::store::{Found, Lock, Store, write_engine};
 use super::target::{Flavour, Target};
-use crate::network::onnx::{InputSize, OnnxModel, Views};
+use crate::network::onnx::{AttentionForm, EmitOptions, InputSize, OnnxModel, Precision, Views};
 use crate::network::{Network, load_network};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -164,11 +162,15 @@ fn existing(folder: &Path, manifest: &Manifest) -> Option<Manifest> {
     (same && complete).then_some(found.manifest)
 }
 
-/// One part of the network with its types.
-fn emit(network: &Network, size: InputSize, _precision: Precision, part: Part) -> OnnxModel {
+/// One part of the network with its types, which are the engine's: TensorRT chooses none.
+fn emit(network: &Network, size: InputSize, precision: Precision, part: Part) -> OnnxModel {
+    let options = EmitOptions {
+        precision,
+        attention: AttentionForm::Fused,
+    };
     match part {
-        Part::Encoder => network.encoder(size),
-        Part::Decoder => network.decoder(size, Views::Both),
+        Part::Encoder => network.encoder_as(size, options),
+        Part::Decoder => network.decoder_as(size, Views::Both, options),
     }
 }
 

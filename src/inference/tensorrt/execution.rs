@@ -37,8 +37,15 @@ unsafe impl Send for Execution {}
 /// What was done on one set of buffers.
 struct Prepared {
     addresses: Vec<u64>,
-    /// None: it has run once, in which kernels were compiled and nothing may be captured.
-    graph: Option<Graph>,
+    state: State,
+}
+
+enum State {
+    /// It has run once: kernels were compiled, during which nothing may be captured.
+    Ran,
+    Captured(Graph),
+    /// It cannot be captured.
+    Plain,
 }
 
 impl Execution {
@@ -108,42 +115,53 @@ impl Execution {
         // SAFETY: the stream is alive.
         let capturing = unsafe { result::stream::is_capturing(stream) }.map_err(fail())?
             != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        let prepared = known.and_then(|at| self.graphs.get(at));
         if !capturing
             && let Some(Prepared {
-                graph: Some(graph), ..
-            }) = known.and_then(|at| self.graphs.get(at))
+                state: State::Captured(graph),
+                ..
+            }) = prepared
         {
             // SAFETY: graph and stream are alive; what the graph touches is the caller's promise.
             return unsafe { result::graph::launch(graph.0, stream) }.map_err(fail());
         }
+        let capture =
+            !capturing && prepared.is_some_and(|prepared| matches!(prepared.state, State::Ran));
         self.bind(spans)?;
-        if capturing {
+        if capture {
             // SAFETY: the caller's promise.
-            return unsafe { self.run(stream) };
-        }
-        match known {
-            None => {
-                // SAFETY: the caller's promise.
-                unsafe { self.run(stream) }?;
-                if self.graphs.len() < GRAPHS {
-                    self.graphs.push(Prepared {
-                        addresses: spans.iter().map(|span| span.address).collect(),
-                        graph: None,
-                    });
+            let state = match unsafe { self.capture(stream) } {
+                Ok(graph) => State::Captured(graph),
+                Err(error) => {
+                    tracing::info!(
+                        "{running} is not captured as a graph, which costs time: {error}"
+                    );
+                    State::Plain
                 }
-                Ok(())
+            };
+            let launched = match &state {
+                // SAFETY: as above.
+                State::Captured(graph) => {
+                    Some(unsafe { result::graph::launch(graph.0, stream) }.map_err(fail()))
+                }
+                State::Ran | State::Plain => None,
+            };
+            if let Some(prepared) = known.and_then(|at| self.graphs.get_mut(at)) {
+                prepared.state = state;
             }
-            Some(at) => {
-                // SAFETY: the caller's promise.
-                let graph = unsafe { self.capture(stream) }?;
-                // SAFETY: graph and stream are alive; what the graph touches is the caller's promise.
-                let launched = unsafe { result::graph::launch(graph.0, stream) };
-                if let Some(prepared) = self.graphs.get_mut(at) {
-                    prepared.graph = Some(graph);
-                }
-                launched.map_err(fail())
+            if let Some(launched) = launched {
+                return launched;
             }
         }
+        // SAFETY: the caller's promise.
+        unsafe { self.run(stream) }?;
+        if !capturing && known.is_none() && self.graphs.len() < GRAPHS {
+            self.graphs.push(Prepared {
+                addresses: spans.iter().map(|span| span.address).collect(),
+                state: State::Ran,
+            });
+        }
+        Ok(())
     }
 
     /// Tells the context the addresses that it does not have yet.

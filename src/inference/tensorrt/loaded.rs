@@ -3,14 +3,14 @@
 use super::build::{Observer, Order, build};
 use super::error::TensorRtError;
 use super::execution::{Execution, Tensors};
-use super::manifest::{Builder, Manifest, Part, Precision, Wanted, WeightsFile};
+use super::manifest::{Builder, Manifest, Part, Wanted, WeightsFile};
 use super::store::{Found, Store};
-use super::target::{Flavour, Target};
+use super::target::Flavour;
 use super::{gpu, library, log};
 use crate::files;
 use crate::inference::NetworkShape;
 use crate::network::architecture::PATCH;
-use crate::network::onnx::names;
+use crate::network::onnx::{Precision, names};
 use cudarc::driver::{CudaContext, result};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -25,7 +25,7 @@ const CACHE: &str = "runtime.cache";
 pub struct LoadOptions<'a> {
     /// The folder of engines.
     pub store: Store,
-    /// None: the fastest engine that fits, and fp16 if one has to be built.
+    /// None: whatever engine fits, fp16 before others, and fp16 if one has to be built.
     pub precision: Option<Precision>,
     /// Whether an engine may be built where none fits: minutes.
     pub may_build: bool,
@@ -73,6 +73,8 @@ impl Loaded {
             doing: "looking for the GPU".into(),
             message: "there is no NVIDIA GPU, or no driver for it".into(),
         })?;
+        // Which GPU this library can do nothing for is said before anything is searched.
+        Flavour::HERE.check_targets(&[target], Some(target))?;
         let cuda = CudaContext::new(0).map_err(driver("opening the GPU"))?;
         let file = WeightsFile::new(weights)?;
         let wanted = Wanted {
@@ -90,16 +92,14 @@ impl Loaded {
             weights,
             size: [width, height],
             batch: 1,
-            precision: options.precision.unwrap_or(Precision::Fp16),
+            precision: options.precision.unwrap_or(Precision::F16),
             targets: vec![target],
             workspace: None,
             force: false,
         };
-        // Building what the library cannot build for is refused before anything is searched.
-        let may_build = options.may_build && buildable(target);
         let (found, (runtime, engines)) = options.store.open(
             &wanted,
-            may_build,
+            options.may_build,
             options.wait,
             |lock, missing| {
                 tracing::info!("{missing}");
@@ -232,11 +232,6 @@ impl Loaded {
             }
         }
     }
-}
-
-/// Whether this library can build for the GPU.
-fn buildable(target: Target) -> bool {
-    Flavour::HERE.check_targets(&[target], Some(target)).is_ok()
 }
 
 /// Inputs, then outputs of a part, with their numbers of values.

@@ -5,10 +5,9 @@ use super::library::Version;
 use super::target::{Flavour, Target, list};
 use crate::files;
 use crate::network::Network;
+use crate::network::onnx::Precision;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::path::Path;
-use std::str::FromStr;
 use std::time::UNIX_EPOCH;
 
 /// The manifest's name in an engine's folder.
@@ -16,51 +15,6 @@ pub const FILE: &str = "manifest.json";
 
 /// Of the manifest and of what engines of this program take and give. An engine of another one is rebuilt.
 pub const FORMAT: u32 = 1;
-
-/// What the network's large products are computed in. Points, confidences, softmax and the statistics of
-/// LayerNorm are binary32 whatever it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Precision {
-    /// IEEE binary32 (TF32 on tensor cores, where the GPU has it).
-    Fp32,
-    /// IEEE binary16.
-    Fp16,
-    /// The upper half of binary32: less exact than fp16, with the range of fp32.
-    Bf16,
-    /// 8-bit floats (E4M3) in the transformer's linear layers, fp16 elsewhere.
-    Fp8,
-}
-
-impl Precision {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Fp32, Self::Fp16, Self::Bf16, Self::Fp8];
-
-    /// As it is written.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fp32 => "fp32",
-            Self::Fp16 => "fp16",
-            Self::Bf16 => "bf16",
-            Self::Fp8 => "fp8",
-        }
-    }
-}
-
-impl fmt::Display for Precision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Precision {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let found = Self::ALL.into_iter().find(|p| p.name() == text);
-        found.ok_or_else(|| "expected fp32, fp16, bf16 or fp8".into())
-    }
-}
 
 /// The two engines of a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -246,6 +200,7 @@ pub struct Manifest {
     /// Images or pairs in a call.
     pub batch: usize,
     /// Of its products.
+    #[serde(with = "by_name")]
     pub precision: Precision,
     /// What built it.
     pub tensorrt: Builder,
@@ -253,6 +208,22 @@ pub struct Manifest {
     pub targets: Vec<Target>,
     /// The files.
     pub engines: Vec<EngineFile>,
+}
+
+/// Precisions as they are written on the command line.
+pub(super) mod by_name {
+    use crate::network::onnx::Precision;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(precision: &Precision, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(precision.name())
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Precision, D::Error> {
+        let text = String::deserialize(from)?;
+        text.parse()
+            .map_err(|e| D::Error::custom(format!("{e}, found {text}")))
+    }
 }
 
 /// What is asked of an engine.
@@ -402,7 +373,7 @@ pub(super) mod tests {
             },
             size: [512, 384],
             batch: 1,
-            precision: Precision::Fp16,
+            precision: Precision::F16,
             tensorrt: Builder {
                 flavour: Flavour::Rtx,
                 version: [1, 7, 1].into(),
@@ -417,7 +388,7 @@ pub(super) mod tests {
             weights,
             size: [512, 384],
             batch: 1,
-            precision: Some(Precision::Fp16),
+            precision: Some(Precision::F16),
             tensorrt: Builder {
                 flavour: Flavour::Rtx,
                 version: [1, 7, 0].into(),

@@ -31,7 +31,7 @@ pub use library::{FOLDER_VARIABLE, Version, load};
 #[cfg(feature = "cuda")]
 pub use loaded::{LoadOptions, Loaded};
 pub use manifest::{
-    Builder, EngineFile, Manifest, NetworkSummary, Part, Precision, Wanted, Weights, WeightsFile,
+    Builder, EngineFile, Manifest, NetworkSummary, Part, Wanted, Weights, WeightsFile,
 };
 pub use recipe::{Gpu, Prediction, Recipe, Step};
 pub use store::{Found, Lock, Store};

@@ -1,11 +1,11 @@
 //! Recipes: what to build for a kind of machine, with what is expected of it there.
 
 use super::error::TensorRtError;
-use super::manifest::Precision;
+use super::manifest::by_name;
 use super::target::{Flavour, Target};
 use crate::network::Network;
 use crate::network::flops::Flops;
-use crate::network::onnx::InputSize;
+use crate::network::onnx::{InputSize, Precision};
 use serde::Deserialize;
 use std::path::Path;
 
@@ -22,6 +22,7 @@ pub struct Recipe {
     /// Width and height of the images.
     pub size: [usize; 2],
     /// Of the products.
+    #[serde(deserialize_with = "by_name::deserialize")]
     pub precision: Precision,
     /// Images or pairs in a call.
     pub batch: usize,
@@ -141,8 +142,8 @@ impl Recipe {
         let gpu = &self.gpu;
         let (rate, bytes) = match self.precision {
             // TF32 has half of fp16's rate.
-            Precision::Fp32 => (gpu.fp16_tflops / 2.0, 4.0),
-            Precision::Fp16 | Precision::Bf16 => (gpu.fp16_tflops, 2.0),
+            Precision::F32 => (gpu.fp16_tflops / 2.0, 4.0),
+            Precision::F16 | Precision::Bf16 => (gpu.fp16_tflops, 2.0),
             Precision::Fp8 => (gpu.fp8_tflops, 1.0),
         };
         let others = gpu.fp16_tflops.min(rate);
@@ -218,7 +219,7 @@ mod tests {
         assert!((step.compute_ms - 12.0).abs() < 1e-9, "{step:?}");
         assert!((step.memory_ms - 1.0).abs() < 1e-9, "{step:?}");
         assert_eq!(step.ms(), step.compute_ms);
-        recipe.precision = Precision::Fp16;
+        recipe.precision = Precision::F16;
         let step = recipe.step(1e12, 1e11, 1e10);
         assert!((step.compute_ms - 22.0).abs() < 1e-9 && (step.memory_ms - 20.0).abs() < 1e-9);
     }
@@ -232,7 +233,7 @@ mod tests {
             ("[sm_120]", "[sm_fast]"),
             ("[sm_120]", "[]"),
             ("efficiency:", "efficiency: -"),
-            ("fp8_tflops:", "fp8_tflops: 0 #"),
+            ("precision: fp16", "precision: fp12"),
         ] {
             let text = good.replacen(from, to, 1);
             assert_ne!(text, good, "{from}");
@@ -243,5 +244,10 @@ mod tests {
                 "{to}: {read:?}"
             );
         }
+        let orin = std::fs::read_to_string(folder().join("orin-agx.yaml")).expect("a recipe");
+        let fp8 = orin.replacen("precision: fp16", "precision: fp8", 1);
+        std::fs::write(file.path(), fp8).expect("a file");
+        let message = Recipe::read(file.path()).unwrap_err().to_string();
+        assert!(message.contains("fp8"), "{message}");
     }
 }

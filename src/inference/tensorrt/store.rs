@@ -4,9 +4,10 @@
 //! compiled kernels, and the manifest, which is written last.
 
 use super::error::TensorRtError;
-use super::manifest::{Manifest, Part, Precision, Wanted};
+use super::manifest::{Manifest, Part, Wanted};
 use super::target::Target;
 use crate::files;
+use crate::network::onnx::Precision;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -77,7 +78,7 @@ impl Store {
         Ok(folders.into_iter().map(read).collect())
     }
 
-    /// The engine that fits; of several precisions the fastest.
+    /// The engine that fits; of several precisions fp16, else bf16, fp8, fp32 in this order.
     ///
     /// # Errors
     /// [`TensorRtError::NoEngine`] says why each of those that are there does not, the nearest size first.
@@ -99,9 +100,13 @@ impl Store {
                 Err(error) => others.push((u64::MAX, error.to_string())),
             }
         }
-        // The list is in Precision's order, from the slowest.
-        let rank = |p: Precision| Precision::ALL.iter().position(|q| *q == p);
-        let best = fits.into_iter().max_by_key(|f| rank(f.manifest.precision));
+        let rank = |found: &Found| match found.manifest.precision {
+            Precision::F16 => 3,
+            Precision::Bf16 => 2,
+            Precision::Fp8 => 1,
+            Precision::F32 => 0,
+        };
+        let best = fits.into_iter().max_by_key(rank);
         best.ok_or_else(|| {
             others.sort();
             let reasons: Vec<String> = others.into_iter().map(|(_, reason)| reason).collect();
@@ -357,8 +362,8 @@ mod tests {
             precision: None,
             ..wanted(&weights)
         };
-        let found = f.store.find(&any, true).expect("the fastest");
-        assert_eq!(found.manifest.precision, Precision::Fp8);
+        let found = f.store.find(&any, true).expect("the best");
+        assert_eq!(found.manifest.precision, Precision::F16);
     }
 
     #[test]

@@ -8,11 +8,8 @@ impl Emitter<'_> {
     pub(super) fn encoder(&mut self) {
         let stack = self.network.architecture.encoder.clone();
         let size = self.size;
-        let image = self
-            .graph
-            .input(names::IMAGE, &[size.batch, 3, size.height, size.width]);
-
         self.graph.set_scope("encoder");
+        let image = self.input(names::IMAGE, &[size.batch, 3, size.height, size.width]);
         let weight = self.stored("patch_embed.proj.weight", &[stack.width, 3, PATCH, PATCH]);
         let bias = self.stored("patch_embed.proj.bias", &[stack.width]);
         let map = self.graph.conv(&image, &weight, Some(&bias), PATCH, 0);

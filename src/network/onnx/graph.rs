@@ -1,22 +1,67 @@
 //! A small ONNX graph builder: static shapes, unique names, weights in one buffer.
 
+use super::fp8::to_e4m3;
 use super::proto::{
     AttributeProto, DimensionProto, EXTERNAL, GraphProto, ModelProto, NodeProto,
     OperatorSetIdProto, StringStringEntryProto, TensorProto, TensorShapeProto, TensorTypeProto,
     TypeProto, ValueInfoProto, attribute_type, data_type,
 };
+use half::{bf16, f16};
+use std::collections::HashMap;
 
-/// Operators are those of this set. 20 is the first with `Gelu`, and every runtime in use reads it.
-const OPSET: i64 = 20;
-/// The file format's version that goes with opset 20.
-const IR_VERSION: i64 = 9;
+/// Which operators there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OperatorSet {
+    opset: i64,
+    /// The file format's version that goes with it.
+    ir_version: i64,
+}
+
+/// The first set with `Gelu`; every runtime in use reads it.
+pub const WITH_GELU: OperatorSet = OperatorSet {
+    opset: 20,
+    ir_version: 9,
+};
+/// The first set with `Attention` and `RotaryEmbedding`.
+pub const WITH_ATTENTION: OperatorSet = OperatorSet {
+    opset: 23,
+    ir_version: 11,
+};
 /// Weights start at multiples of this, so that a runtime can use them in place.
 const ALIGNMENT: usize = 64;
 
-/// A tensor of the graph: its name, and its shape, which is always known.
+/// The numbers of a tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Number {
+    /// binary32
+    F32,
+    /// binary16
+    F16,
+    /// The upper half of binary32.
+    BF16,
+    /// 8 bits, E4M3: only between a quantisation and the way back.
+    F8,
+    /// 64-bit integers: shapes, axes, sizes.
+    I64,
+}
+
+impl Number {
+    fn data_type(self) -> i32 {
+        match self {
+            Self::F32 => data_type::FLOAT,
+            Self::F16 => data_type::FLOAT16,
+            Self::BF16 => data_type::BFLOAT16,
+            Self::F8 => data_type::FLOAT8E4M3FN,
+            Self::I64 => data_type::INT64,
+        }
+    }
+}
+
+/// A tensor of the graph: its name, its numbers, and its shape, which is always known.
 #[derive(Debug, Clone)]
 pub struct Value {
     name: String,
+    number: Number,
     /// Extents, outermost first.
     pub shape: Vec<usize>,
 }
@@ -30,38 +75,50 @@ pub enum Attribute<'a> {
 }
 
 /// A stored weight: where its bytes lie in the weights buffer.
-struct Stored {
-    name: String,
-    shape: Vec<usize>,
-    offset: usize,
-    bytes: usize,
+pub struct Stored {
+    pub name: String,
+    pub number: Number,
+    pub shape: Vec<usize>,
+    pub offset: usize,
+    pub bytes: usize,
 }
 
 /// The graph under construction.
 pub struct Graph {
     name: String,
+    operators: OperatorSet,
+    /// Of the weights that are added next.
+    number: Number,
     nodes: Vec<NodeProto>,
     shapes: Vec<TensorProto>,
     stored: Vec<Stored>,
+    /// Indices into `stored` by what the weights are, in the order in which they came.
+    named: HashMap<String, Vec<usize>>,
     weights: Vec<u8>,
     inputs: Vec<ValueInfoProto>,
     outputs: Vec<ValueInfoProto>,
     scope: String,
     counter: usize,
+    /// Multiplications and additions of products and convolutions so far.
+    operations: u64,
 }
 
 impl Graph {
-    pub fn new(name: &str) -> Self {
+    pub fn new(name: &str, operators: OperatorSet) -> Self {
         Self {
             name: name.to_owned(),
+            operators,
+            number: Number::F32,
             nodes: Vec::new(),
             shapes: Vec::new(),
             stored: Vec::new(),
+            named: HashMap::new(),
             weights: Vec::new(),
             inputs: Vec::new(),
             outputs: Vec::new(),
             scope: String::new(),
             counter: 0,
+            operations: 0,
         }
     }
 
@@ -70,22 +127,30 @@ impl Graph {
         scope.clone_into(&mut self.scope);
     }
 
+    /// Weights that follow are stored as `number`.
+    pub fn set_number(&mut self, number: Number) {
+        self.number = number;
+    }
+
     /// A unique name: no other value, weight or node of the graph has the number at its end.
     fn unique(&mut self, what: &str) -> String {
         self.counter += 1;
         format!("{}/{what}_{}", self.scope, self.counter)
     }
 
+    /// An input, binary32.
     pub fn input(&mut self, name: &str, shape: &[usize]) -> Value {
         self.inputs.push(value_info(name, shape));
         Value {
             name: name.to_owned(),
+            number: Number::F32,
             shape: shape.to_vec(),
         }
     }
 
-    /// Makes `value` an output of the graph, under the given name.
+    /// Makes `value` an output of the graph, under the given name, as binary32.
     pub fn output(&mut self, value: &Value, name: &str) {
+        let value = &self.cast(value, Number::F32);
         for node in &mut self.nodes {
             for used in node.input.iter_mut().chain(&mut node.output) {
                 if *used == value.name {
@@ -102,21 +167,50 @@ impl Graph {
         self.weights
             .resize(self.weights.len().next_multiple_of(ALIGNMENT), 0);
         let offset = self.weights.len();
-        self.weights.resize(offset + values.len() * 4, 0);
         // Element by element into place compiles to a copy; collecting bytes does not.
-        let (elements, _) = self.weights[offset..].as_chunks_mut::<4>();
-        for (element, value) in elements.iter_mut().zip(values) {
-            *element = value.to_le_bytes();
+        match self.number {
+            Number::F16 => put(&mut self.weights, values, |v| {
+                f16::from_f32(v).to_le_bytes()
+            }),
+            Number::BF16 => put(&mut self.weights, values, |v| {
+                bf16::from_f32(v).to_le_bytes()
+            }),
+            Number::F8 => put(&mut self.weights, values, |v| [to_e4m3(v)]),
+            Number::F32 | Number::I64 => put(&mut self.weights, values, f32::to_le_bytes),
         }
-        let name = self.unique(what);
-        self.stored.push(Stored {
-            name: name.clone(),
-            shape: shape.to_vec(),
-            offset,
-            bytes: self.weights.len() - offset,
+        let same_name = self.named.entry(what.to_owned()).or_default();
+        let (before, new) = self.weights.split_at(offset);
+        let again = same_name.iter().map(|&n| &self.stored[n]).find(|stored| {
+            let same_kind = stored.number == self.number && stored.shape == shape;
+            same_kind && before[stored.offset..stored.offset + stored.bytes] == *new
         });
+        let name = match again {
+            // Layers that both views go through.
+            Some(stored) => {
+                let name = stored.name.clone();
+                self.weights.truncate(offset);
+                name
+            }
+            None => {
+                // The same in every model that the weight is part of.
+                let name = match same_name.len() {
+                    0 => what.to_owned(),
+                    n => format!("{what}_{n}"),
+                };
+                same_name.push(self.stored.len());
+                self.stored.push(Stored {
+                    name: name.clone(),
+                    number: self.number,
+                    shape: shape.to_vec(),
+                    offset,
+                    bytes: self.weights.len() - offset,
+                });
+                name
+            }
+        };
         Value {
             name,
+            number: self.number,
             shape: shape.to_vec(),
         }
     }
@@ -139,11 +233,12 @@ impl Graph {
         });
         Value {
             name,
+            number: Number::I64,
             shape: vec![values.len()],
         }
     }
 
-    /// Adds a node with several outputs.
+    /// Adds a node with several outputs, whose numbers are the first input's.
     fn node_n(
         &mut self,
         op: &str,
@@ -151,11 +246,29 @@ impl Graph {
         attributes: &[(&str, Attribute)],
         shapes: &[Vec<usize>],
     ) -> Vec<Value> {
+        let number = inputs[0].number;
+        let floats = inputs.iter().filter(|v| v.number != Number::I64);
+        for other in floats.filter(|v| !v.name.is_empty()) {
+            assert_eq!(other.number, number, "{op}");
+        }
+        self.add(op, inputs, attributes, number, shapes)
+    }
+
+    /// Adds a node whose outputs have numbers of their own.
+    fn add(
+        &mut self,
+        op: &str,
+        inputs: &[&Value],
+        attributes: &[(&str, Attribute)],
+        number: Number,
+        shapes: &[Vec<usize>],
+    ) -> Vec<Value> {
         let name = self.unique(op);
         let outputs: Vec<Value> = shapes
             .iter()
             .map(|shape| Value {
                 name: self.unique("out"),
+                number,
                 shape: shape.clone(),
             })
             .collect();
@@ -182,6 +295,59 @@ impl Graph {
         self.node_n(op, inputs, attributes, &[shape]).remove(0)
     }
 
+    /// `x` as other numbers.
+    pub fn cast(&mut self, x: &Value, number: Number) -> Value {
+        if x.number == number {
+            return x.clone();
+        }
+        let to = [("to", Attribute::Int(i64::from(number.data_type())))];
+        let cast = self.node("Cast", &[x], &to, x.shape.clone());
+        Value { number, ..cast }
+    }
+
+    /// `x` as it is after 8-bit floats have held `x / scale`.
+    pub fn through_fp8(&mut self, x: &Value, scale: f32) -> Value {
+        let scale = self.weight("scale", &[], &[scale]);
+        let number = self.number;
+        self.number = Number::F8;
+        // It says which 8-bit floats are meant.
+        let zero = self.weight("zero", &[], &[0.0]);
+        self.number = number;
+        let shape = [x.shape.clone()];
+        let quantised = self.add(
+            "QuantizeLinear",
+            &[x, &scale, &zero],
+            &[],
+            Number::F8,
+            &shape,
+        );
+        self.out_of_fp8(&quantised[0], &scale)
+    }
+
+    /// A constant tensor of `values / scale` in 8-bit floats, and the way back.
+    pub fn weight_fp8(&mut self, what: &str, shape: &[usize], values: &[f32], scale: f32) -> Value {
+        let scaled: Vec<f32> = values.iter().map(|v| v / scale).collect();
+        let number = self.number;
+        self.number = Number::F8;
+        let stored = self.weight(what, shape, &scaled);
+        self.number = number;
+        let scale = self.weight("scale", &[], &[scale]);
+        self.out_of_fp8(&stored, &scale)
+    }
+
+    fn out_of_fp8(&mut self, x: &Value, scale: &Value) -> Value {
+        let shape = [x.shape.clone()];
+        let attributes = &[];
+        self.add(
+            "DequantizeLinear",
+            &[x, scale],
+            attributes,
+            scale.number,
+            &shape,
+        )
+        .remove(0)
+    }
+
     /// An element-wise operator of one input.
     pub fn unary(&mut self, op: &str, x: &Value) -> Value {
         self.node(op, &[x], &[], x.shape.clone())
@@ -202,6 +368,7 @@ impl Graph {
         assert_eq!(a.shape[ra - 1], b.shape[rb - 2], "matmul");
         let mut shape = a.shape.clone();
         shape[ra - 1] = b.shape[rb - 1];
+        self.count(&shape, a.shape[ra - 1]);
         self.node("MatMul", &[a, b], &[], shape)
     }
 
@@ -231,6 +398,30 @@ impl Graph {
         shape[axis] = 1;
         let keep = [("keepdims", Attribute::Int(1))];
         self.node("ReduceL2", &[x, &axes], &keep, shape)
+    }
+
+    /// `softmax(q·kᵀ)·v` for joint heads, `B × T × (H·D)` each. The logits' scale is in `q` already.
+    pub fn attention(&mut self, q: &Value, k: &Value, v: &Value, heads: usize) -> Value {
+        let attributes = [
+            ("q_num_heads", Attribute::Int(heads as i64)),
+            ("kv_num_heads", Attribute::Int(heads as i64)),
+            ("scale", Attribute::Float(1.0)),
+        ];
+        // Products with keys, then with values.
+        self.count(&q.shape, k.shape[1]);
+        self.count(&q.shape, k.shape[1]);
+        self.node("Attention", &[q, k, v], &attributes, q.shape.clone())
+    }
+
+    /// Turns the halves of each head of `x`, `B × T × (H·D)`, by tables of `B × T × D/2`.
+    pub fn rotary_embedding(&mut self, x: &Value, [cos, sin]: [&Value; 2], heads: usize) -> Value {
+        let attributes = [("num_heads", Attribute::Int(heads as i64))];
+        self.node(
+            "RotaryEmbedding",
+            &[x, cos, sin],
+            &attributes,
+            x.shape.clone(),
+        )
     }
 
     pub fn reshape(&mut self, x: &Value, shape: &[usize]) -> Value {
@@ -314,6 +505,7 @@ impl Graph {
             out(x.shape[2]),
             out(x.shape[3]),
         ];
+        self.count(&shape, weight.shape[1] * kernel * kernel);
         self.convolve("Conv", x, weight, bias, stride, padding, shape)
     }
 
@@ -327,6 +519,8 @@ impl Graph {
             x.shape[2] * kernel,
             x.shape[3] * kernel,
         ];
+        // Patches do not overlap: each output is one sum over the input's channels.
+        self.count(&shape, x.shape[1]);
         self.convolve("ConvTranspose", x, weight, Some(bias), kernel, 0, shape)
     }
 
@@ -361,6 +555,7 @@ impl Graph {
         let sizes = self.integers("sizes", &sizes);
         let absent = Value {
             name: String::new(),
+            number: x.number,
             shape: Vec::new(),
         };
         let attributes = [
@@ -371,6 +566,12 @@ impl Graph {
             ),
         ];
         self.node("Resize", &[x, &absent, &absent, &sizes], &attributes, shape)
+    }
+
+    /// Counts what `outputs` sums of `terms` products take.
+    fn count(&mut self, outputs: &[usize], terms: usize) {
+        let sums = outputs.iter().map(|&n| n as u64).product::<u64>();
+        self.operations += 2 * sums * terms as u64;
     }
 
     /// The finished description, weights apart.
@@ -384,15 +585,30 @@ impl Graph {
                 output: self.outputs,
             },
             stored: self.stored,
+            operators: self.operators,
+            operations: self.operations,
         };
         (parts, self.weights)
     }
 }
 
+/// Appends all values as bytes.
+fn put<const N: usize>(to: &mut Vec<u8>, values: &[f32], bytes: impl Fn(f32) -> [u8; N]) {
+    let start = to.len();
+    to.resize(start + values.len() * N, 0);
+    let (elements, _) = to[start..].as_chunks_mut::<N>();
+    for (element, value) in elements.iter_mut().zip(values) {
+        *element = bytes(*value);
+    }
+}
+
 /// A finished graph without its weights.
 pub struct GraphParts {
+    operators: OperatorSet,
+    /// Multiplications and additions of all products and convolutions.
+    pub operations: u64,
     graph: GraphProto,
-    stored: Vec<Stored>,
+    pub stored: Vec<Stored>,
 }
 
 impl GraphParts {
@@ -427,18 +643,18 @@ impl GraphParts {
             .initializer
             .extend(self.stored.iter().map(|stored| TensorProto {
                 dims: stored.shape.iter().map(|&n| n as i64).collect(),
-                data_type: Some(data_type::FLOAT),
+                data_type: Some(stored.number.data_type()),
                 name: Some(stored.name.clone()),
                 ..data(stored)
             }));
         ModelProto {
-            ir_version: Some(IR_VERSION),
+            ir_version: Some(self.operators.ir_version),
             producer_name: Some(env!("CARGO_PKG_NAME").to_owned()),
             producer_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
             graph: Some(graph),
             opset_import: vec![OperatorSetIdProto {
                 domain: Some(String::new()),
-                version: Some(OPSET),
+                version: Some(self.operators.opset),
             }],
         }
     }

@@ -2,7 +2,7 @@
 //! for descriptors and theirs.
 
 use super::super::architecture::PATCH;
-use super::graph::Value;
+use super::graph::{Number, Value};
 use super::{Emitter, Finish, names};
 
 impl Emitter<'_> {
@@ -98,9 +98,18 @@ impl Emitter<'_> {
         let map = match level {
             0 | 1 => {
                 let kernel = if level == 0 { 4 } else { 2 };
+                // TensorRT has none for bfloat16; these two are small.
+                let number = match self.number {
+                    Number::BF16 => Number::F32,
+                    other => other,
+                };
+                self.graph.set_number(number);
                 let weight = self.stored(&format!("{rescale}.weight"), &[dim, dim, kernel, kernel]);
                 let bias = self.stored(&format!("{rescale}.bias"), &[dim]);
-                self.graph.conv_transpose(&map, &weight, &bias)
+                let map = self.graph.cast(&map, number);
+                let map = self.graph.conv_transpose(&map, &weight, &bias);
+                self.graph.set_number(self.number);
+                self.graph.cast(&map, self.number)
             }
             2 => map,
             _ => self.conv(&map, &rescale, 3, dim, 2),
@@ -127,6 +136,9 @@ impl Emitter<'_> {
         };
         let g = &mut self.graph;
         g.set_scope(&format!("points{}", view + 1));
+        // In half precision e^n − 1 ends at 65504, and its last digit is a thousandth.
+        g.set_number(Number::F32);
+        let raw = &g.cast(raw, Number::F32);
         let parts = g.split(raw, 1, &[3, 1]);
         let (a, kappa) = (&parts[0], &parts[1]);
         let norm = g.norm(a, 1);
@@ -147,6 +159,7 @@ impl Emitter<'_> {
         let exp = g.unary("Exp", &kappa);
         let confidence = g.binary("Add", &exp, &one);
         g.output(&confidence, names::CONFIDENCE[view]);
+        g.set_number(self.number);
     }
 
     /// The MLP on the joined first and last tokens: descriptors (`B × T × 16·16·D`) and the
@@ -191,6 +204,7 @@ impl Emitter<'_> {
         let size = self.size;
         self.graph.set_scope(&format!("descriptors{}", view + 1));
         let desc = self.shuffle_to_pixels(desc, dim);
+        let desc = self.graph.cast(&desc, Number::F32);
         let norm = self.graph.norm(&desc, 3);
         let desc = self.graph.binary("Div", &desc, &norm);
         self.graph.output(&desc, names::DESCRIPTORS[view]);
@@ -199,6 +213,7 @@ impl Emitter<'_> {
         let omega = self
             .graph
             .reshape(&omega, &[size.batch, size.height, size.width]);
+        let omega = self.graph.cast(&omega, Number::F32);
         let confidence = self.graph.unary("Exp", &omega);
         self.graph
             .output(&confidence, names::DESCRIPTOR_CONFIDENCE[view]);

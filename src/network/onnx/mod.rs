@@ -5,6 +5,7 @@
 mod blocks;
 mod decoder;
 mod encoder;
+mod fp8;
 mod graph;
 mod heads;
 mod proto;
@@ -15,7 +16,7 @@ use prost::Message;
 
 use super::architecture::{Network, PATCH};
 use crate::files;
-use graph::{Graph, GraphParts, Value};
+use graph::{Graph, GraphParts, Number, Value};
 
 /// A serialised model may not reach two gibibytes, a limit of protocol buffers; a mebibyte is
 /// left for the graph itself.
@@ -68,6 +69,71 @@ pub enum Views {
     First,
 }
 
+/// What the network computes with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Precision {
+    /// binary32
+    #[default]
+    F32,
+    /// Weights and activations are binary16. Inputs and outputs stay binary32, and so does what comes
+    /// behind the heads' last layers: exponentials and lengths.
+    F16,
+    /// The same with the upper half of binary32 in binary16's place: its range, three bits fewer.
+    Bf16,
+    /// As [`Precision::F16`], but the transformer's linear layers multiply 8-bit floats (E4M3), whose scales
+    /// follow from the weights: nothing is calibrated and nothing saturates. Needs TensorRT.
+    Fp8,
+}
+
+impl Precision {
+    /// All of them, the most exact first.
+    pub const ALL: [Self; 4] = [Self::F32, Self::F16, Self::Bf16, Self::Fp8];
+
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "fp32",
+            Self::F16 => "fp16",
+            Self::Bf16 => "bf16",
+            Self::Fp8 => "fp8",
+        }
+    }
+}
+
+impl std::fmt::Display for Precision {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for Precision {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = Self::ALL.into_iter().find(|p| p.name() == text);
+        found.ok_or_else(|| "expected fp32, fp16, bf16 or fp8".into())
+    }
+}
+
+/// How attention is written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AttentionForm {
+    /// As products, a softmax and a rotation of halves: every runtime knows these.
+    #[default]
+    Decomposed,
+    /// As the operators `Attention` and `RotaryEmbedding` of opset 23.
+    Fused,
+}
+
+/// What runtimes differ in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EmitOptions {
+    /// The numbers.
+    pub precision: Precision,
+    /// The operators.
+    pub attention: AttentionForm,
+}
+
 /// How far the decoder model computes its outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Finish {
@@ -108,10 +174,42 @@ pub struct OnnxModel {
     weights: Vec<u8>,
 }
 
+/// A weight of a model.
+#[derive(Debug, Clone, Copy)]
+pub struct Weight<'a> {
+    /// Its name in the graph.
+    pub name: &'a str,
+    /// Extents, outermost first.
+    pub shape: &'a [usize],
+    /// binary16, else binary32.
+    pub half: bool,
+    /// Its values, little-endian.
+    pub bytes: &'a [u8],
+}
+
 impl OnnxModel {
     fn new(graph: Graph) -> Self {
         let (parts, weights) = graph.finish();
         Self { parts, weights }
+    }
+
+    /// Multiplications and additions of all matrix products and convolutions.
+    pub fn operations(&self) -> u64 {
+        self.parts.operations
+    }
+
+    /// The weights, as the graph names them. A name stands for the same layer in every model of one
+    /// network.
+    pub fn weights(&self) -> impl Iterator<Item = Weight<'_>> {
+        self.parts.stored.iter().map(|stored| {
+            let range = stored.offset..stored.offset + stored.bytes;
+            Weight {
+                name: &stored.name,
+                shape: &stored.shape,
+                half: stored.number == Number::F16,
+                bytes: self.weights.get(range).unwrap_or_default(),
+            }
+        })
     }
 
     /// Bytes of the weights.
@@ -158,25 +256,41 @@ impl OnnxModel {
 impl Network {
     /// The encoder: [`names::IMAGE`] to [`names::FEATURES`].
     pub fn encoder(&self, size: InputSize) -> OnnxModel {
-        let mut emitter = Emitter::new(self, size, "encoder");
+        self.encoder_as(size, EmitOptions::default())
+    }
+
+    /// As [`Network::encoder`], written as a runtime wants it.
+    pub fn encoder_as(&self, size: InputSize, options: EmitOptions) -> OnnxModel {
+        let mut emitter = Emitter::new(self, size, options, "encoder");
         emitter.encoder();
         OnnxModel::new(emitter.graph)
     }
 
     /// The decoder with its heads: [`names::VIEW_FEATURES`] to the dense outputs of `views`.
     pub fn decoder(&self, size: InputSize, views: Views) -> OnnxModel {
-        self.decoder_with(size, views, Finish::InGraph)
+        self.decoder_as(size, views, EmitOptions::default())
+    }
+
+    /// As [`Network::decoder`], written as a runtime wants it.
+    pub fn decoder_as(&self, size: InputSize, views: Views, options: EmitOptions) -> OnnxModel {
+        self.decoder_with(size, views, Finish::InGraph, options)
     }
 
     /// The decoder with its heads up to [`names::RAW_POINTS`], [`names::RAW_DESCRIPTORS`] and
     /// [`names::RAW_DESCRIPTOR_CONFIDENCE`] of both views: for runtimes on which one pass of
     /// one's own over the pixels beats the dozen operators of the activations.
     pub fn raw_decoder(&self, size: InputSize) -> OnnxModel {
-        self.decoder_with(size, Views::Both, Finish::Raw)
+        self.decoder_with(size, Views::Both, Finish::Raw, EmitOptions::default())
     }
 
-    fn decoder_with(&self, size: InputSize, views: Views, finish: Finish) -> OnnxModel {
-        let mut emitter = Emitter::new(self, size, "decoder");
+    fn decoder_with(
+        &self,
+        size: InputSize,
+        views: Views,
+        finish: Finish,
+        options: EmitOptions,
+    ) -> OnnxModel {
+        let mut emitter = Emitter::new(self, size, options, "decoder");
         emitter.decoder(views, finish);
         OnnxModel::new(emitter.graph)
     }
@@ -186,16 +300,43 @@ impl Network {
 struct Emitter<'a> {
     network: &'a Network,
     size: InputSize,
+    attention: AttentionForm,
+    /// What the layers compute with.
+    number: Number,
+    /// Whether the transformer's linear layers multiply 8-bit floats.
+    fp8: bool,
     graph: Graph,
 }
 
 impl<'a> Emitter<'a> {
-    fn new(network: &'a Network, size: InputSize, name: &str) -> Self {
+    fn new(network: &'a Network, size: InputSize, options: EmitOptions, name: &str) -> Self {
+        let mut graph = Graph::new(
+            name,
+            match options.attention {
+                AttentionForm::Decomposed => graph::WITH_GELU,
+                AttentionForm::Fused => graph::WITH_ATTENTION,
+            },
+        );
+        let number = match options.precision {
+            Precision::F32 => Number::F32,
+            Precision::F16 | Precision::Fp8 => Number::F16,
+            Precision::Bf16 => Number::BF16,
+        };
+        graph.set_number(number);
         Self {
             network,
             size,
-            graph: Graph::new(name),
+            attention: options.attention,
+            number,
+            fp8: options.precision == Precision::Fp8,
+            graph,
         }
+    }
+
+    /// An input of the model, as the layers take it.
+    fn input(&mut self, name: &str, shape: &[usize]) -> Value {
+        let input = self.graph.input(name, shape);
+        self.graph.cast(&input, self.number)
     }
 
     /// A weight as it is stored.

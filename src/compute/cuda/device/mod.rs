@@ -37,7 +37,7 @@ use crate::inference::{Backend, NetworkShape};
 use edges::EdgeSlots;
 use exchange::Exchange;
 use mapping::Mapping;
-use network::{Network, PinnedView, Staging};
+use network::{Network, PinnedView, Staging, Wanted};
 use solve::GraphSolver;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -174,8 +174,11 @@ pub fn device(
         shape: &shape,
         config: &config,
     };
+    let mut network = maker.network(backend.share(), &low, mapped.pair.network)?;
+    let both = Wanted::Both;
+    network.warm_up(&low, None, &[((0, 1), both), ((1, 0), both)])?;
     let mapping = Mapping {
-        network: maker.network(backend.share(), &low, mapped.pair.network)?,
+        network,
         pair: mapping::Pair {
             sanitiser: maker.sanitiser(&low, mapped.pair.sanitiser)?,
             matcher: maker.matcher(mapped.pair.matcher, Refinement::Single)?,
@@ -196,10 +199,7 @@ pub fn device(
                 &mut pool.pinned_arena(mapped.host_solver)?,
                 mapped.capacity,
             )?,
-            residual: match setup.intrinsics {
-                Some(k) => GlobalResidual::Calibrated(k),
-                None => GlobalResidual::Rays,
-            },
+            residual: GlobalResidual::of(config.local_opt.residual, setup.intrinsics),
             width: shape.width,
             height: shape.height,
         },
@@ -229,7 +229,7 @@ pub fn device(
         hits: Vec::new(),
     };
 
-    let network = maker.network(backend, &high, planned.pair.network)?;
+    let mut network = maker.network(backend, &high, planned.pair.network)?;
     let camera = Camera {
         preprocessor: DevicePreprocessor::new(
             context,
@@ -248,6 +248,9 @@ pub fn device(
         host_image: pool.pinned(planned.host_image)?,
         planes: pool.device(planned.planes)?,
     };
+    high.fill(camera.planes.all(), 0)?;
+    let orders = [((0, 0), Wanted::View1), ((0, 1), both)];
+    network.warm_up(&high, Some(camera.planes.all()), &orders)?;
     let frame = Frame {
         sanitiser: maker.sanitiser(&high, planned.pair.sanitiser)?,
         // An invalid pixel's place is where the next frame's search starts.

@@ -12,6 +12,9 @@ use crate::inference::{
     self_test,
 };
 
+/// Runs after which a backend has all that it needs.
+const WARM_UP: usize = 4;
+
 /// One view's outputs in pinned memory.
 pub(super) struct PinnedView {
     pub(super) points: PinnedBuffer<f32>,
@@ -177,8 +180,15 @@ impl Network {
             let features = [first, second].map(|k| span(self.features[k].all()));
             let outputs = [0, 1].map(|k| outputs(self.views[k].view()));
             let backend = in_place(self.backend.as_mut())?;
+            let stream = stream.raw();
             // SAFETY: the stream lives; all spans are buffers of this half, used on this stream alone.
-            return Ok(unsafe { backend.enqueue_decode(stream.raw(), features, outputs) }?);
+            unsafe {
+                match wanted {
+                    Wanted::Both => backend.enqueue_decode(stream, features, outputs),
+                    Wanted::View1 => backend.enqueue_decode_view1(stream, features, outputs),
+                }?;
+            }
+            return Ok(());
         };
         let Staging { features, views } = &mut host.staging;
         let (a, b) = (&features[first], &features[second]);
@@ -201,6 +211,35 @@ impl Network {
         }
         stream.record(&host.sent)?;
         Ok(())
+    }
+
+    /// A network on the device takes its memory and prepares its work in the first runs on each set of
+    /// buffers: has them done now, for encoding `planes`, if this half encodes, and decoding the pairs of
+    /// `orders`.
+    pub(super) fn warm_up(
+        &mut self,
+        stream: &Stream,
+        planes: Option<DeviceSlice<'_, f32>>,
+        orders: &[((usize, usize), Wanted)],
+    ) -> Result<(), DeviceError> {
+        if self.is_on_host() {
+            return Ok(());
+        }
+        for _ in 0..WARM_UP {
+            if let Some(planes) = planes {
+                let (planes, features) = (span(planes), span(self.features[0].all()));
+                let backend = in_place(self.backend.as_mut())?;
+                // SAFETY: the stream lives; both spans are buffers of this half, used on this stream alone.
+                unsafe { backend.enqueue_encode(stream.raw(), planes, features) }?;
+            }
+            for &(order, wanted) in orders {
+                self.decode(stream, order, wanted)?;
+            }
+        }
+        for tokens in &self.features {
+            stream.fill(tokens.all(), 0)?;
+        }
+        Ok(stream.synchronize()?)
     }
 
     /// See [`self_test`]; a network on the device is tested when it is loaded, and here through its

@@ -1,0 +1,277 @@
+//! The network on ONNX Runtime's CPU provider, where a library is found; `MAST3R_REQUIRE_ORT=1` makes its
+//! absence a failure.
+
+#[path = "../network_support/mod.rs"]
+mod network_support;
+
+use mast3r_slam::inference::cpu::CpuBackend;
+use mast3r_slam::inference::onnxruntime::{OnnxRuntimeBackend, OnnxRuntimeOptions, Provider};
+use mast3r_slam::inference::{Backend, InferenceError, PairOutput, ViewOutput, self_test};
+use mast3r_slam::network::onnx::{AttentionForm, EmitOptions, Precision};
+use network_support::{
+    Golden, noise_image, relative_error, repository, run, tiny_checkpoint, tiny_network,
+    tiny_weights,
+};
+
+/// Two binary32 implementations of some thirty layers.
+const TOLERANCE: f64 = 1e-4;
+
+/// `MAST3R_ORT_PROVIDER=cuda` runs all of this on the GPU.
+fn on_gpu() -> bool {
+    std::env::var_os("MAST3R_ORT_PROVIDER").is_some_and(|name| name == "cuda")
+}
+
+fn options() -> OnnxRuntimeOptions {
+    OnnxRuntimeOptions {
+        provider: Some(match on_gpu() {
+            true => Provider::Cuda,
+            false => Provider::Cpu,
+        }),
+        precision: Some(Precision::F32),
+        threads: 2,
+        ..Default::default()
+    }
+}
+
+/// The result, or none where there is no library and none is required.
+fn unless_missing<T>(result: Result<T, InferenceError>) -> Option<T> {
+    match result {
+        Err(error @ InferenceError::Unavailable { .. }) => {
+            let required = std::env::var_os("MAST3R_REQUIRE_ORT").is_some();
+            assert!(!required, "{error}");
+            println!("skipped: {error}");
+            None
+        }
+        result => Some(result.expect("ONNX Runtime takes the network")),
+    }
+}
+
+fn assert_near(found: &ViewOutput, expected: &ViewOutput, dim: usize) {
+    for (what, found, expected, tuple) in [
+        ("points", &found.points, &expected.points, 3),
+        ("confidence", &found.confidence, &expected.confidence, 1),
+        (
+            "descriptors",
+            &found.descriptors,
+            &expected.descriptors,
+            dim,
+        ),
+        (
+            "descriptor confidence",
+            &found.descriptor_confidence,
+            &expected.descriptor_confidence,
+            1,
+        ),
+    ] {
+        let error = relative_error(found, expected, tuple, 1e-3);
+        assert!(error < TOLERANCE, "{what}: {error}");
+    }
+}
+
+#[test]
+fn the_tiny_network_computes_as_on_the_cpu_backend() {
+    // Portrait, and odd in both directions.
+    let (width, height) = (48, 80);
+    let network = tiny_network(tiny_checkpoint());
+    let Some(mut backend) = unless_missing(OnnxRuntimeBackend::new(
+        network.clone(),
+        width,
+        height,
+        &options(),
+    )) else {
+        return;
+    };
+    println!("{}", backend.name());
+    let mut reference = CpuBackend::new(&network, width, height, 2).expect("a network");
+    assert_eq!(backend.shape(), reference.shape());
+    let images = [1, 2].map(|seed| noise_image(seed, width, height));
+    let expected = run(&mut reference, &images[0], &images[1]);
+    let found = run(&mut backend, &images[0], &images[1]);
+    let dim = reference.shape().descriptor_dim;
+    assert_near(&found.view1, &expected.view1, dim);
+    assert_near(&found.view2, &expected.view2, dim);
+
+    // Another handle, used from another thread at the same time, gives the same.
+    let mut other = backend.share();
+    let again = std::thread::scope(|scope| {
+        let other = scope.spawn(|| run(other.as_mut(), &images[0], &images[1]));
+        let own = run(&mut backend, &images[0], &images[1]);
+        (own, other.join().expect("no panic"))
+    });
+    for again in [&again.0, &again.1] {
+        assert_near(&again.view1, &found.view1, dim);
+        assert_near(&again.view2, &found.view2, dim);
+        assert!(on_gpu() || *again == found, "the same bits");
+    }
+
+    // View 1 alone.
+    let shape = backend.shape().clone();
+    let mut features = [0, 1].map(|_| vec![0.0; shape.tokens * shape.feature_dim]);
+    for (image, features) in images.iter().zip(&mut features) {
+        backend.encode(image, features).expect("encoded");
+    }
+    let mut mono = PairOutput::zeros(&shape);
+    let [a, b] = &features;
+    backend.decode_view1(a, b, &mut mono).expect("decoded");
+    assert_near(&mono.view1, &expected.view1, dim);
+    assert!(mono.view2 == PairOutput::zeros(&shape).view2);
+}
+
+#[test]
+fn the_bundled_model_passes_its_self_test() {
+    let weights = repository("engines/mast3r-mini/model.safetensors");
+    let loaded = OnnxRuntimeBackend::load(&weights, 128, 96, &options());
+    let Some(mut backend) = unless_missing(loaded) else {
+        return;
+    };
+    self_test(&mut backend).expect("it did so when it was loaded");
+    let image = noise_image(1, 96, 128);
+    let mut features = vec![0.0; backend.shape().tokens * backend.shape().feature_dim];
+    let error = backend.encode(&image, &mut features).expect_err("turned");
+    assert!(matches!(error, InferenceError::Shape { .. }), "{error}");
+}
+
+#[test]
+fn cuda_without_a_gpu_or_in_a_library_without_it_is_said() {
+    if unless_missing(OnnxRuntimeBackend::load(
+        &tiny_weights(),
+        32,
+        32,
+        &options(),
+    ))
+    .is_none()
+    {
+        return;
+    }
+    let wanted = OnnxRuntimeOptions {
+        provider: Some(Provider::Cuda),
+        ..options()
+    };
+    match OnnxRuntimeBackend::load(&tiny_weights(), 32, 32, &wanted) {
+        Ok(backend) => assert!(backend.name().contains("CUDA"), "{}", backend.name()),
+        Err(error) => {
+            assert!(
+                matches!(error, InferenceError::Unavailable { .. }),
+                "{error}"
+            );
+            assert!(error.to_string().contains("CUDA"), "{error}");
+        }
+    }
+}
+
+/// The bundled model on a pair that PyTorch's outputs are known of, written down in some way.
+fn golden_pair(emit: EmitOptions) -> Option<PairOutput> {
+    let golden = repository("tests/data/network/mini.golden.safetensors");
+    let golden = Golden::open(&golden).expect("in the repository");
+    let images = [1, 2].map(|view| golden.image(&format!("pair0.image{view}")));
+    let (width, height) = (images[0].width, images[0].height);
+    let weights = repository("engines/mast3r-mini/model.safetensors");
+    let options = OnnxRuntimeOptions {
+        precision: Some(emit.precision),
+        attention: emit.attention,
+        ..options()
+    };
+    let mut backend = unless_missing(OnnxRuntimeBackend::load(&weights, width, height, &options))?;
+    Some(run(&mut backend, &images[0], &images[1]))
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+#[test]
+fn attention_as_operators_is_attention() {
+    let forms = [AttentionForm::Decomposed, AttentionForm::Fused];
+    let (width, height) = (80, 48);
+    let images = [1, 2].map(|seed| noise_image(seed, width, height));
+    let mut outputs = Vec::new();
+    for attention in forms {
+        let emit = EmitOptions {
+            attention,
+            precision: Precision::F32,
+        };
+        let options = OnnxRuntimeOptions {
+            precision: Some(emit.precision),
+            attention: emit.attention,
+            ..options()
+        };
+        let network = tiny_network(tiny_checkpoint());
+        let made = OnnxRuntimeBackend::new(network, width, height, &options);
+        let Some(mut backend) = unless_missing(made) else {
+            return;
+        };
+        outputs.push((run(&mut backend, &images[0], &images[1]), golden_pair(emit)));
+    }
+    let [(tiny, mini), (fused_tiny, fused_mini)] = &outputs[..] else {
+        panic!("two forms");
+    };
+    let dim = tiny.view1.descriptors.len() / tiny.view1.confidence.len();
+    assert_near(&fused_tiny.view1, &tiny.view1, dim);
+    assert_near(&fused_tiny.view2, &tiny.view2, dim);
+    let (mini, fused_mini) = (
+        mini.as_ref().expect("run"),
+        fused_mini.as_ref().expect("run"),
+    );
+    assert!(mini != fused_mini, "the same graph twice");
+    let dim = mini.view1.descriptors.len() / mini.view1.confidence.len();
+    assert_near(&fused_mini.view1, &mini.view1, dim);
+    assert_near(&fused_mini.view2, &mini.view2, dim);
+}
+
+/// What the product promises of half precision: points within 0.5 % in the median, cosines of
+/// descriptors of 0.999.
+#[test]
+fn half_precision_is_near_single() {
+    for attention in [AttentionForm::Decomposed, AttentionForm::Fused] {
+        let of = |precision| {
+            golden_pair(EmitOptions {
+                attention,
+                precision,
+            })
+        };
+        let (Some(single), Some(half)) = (of(Precision::F32), of(Precision::F16)) else {
+            return;
+        };
+        for (half, single) in [(&half.view1, &single.view1), (&half.view2, &single.view2)] {
+            let dim = single.descriptors.len() / single.confidence.len();
+            let points = single
+                .points
+                .chunks_exact(3)
+                .zip(half.points.chunks_exact(3));
+            let errors = points.map(|(s, h)| relative_error(h, s, 3, 0.0));
+            let error = median(errors.collect());
+            let dot = |a: &[f32], b: &[f32]| -> f64 {
+                a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum()
+            };
+            let descriptors = single
+                .descriptors
+                .chunks_exact(dim)
+                .zip(half.descriptors.chunks_exact(dim));
+            let cosines: Vec<f64> = descriptors.map(|(s, h)| dot(s, h)).collect();
+            let lowest = cosines.iter().copied().fold(1.0, f64::min);
+            println!(
+                "{attention:?}: median error of points {error:.1e}, cosines from {lowest:.5}, median {:.6}",
+                median(cosines.clone())
+            );
+            assert!(error > 0.0, "the same precision twice");
+            assert!(error <= 5e-3, "{error}");
+            assert!(median(cosines) >= 0.999);
+        }
+    }
+}
+
+#[test]
+fn impossible_sizes_are_refused() {
+    for (width, height) in [(0, 16), (16, 0), (40, 32)] {
+        let network = tiny_network(tiny_checkpoint());
+        match OnnxRuntimeBackend::new(network, width, height, &options()) {
+            Err(InferenceError::Shape { .. }) => {}
+            Err(other) => panic!("{other}"),
+            Ok(_) => panic!("{width}x{height} was taken"),
+        }
+    }
+}
+
+#[cfg(feature = "cuda")]
+mod in_place;
