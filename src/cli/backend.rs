@@ -68,7 +68,7 @@ fn cpu(wanted: &Wanted<'_>) -> Loaded {
 fn onnxruntime(wanted: &Wanted<'_>, gpu_only: bool) -> Loaded {
     use crate::config::PrecisionChoice;
     use crate::inference::onnxruntime::{OnnxRuntimeBackend, OnnxRuntimeOptions, Provider};
-    use crate::network::onnx::{AttentionForm, Precision};
+    use crate::network::onnx::Precision;
     let named = &wanted.config.network.onnxruntime;
     let cuda = gpu_only || wanted.config.device == DeviceChoice::Cuda;
     let options = OnnxRuntimeOptions {
@@ -88,7 +88,7 @@ fn onnxruntime(wanted: &Wanted<'_>, gpu_only: bool) -> Loaded {
                 });
             }
         },
-        attention: AttentionForm::Fused,
+        emit: None,
     };
     let (width, height) = wanted.size;
     let loaded = OnnxRuntimeBackend::load(wanted.weights, width, height, &options)?;

@@ -230,10 +230,10 @@ fn everybody_carves_what_was_planned() {
         let mut a = arena(tracking.pointmap);
         FusedPointmap::new(&stream, &mut a, n).unwrap();
         assert_used_up("pointmap", &a);
-        for pair in [tracking.pair, plan.mapping.pair] {
+        for (pair, ways) in [(tracking.pair, 1), (plan.mapping.pair, 2)] {
             for view in pair.network.views {
                 let mut a = arena(view);
-                ViewBuffers::carve(&mut a, n, dim).unwrap();
+                ViewBuffers::carve(&mut a, ways * n, dim).unwrap();
                 assert_used_up("view", &a);
             }
             let mut a = arena(pair.sanitiser);

@@ -22,9 +22,20 @@ fn span<T: Element>(buffer: &DeviceBuffer<T>) -> DeviceSpan {
 struct View([DeviceBuffer<f32>; 4]);
 
 impl View {
+    /// For two pairs.
     fn carve(arena: &mut DeviceArena, shape: &NetworkShape) -> Self {
-        let n = shape.pixels();
+        let n = 2 * shape.pixels();
         Self([3, 1, shape.descriptor_dim, 1].map(|k| arena.carve("view", k * n).expect("room")))
+    }
+
+    /// Of pair `which`.
+    fn of_pair(&self, which: usize) -> Self {
+        Self(self.0.each_ref().map(|buffer| {
+            let half = buffer.len() / 2;
+            buffer
+                .part(which * half..(which + 1) * half)
+                .expect("a half")
+        }))
     }
 
     fn spans(&self) -> DeviceViewOutput {
@@ -105,9 +116,11 @@ fn what_is_computed_in_place_is_what_the_host_gets() {
         let stream = context.stream(priority).expect("a stream");
         let mut arena = DeviceArena::new(&context, "a test", 64 << 20).expect("memory");
         let planes: DeviceBuffer<f32> = arena.carve("planes", 3 * shape.pixels()).expect("room");
-        let features: [DeviceBuffer<f32>; 2] =
-            [0, 1].map(|_| arena.carve("tokens", tokens[0].len()).expect("room"));
-        let views = [0, 1].map(|_| View::carve(&mut arena, &shape));
+        let count = tokens[0].len();
+        let both: DeviceBuffer<f32> = arena.carve("tokens", 2 * count).expect("room");
+        let features = [0, 1].map(|k| both.part(k * count..(k + 1) * count).expect("a half"));
+        let two = [0, 1].map(|_| View::carve(&mut arena, &shape));
+        let views = [two[0].of_pair(0), two[1].of_pair(0)];
         let outputs = [views[0].spans(), views[1].spans()];
         for round in 0..6 {
             for (image, (to, expected)) in images.iter().zip(features.iter().zip(&tokens)) {
@@ -138,6 +151,23 @@ fn what_is_computed_in_place_is_what_the_host_gets() {
                 unsafe { device.enqueue_decode(stream.raw(), pair, outputs) }.expect("decoded");
                 assert_near(&views[0].read(&stream), &expected.view1, dim);
                 assert_near(&views[1].read(&stream), &expected.view2, dim);
+            }
+            // View 1 alone, and both ways at once.
+            views.iter().for_each(|view| view.clear(&stream));
+            let pair = [span(&features[0]), span(&features[1])];
+            let device = backend.device().expect("on the GPU");
+            // SAFETY: as above.
+            unsafe { device.enqueue_decode_view1(stream.raw(), pair, outputs) }.expect("decoded");
+            assert_near(&views[0].read(&stream), &expected[0].view1, dim);
+            two.iter().for_each(|view| view.clear(&stream));
+            let spans = [two[0].spans(), two[1].spans()];
+            let device = backend.device().expect("on the GPU");
+            // SAFETY: as above.
+            unsafe { device.enqueue_decode_both_ways(stream.raw(), span(&both), spans) }
+                .expect("decoded");
+            for (way, expected) in expected.iter().enumerate() {
+                assert_near(&two[0].of_pair(way).read(&stream), &expected.view1, dim);
+                assert_near(&two[1].of_pair(way).read(&stream), &expected.view2, dim);
             }
         }
         // Part of a larger graph.

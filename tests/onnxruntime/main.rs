@@ -7,7 +7,7 @@ mod network_support;
 use mast3r_slam::inference::cpu::CpuBackend;
 use mast3r_slam::inference::onnxruntime::{OnnxRuntimeBackend, OnnxRuntimeOptions, Provider};
 use mast3r_slam::inference::{Backend, InferenceError, PairOutput, ViewOutput, self_test};
-use mast3r_slam::network::onnx::{AttentionForm, EmitOptions, Precision};
+use mast3r_slam::network::onnx::{AttentionForm, Branches, EmitOptions, Precision, Upsampling};
 use network_support::{
     Golden, noise_image, relative_error, repository, run, tiny_checkpoint, tiny_network,
     tiny_weights,
@@ -168,7 +168,7 @@ fn golden_pair(emit: EmitOptions) -> Option<PairOutput> {
     let weights = repository("engines/mast3r-mini/model.safetensors");
     let options = OnnxRuntimeOptions {
         precision: Some(emit.precision),
-        attention: emit.attention,
+        emit: Some(emit),
         ..options()
     };
     let mut backend = unless_missing(OnnxRuntimeBackend::load(&weights, width, height, &options))?;
@@ -180,20 +180,44 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
+/// Every way to write the network down in single precision.
+const FORMS: [EmitOptions; 5] = {
+    const PLAIN: EmitOptions = EmitOptions {
+        precision: Precision::F32,
+        attention: AttentionForm::Decomposed,
+        branches: Branches::Apart,
+        upsampling: Upsampling::Operator,
+    };
+    let fused = EmitOptions {
+        attention: AttentionForm::Fused,
+        ..PLAIN
+    };
+    let together = EmitOptions {
+        branches: Branches::Together,
+        ..PLAIN
+    };
+    let both = EmitOptions {
+        branches: Branches::Together,
+        ..fused
+    };
+    let all = EmitOptions {
+        upsampling: Upsampling::Products,
+        ..both
+    };
+    [PLAIN, fused, together, both, all]
+};
+
 #[test]
-fn attention_as_operators_is_attention() {
-    let forms = [AttentionForm::Decomposed, AttentionForm::Fused];
+fn every_way_to_write_it_down_is_the_same_network() {
+    let golden = repository("tests/data/network/mini.golden.safetensors");
+    let golden = Golden::open(&golden).expect("in the repository");
+    let image = golden.image("pair0.image1");
     let (width, height) = (80, 48);
     let images = [1, 2].map(|seed| noise_image(seed, width, height));
-    let mut outputs = Vec::new();
-    for attention in forms {
-        let emit = EmitOptions {
-            attention,
-            precision: Precision::F32,
-        };
+    let mut outputs: Vec<[PairOutput; 2]> = Vec::new();
+    for emit in FORMS {
         let options = OnnxRuntimeOptions {
-            precision: Some(emit.precision),
-            attention: emit.attention,
+            emit: Some(emit),
             ..options()
         };
         let network = tiny_network(tiny_checkpoint());
@@ -201,35 +225,34 @@ fn attention_as_operators_is_attention() {
         let Some(mut backend) = unless_missing(made) else {
             return;
         };
-        outputs.push((run(&mut backend, &images[0], &images[1]), golden_pair(emit)));
+        let tiny = run(&mut backend, &images[0], &images[1]);
+        let mini = golden_pair(emit).expect("the library is there");
+        for (view, out) in [(1, &mini.view1), (2, &mini.view2)] {
+            let name = format!("pair0.pts3d{view}");
+            let found = golden.thin(&name, &out.points, 3, (image.width, image.height));
+            let error = relative_error(&found, &golden.values(&name), 3, 0.0);
+            println!("{emit:?}: {name} {error:.1e} from PyTorch's");
+            assert!(error <= 1e-3, "{name}: {error}");
+        }
+        let found = [tiny, mini];
+        if let Some(first) = outputs.first() {
+            for (found, first) in found.iter().zip(first) {
+                assert!(found != first, "the same graph twice");
+                let dim = first.view1.descriptors.len() / first.view1.confidence.len();
+                assert_near(&found.view1, &first.view1, dim);
+                assert_near(&found.view2, &first.view2, dim);
+            }
+        }
+        outputs.push(found);
     }
-    let [(tiny, mini), (fused_tiny, fused_mini)] = &outputs[..] else {
-        panic!("two forms");
-    };
-    let dim = tiny.view1.descriptors.len() / tiny.view1.confidence.len();
-    assert_near(&fused_tiny.view1, &tiny.view1, dim);
-    assert_near(&fused_tiny.view2, &tiny.view2, dim);
-    let (mini, fused_mini) = (
-        mini.as_ref().expect("run"),
-        fused_mini.as_ref().expect("run"),
-    );
-    assert!(mini != fused_mini, "the same graph twice");
-    let dim = mini.view1.descriptors.len() / mini.view1.confidence.len();
-    assert_near(&fused_mini.view1, &mini.view1, dim);
-    assert_near(&fused_mini.view2, &mini.view2, dim);
 }
 
 /// What the product promises of half precision: points within 0.5 % in the median, cosines of
 /// descriptors of 0.999.
 #[test]
 fn half_precision_is_near_single() {
-    for attention in [AttentionForm::Decomposed, AttentionForm::Fused] {
-        let of = |precision| {
-            golden_pair(EmitOptions {
-                attention,
-                precision,
-            })
-        };
+    for emit in [FORMS[0], FORMS[4]] {
+        let of = |precision| golden_pair(EmitOptions { precision, ..emit });
         let (Some(single), Some(half)) = (of(Precision::F32), of(Precision::F16)) else {
             return;
         };
@@ -251,7 +274,7 @@ fn half_precision_is_near_single() {
             let cosines: Vec<f64> = descriptors.map(|(s, h)| dot(s, h)).collect();
             let lowest = cosines.iter().copied().fold(1.0, f64::min);
             println!(
-                "{attention:?}: median error of points {error:.1e}, cosines from {lowest:.5}, median {:.6}",
+                "{emit:?}: median error of points {error:.1e}, cosines from {lowest:.5}, median {:.6}",
                 median(cosines.clone())
             );
             assert!(error > 0.0, "the same precision twice");

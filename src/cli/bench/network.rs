@@ -7,7 +7,7 @@ use crate::compute::cuda::sanitise::{DeviceView, ViewBuffers};
 use crate::compute::cuda::{
     Context, DeviceArena, DeviceBuffer, DeviceInfo, DeviceSlice, Element, Priority, Stream,
 };
-use crate::compute::plan::{ALIGNMENT, arena_bytes};
+use crate::compute::plan::{ALIGNMENT, arena_bytes, human};
 use crate::inference::{
     Backend, DeviceBackend, DeviceSpan, DeviceViewOutput, InferenceError, NetworkShape,
 };
@@ -35,10 +35,11 @@ pub struct NetworkRow {
 const WARM_UP: usize = 10;
 
 /// Names of the stages.
-pub const STAGES: [&str; 3] = [
+pub const STAGES: [&str; 4] = [
     "network encoder",
     "network decoder pair",
     "network decoder mono",
+    "network decoder both ways",
 ];
 
 /// Times encoder, decoder and mono inference, those that `only` takes. The first value says what ran them; none of it where the
@@ -49,6 +50,7 @@ pub fn time(
     samples: usize,
     only: &dyn Fn(&str) -> bool,
 ) -> Result<Option<(String, Vec<NetworkRow>)>, CliError> {
+    let (before, _) = context.memory()?;
     let mut loaded = backend::load(wanted)?;
     let (name, shape) = (loaded.name(), loaded.shape().clone());
     if loaded.device().is_none() {
@@ -79,6 +81,11 @@ pub fn time(
             network.decoder(size, Views::First).operations(),
             MONO,
         ),
+        (
+            STAGES[3],
+            2 * network.decoder(size, Views::Both).operations(),
+            BOTH_WAYS,
+        ),
     ] {
         if !only(stage) {
             continue;
@@ -92,7 +99,9 @@ pub fn time(
             limit: rate.map(|rate| operations as f64 / rate * 1e3),
         });
     }
-    Ok(Some((name, rows)))
+    let (after, _) = context.memory()?;
+    let taken = before.saturating_sub(after + buffers.bytes);
+    Ok(Some((format!("{name}, {} on the GPU", human(taken)), rows)))
 }
 
 /// The table for people.
@@ -134,10 +143,15 @@ fn half_rate(info: &DeviceInfo) -> Option<f64> {
 }
 
 struct Buffers {
+    bytes: u64,
     stream: Stream,
     planes: DeviceBuffer<f32>,
+    /// Tokens of both images, and of each.
+    both: DeviceBuffer<f32>,
     features: [DeviceBuffer<f32>; 2],
+    /// Outputs of two pairs, and of the first.
     views: [ViewBuffers; 2],
+    first: [ViewBuffers; 2],
 }
 
 type Run = fn(&mut dyn DeviceBackend, &Buffers) -> Result<(), InferenceError>;
@@ -160,13 +174,20 @@ const MONO: Run = |backend, buffers| {
     unsafe { backend.enqueue_decode_view1(buffers.stream.raw(), features, views) }
 };
 
+const BOTH_WAYS: Run = |backend, buffers| {
+    let (features, views) = (span(buffers.both.all()), [0, 1]);
+    let views = views.map(|k: usize| outputs(buffers.views[k].view()));
+    // SAFETY: as above.
+    unsafe { backend.enqueue_decode_both_ways(buffers.stream.raw(), features, views) }
+};
+
 impl Buffers {
     fn new(context: &Context, shape: &NetworkShape) -> Result<Self, CliError> {
         let (n, d) = (shape.pixels(), shape.descriptor_dim);
         let tokens = shape.tokens * shape.feature_dim;
         let of = |values: usize| (4 * values as u64).next_multiple_of(ALIGNMENT);
-        let view = arena_bytes(&ViewBuffers::buffers(n, d)).next_multiple_of(ALIGNMENT);
-        let bytes = of(3 * n) + 2 * of(tokens) + 2 * view;
+        let view = arena_bytes(&ViewBuffers::buffers(2 * n, d)).next_multiple_of(ALIGNMENT);
+        let bytes = of(3 * n) + of(2 * tokens) + 2 * view;
         let mut arena = DeviceArena::new(context, WHAT, bytes)?;
         let stream = context.stream(Priority::High)?;
         let planes = arena.carve("network input", 3 * n)?;
@@ -175,29 +196,32 @@ impl Buffers {
             .map(|k| (k as f32 * 0.37).sin() * (k as f32 * 0.0011).cos())
             .collect();
         stream.write(&values, planes.all())?;
-        let features = [
-            arena.carve("tokens", tokens)?,
-            arena.carve("tokens", tokens)?,
-        ];
-        let values: Vec<f32> = (0..tokens).map(|k| (k as f32 * 0.71).sin()).collect();
-        for tokens in &features {
-            stream.write(&values, tokens.all())?;
-        }
+        let both = arena.carve("tokens", 2 * tokens)?;
+        let values: Vec<f32> = (0..2 * tokens).map(|k| (k as f32 * 0.71).sin()).collect();
+        stream.write(&values, both.all())?;
+        let features = [both.part(0..tokens)?, both.part(tokens..2 * tokens)?];
         let views = [
-            ViewBuffers::carve(&mut arena, n, d)?,
-            ViewBuffers::carve(&mut arena, n, d)?,
+            ViewBuffers::carve(&mut arena, 2 * n, d)?,
+            ViewBuffers::carve(&mut arena, 2 * n, d)?,
         ];
+        let first = [views[0].of_pair(0, n)?, views[1].of_pair(0, n)?];
         Ok(Self {
+            bytes,
             stream,
             planes,
+            both,
             features,
             views,
+            first,
         })
     }
 
     fn pair(&self, which: [usize; 2]) -> ([DeviceSpan; 2], [DeviceViewOutput; 2]) {
         let features = which.map(|k| span(self.features[k % 2].all()));
-        (features, [0, 1].map(|k| outputs(self.views[k].view())))
+        (
+            features,
+            [0, 1].map(|k: usize| outputs(self.first[k].view())),
+        )
     }
 
     /// Milliseconds of each run, on the device's clock.

@@ -21,6 +21,7 @@ use ort::value::{Shape, TensorRefMut};
 use std::ffi::{CString, c_void};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Ordinary runs on a set of buffers before one is captured: in the first, memory is taken as it is
 /// needed, in the second as the first one's pattern has it.
@@ -32,6 +33,8 @@ const GRAPHS: usize = 32;
 /// The first GPU's primary context, which ONNX Runtime and SLAM work in.
 pub(super) struct Gpu {
     context: Arc<CudaContext>,
+    /// Bytes that were free when it was opened.
+    free: u64,
 }
 
 impl Gpu {
@@ -54,7 +57,15 @@ impl Gpu {
         // not used.
         unsafe { context.disable_event_tracking() };
         context.check_err().map_err(|e| driver(DOING, e))?;
-        Ok(Self { context })
+        let (free, _) = context.mem_get_info().map_err(|e| driver(DOING, e))?;
+        let free = free as u64;
+        Ok(Self { context, free })
+    }
+
+    /// Bytes that were taken since it was opened, by whomever.
+    pub(super) fn taken(&self) -> u64 {
+        let (free, _) = self.context.mem_get_info().unwrap_or_default();
+        self.free.saturating_sub(free as u64)
     }
 
     /// Room for weights there.
@@ -407,11 +418,15 @@ fn describe(
         shape: extents.iter().map(|&n| n as i64).collect(),
     };
     let (w, h, d) = (shape.width, shape.height, shape.descriptor_dim);
-    let tokens = [1, shape.tokens, shape.feature_dim];
+    let batch = match part {
+        Part::BothWays => 2,
+        _ => 1,
+    };
+    let tokens = [batch, shape.tokens, shape.feature_dim];
     let image = [1, 3, h, w];
     let of_inputs: &[usize] = match part {
         Part::Encoder => &image,
-        Part::Decoder | Part::View1 => &tokens,
+        _ => &tokens,
     };
     let mut tensors: Vec<Tensor> = (part.inputs().iter().zip(inputs))
         .map(|(name, &span)| tensor(*name, true, span, of_inputs))
@@ -419,8 +434,13 @@ fn describe(
     tensors.extend(features.map(|span| tensor(names::FEATURES, false, span, &tokens)));
     for (view, out) in views.iter().enumerate() {
         tensors.extend([
-            tensor(names::POINTS[view], false, out.points, &[1, h, w, 3]),
-            tensor(names::CONFIDENCE[view], false, out.confidence, &[1, h, w]),
+            tensor(names::POINTS[view], false, out.points, &[batch, h, w, 3]),
+            tensor(
+                names::CONFIDENCE[view],
+                false,
+                out.confidence,
+                &[batch, h, w],
+            ),
             tensor(
                 names::DESCRIPTORS[view],
                 false,
@@ -431,7 +451,7 @@ fn describe(
                 names::DESCRIPTOR_CONFIDENCE[view],
                 false,
                 out.descriptor_confidence,
-                &[1, h, w],
+                &[batch, h, w],
             ),
         ]);
     }
@@ -441,6 +461,12 @@ fn describe(
 // SAFETY: the sessions' inputs and outputs are bound to the spans of the call and nothing else; their
 // stream waits for the caller's and is waited for by it, or their graph runs on it.
 unsafe impl DeviceBackend for OnnxRuntimeBackend {
+    /// The self-test ran encoder and decoder. A pair both ways takes twice of the decoder's, mono inference
+    /// less than once.
+    fn still_takes(&self) -> u64 {
+        3 * self.loaded.activations.load(Ordering::Relaxed)
+    }
+
     unsafe fn enqueue_encode(
         &mut self,
         stream: *mut c_void,
@@ -459,6 +485,26 @@ unsafe impl DeviceBackend for OnnxRuntimeBackend {
     ) -> Result<(), InferenceError> {
         // SAFETY: the caller's promise.
         unsafe { self.enqueue(Part::Decoder, stream, &features, &views, None) }
+    }
+
+    unsafe fn enqueue_decode_view1(
+        &mut self,
+        stream: *mut c_void,
+        features: [DeviceSpan; 2],
+        [view, _]: [DeviceViewOutput; 2],
+    ) -> Result<(), InferenceError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.enqueue(Part::View1, stream, &features, &[view], None) }
+    }
+
+    unsafe fn enqueue_decode_both_ways(
+        &mut self,
+        stream: *mut c_void,
+        features: DeviceSpan,
+        views: [DeviceViewOutput; 2],
+    ) -> Result<(), InferenceError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.enqueue(Part::BothWays, stream, &[features], &views, None) }
     }
 }
 

@@ -15,16 +15,28 @@ mod shared;
 
 use super::{Backend, InferenceError, NetworkShape, PairOutput, ViewOutput, self_test};
 use crate::image::RgbImage;
-use crate::network::onnx::{AttentionForm, EmitOptions, InputSize, Precision, names};
+use crate::network::onnx::{
+    AttentionForm, Branches, EmitOptions, InputSize, Precision, Upsampling, names,
+};
 use crate::network::{Network, load_network};
 use library::Library;
 use ort::session::RunOptions;
 use ort::value::TensorRef;
 use session::{Built, Part, Place};
 use std::path::{Path, PathBuf};
+#[cfg(feature = "cuda")]
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 const RUNTIME: &str = "ONNX Runtime";
+
+/// What is quickest on a GPU.
+const QUICKEST: EmitOptions = EmitOptions {
+    precision: Precision::F16,
+    attention: AttentionForm::Fused,
+    branches: Branches::Together,
+    upsampling: Upsampling::Operator,
+};
 
 /// What ONNX Runtime computes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,8 +60,9 @@ pub struct OnnxRuntimeOptions {
     pub threads: usize,
     /// What it computes with. None: half precision on a GPU, single on the CPU.
     pub precision: Option<Precision>,
-    /// How attention is written down; what the library does not take is decomposed.
-    pub attention: AttentionForm,
+    /// How else the network is written down. None: what is quickest there. What the library does not take
+    /// of attention is decomposed.
+    pub emit: Option<EmitOptions>,
 }
 
 /// The network on ONNX Runtime, for one input size.
@@ -77,6 +90,9 @@ struct Loaded {
     gpu: Option<gpu::Gpu>,
     #[cfg(feature = "cuda")]
     weights: Option<Arc<shared::SharedWeights>>,
+    /// Bytes that one session of each part took beside the weights.
+    #[cfg(feature = "cuda")]
+    activations: AtomicU64,
     /// Sessions that no handle uses.
     idle: Mutex<Vec<Held>>,
 }
@@ -108,6 +124,8 @@ impl OnnxRuntimeBackend {
         Library::load(options.library.as_deref())?;
         let mut backend = Self::new(load_network(weights)?, width, height, options)?;
         self_test(&mut backend)?;
+        #[cfg(feature = "cuda")]
+        backend.note_memory();
         backend.rest();
         Ok(backend)
     }
@@ -158,13 +176,15 @@ impl OnnxRuntimeBackend {
                     Provider::Cpu => Precision::F32,
                     Provider::Cuda => Precision::F16,
                 }),
-                attention: options.attention,
+                ..options.emit.unwrap_or(QUICKEST)
             },
             options: session::options(false)?,
             #[cfg(feature = "cuda")]
             weights: gpu.as_ref().map(gpu::Gpu::weights),
             #[cfg(feature = "cuda")]
             gpu,
+            #[cfg(feature = "cuda")]
+            activations: AtomicU64::new(0),
             idle: Mutex::new(Vec::new()),
         };
         Ok(Self::handle(Arc::new(loaded)))
@@ -176,6 +196,15 @@ impl OnnxRuntimeBackend {
             loaded,
             held: Vec::new(),
             normalised,
+        }
+    }
+
+    /// Notes what the sessions took beside the weights: all that is gone since the GPU was opened.
+    #[cfg(feature = "cuda")]
+    fn note_memory(&self) {
+        if let (Some(gpu), Some(weights)) = (&self.loaded.gpu, &self.loaded.weights) {
+            let taken = gpu.taken().saturating_sub(weights.bytes());
+            self.loaded.activations.store(taken, Ordering::Relaxed);
         }
     }
 
@@ -302,6 +331,7 @@ impl Loaded {
             #[cfg(not(feature = "cuda"))]
             let _ = shared;
             let model = part.emit(&self.network, self.size, emit);
+            let model = model.ok_or_else(|| failure(part.loading(), "an odd batch"))?;
             session::build(model, &place, part.loading())
         };
         // Libraries before 1.23 lack the operators of attention, on CUDA some later ones do.

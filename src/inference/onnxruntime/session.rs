@@ -25,6 +25,9 @@ pub(super) enum Part {
     Decoder,
     /// Pairs of tokens to view 1's outputs.
     View1,
+    /// Two images' tokens to both views' outputs, both ways.
+    #[cfg(feature = "cuda")]
+    BothWays,
 }
 
 impl Part {
@@ -34,12 +37,18 @@ impl Part {
         network: &Network,
         size: InputSize,
         options: EmitOptions,
-    ) -> OnnxModel {
-        match self {
+    ) -> Option<OnnxModel> {
+        let model = match self {
             Self::Encoder => network.encoder_as(size, options),
             Self::Decoder => network.decoder_as(size, Views::Both, options),
             Self::View1 => network.decoder_as(size, Views::First, options),
-        }
+            #[cfg(feature = "cuda")]
+            Self::BothWays => {
+                let size = InputSize { batch: 2, ..size };
+                return network.decoder_both_ways(size, options);
+            }
+        };
+        Some(model)
     }
 
     /// What it reads.
@@ -48,20 +57,21 @@ impl Part {
         match self {
             Self::Encoder => &[crate::network::onnx::names::IMAGE],
             Self::Decoder | Self::View1 => &crate::network::onnx::names::VIEW_FEATURES,
+            Self::BothWays => &[crate::network::onnx::names::FEATURES],
         }
     }
 
     pub(super) fn loading(self) -> &'static str {
         match self {
             Self::Encoder => "loading the encoder",
-            Self::Decoder | Self::View1 => "loading the decoder",
+            _ => "loading the decoder",
         }
     }
 
     pub(super) fn running(self) -> &'static str {
         match self {
             Self::Encoder => "encoding",
-            Self::Decoder | Self::View1 => "decoding",
+            _ => "decoding",
         }
     }
 }

@@ -28,6 +28,7 @@ pub(super) struct SharedWeights {
 #[derive(Default)]
 struct State {
     blocks: Vec<sys::CUdeviceptr>,
+    bytes: u64,
     places: FxHashMap<Key, u64>,
 }
 
@@ -66,6 +67,12 @@ impl SharedWeights {
             context,
             state: Mutex::default(),
         }
+    }
+
+    /// Bytes of all of them.
+    pub(super) fn bytes(&self) -> u64 {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.bytes
     }
 
     /// Makes the session that `builder` makes of `model` use these weights. What the library makes of
@@ -116,6 +123,7 @@ impl SharedWeights {
             // SAFETY: the context is current; freed when all sessions are gone.
             let block = unsafe { result::malloc_sync(bytes) }.map_err(fail)?;
             state.blocks.push(block);
+            state.bytes += bytes as u64;
             for (key, weight, offset) in missing {
                 let address = block + offset as u64;
                 // SAFETY: the block has room for these bytes there, and nobody reads them yet.

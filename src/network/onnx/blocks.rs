@@ -6,7 +6,7 @@ use super::graph::Value;
 use super::{AttentionForm, Emitter};
 
 /// Of every LayerNorm in the network.
-const LAYER_NORM_EPSILON: f32 = 1e-6;
+pub const LAYER_NORM_EPSILON: f32 = 1e-6;
 
 /// The rotary tables of one stack: decomposed, `T × head_dim` each for `x·cos + swap_halves(x)·sin`; fused,
 /// `B × T × head_dim/2` each, as `RotaryEmbedding` takes them.
@@ -67,8 +67,8 @@ impl Emitter<'_> {
         self.graph.binary("Add", x, &out)
     }
 
-    /// The rotary tables of all positions, as [`rotary_tables`] lays them out.
-    pub fn rotary(&mut self, stack: &Stack) -> Rotary {
+    /// The rotary tables of all positions, as [`rotary_tables`] lays them out, for `batch` images.
+    pub fn rotary(&mut self, stack: &Stack, batch: usize) -> Rotary {
         let head_dim = stack.width / stack.heads;
         let base = self.network.architecture.rope_base;
         let (tokens, columns) = (self.size.tokens(), self.size.columns());
@@ -82,10 +82,10 @@ impl Emitter<'_> {
                     .flat_map(|t| &t[head_dim / 2..])
                     .copied()
                     .collect();
-                all.repeat(self.size.batch)
+                all.repeat(batch)
             };
             (cos, sin) = (half(&cos), half(&sin));
-            shape = vec![self.size.batch, tokens, head_dim / 2];
+            shape = vec![batch, tokens, head_dim / 2];
         }
         Rotary {
             cos: self.graph.weight("rotary.cos", &shape, &cos),
@@ -94,7 +94,7 @@ impl Emitter<'_> {
     }
 
     /// Turns each token of `x` (`… × T × head_dim`) by its position.
-    fn rotate(&mut self, x: &Value, rotary: &Rotary) -> Value {
+    pub fn rotate(&mut self, x: &Value, rotary: &Rotary) -> Value {
         let axis = x.shape.len() - 1;
         let half = x.shape[axis] / 2;
         let halves = self.graph.split(x, axis, &[half, half]);
@@ -105,7 +105,7 @@ impl Emitter<'_> {
     }
 
     /// Splits a joint projection `B × T × (n·C)` into `n` maps of heads, `n × B × H × T × D`.
-    fn heads(&mut self, x: &Value, n: usize, stack: &Stack) -> Value {
+    pub fn heads(&mut self, x: &Value, n: usize, stack: &Stack) -> Value {
         let (batch, tokens) = (x.shape[0], x.shape[1]);
         let head_dim = stack.width / stack.heads;
         let shape = [batch, tokens, n, stack.heads, head_dim];
@@ -114,7 +114,7 @@ impl Emitter<'_> {
     }
 
     /// Attention with rotated queries and keys, fused; all are `B × T × C`.
-    fn attend_fused(
+    pub fn attend_fused(
         &mut self,
         [q, k, v]: [&Value; 3],
         stack: &Stack,
@@ -126,7 +126,7 @@ impl Emitter<'_> {
     }
 
     /// `softmax(q·kᵀ)·v` and the way back to `B × T × C`. The logits' scale is in `q` already.
-    fn attend(&mut self, q: &Value, k: &Value, v: &Value) -> Value {
+    pub fn attend(&mut self, q: &Value, k: &Value, v: &Value) -> Value {
         let g = &mut self.graph;
         let &[batch, heads, tokens, head_dim] = &q.shape[..] else {
             unreachable!("attention works on four axes");
@@ -247,7 +247,7 @@ impl Emitter<'_> {
 
 /// A `rows × columns` matrix turned over. In tiles, because a large one column by column would
 /// miss the cache at every element.
-pub(super) fn transpose(matrix: &[f32], rows: usize, columns: usize) -> Vec<f32> {
+pub fn transpose(matrix: &[f32], rows: usize, columns: usize) -> Vec<f32> {
     const TILE: usize = 16;
     let mut out = vec![0.0; matrix.len()];
     for row in (0..rows).step_by(TILE) {
@@ -296,7 +296,7 @@ fn rotary_tables(
 /// stored as `[row pairs' firsts, seconds, column pairs' firsts, seconds]`, the middle two
 /// quarters change places. A permutation that queries and keys share leaves their products as
 /// they are. `rows` is the weight or the bias. Queries also take the logits' scale `D^(−1/2)`.
-fn prepare_rows(rows: &mut [f32], stack: &Stack, query: bool) {
+pub fn prepare_rows(rows: &mut [f32], stack: &Stack, query: bool) {
     let per_head = rows.len() / stack.heads;
     let quarter = per_head / 4;
     for head in rows.chunks_exact_mut(per_head) {

@@ -7,7 +7,7 @@ use super::graph::Value;
 use super::{Emitter, Finish, Views, names};
 
 /// Names of the two branches' blocks.
-const BRANCHES: [&str; 2] = ["dec_blocks", "dec_blocks2"];
+pub const BRANCHES: [&str; 2] = ["dec_blocks", "dec_blocks2"];
 
 impl Emitter<'_> {
     /// Both branches layer by layer, then the heads of the wanted views.
@@ -21,7 +21,7 @@ impl Emitter<'_> {
         ];
         self.graph.set_scope("decoder");
         let features = names::VIEW_FEATURES.map(|name| self.input(name, &shape));
-        let rotary = self.rotary(&stack);
+        let rotary = self.rotary(&stack, self.size.batch);
         let (weight, bias) = self.layer("decoder_embed");
         let mut x = [0, 1].map(|view| {
             let encoded = Input::Norm("enc_norm");

@@ -18,7 +18,7 @@ impl Emitter<'_> {
             .reshape(&map, &[size.batch, stack.width, size.tokens()]);
         let mut x = self.graph.transpose(&map, &[0, 2, 1]);
 
-        let rotary = self.rotary(&stack);
+        let rotary = self.rotary(&stack, size.batch);
         for block in 0..stack.depth {
             let name = format!("enc_blocks.{block}");
             self.graph.set_scope(&name);

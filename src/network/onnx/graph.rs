@@ -362,13 +362,21 @@ impl Graph {
         self.node(op, &[a, b], &[], a.shape.clone())
     }
 
-    /// `a · b` over the last two axes; a matrix `b` serves every batch item of `a`.
+    /// `a · b` over the last two axes; a matrix `b` serves every batch item of `a`, more of them one each.
     pub fn matmul(&mut self, a: &Value, b: &Value) -> Value {
         let (ra, rb) = (a.shape.len(), b.shape.len());
         assert_eq!(a.shape[ra - 1], b.shape[rb - 2], "matmul");
         let mut shape = a.shape.clone();
         shape[ra - 1] = b.shape[rb - 1];
         self.count(&shape, a.shape[ra - 1]);
+        self.node("MatMul", &[a, b], &[], shape)
+    }
+
+    /// `a · b` over the last two axes for a single matrix `a`, `1 × 1 × M × K`, and each of `b`'s.
+    pub fn matmul_broadcast(&mut self, a: &Value, b: &Value) -> Value {
+        assert_eq!(a.shape[..2], [1, 1], "matmul_broadcast");
+        assert_eq!(a.shape[3], b.shape[2], "matmul_broadcast");
+        let shape = vec![b.shape[0], b.shape[1], a.shape[2], b.shape[3]];
         self.node("MatMul", &[a, b], &[], shape)
     }
 
@@ -461,6 +469,20 @@ impl Graph {
             .collect();
         let axis = [("axis", Attribute::Int(axis as i64))];
         self.node_n("Split", &[x, &sizes], &axis, &shapes)
+    }
+
+    /// Items `which` of the first axis.
+    pub fn gather(&mut self, x: &Value, which: &[usize]) -> Value {
+        let indices: Vec<i64> = which.iter().map(|&n| n as i64).collect();
+        let indices = self.integers("indices", &indices);
+        let mut shape = x.shape.clone();
+        shape[0] = which.len();
+        self.node(
+            "Gather",
+            &[x, &indices],
+            &[("axis", Attribute::Int(0))],
+            shape,
+        )
     }
 
     /// Joins along `axis`.

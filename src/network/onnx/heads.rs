@@ -2,8 +2,9 @@
 //! for descriptors and theirs.
 
 use super::super::architecture::PATCH;
+use super::blocks::transpose;
 use super::graph::{Number, Value};
-use super::{Emitter, Finish, names};
+use super::{Emitter, Finish, Upsampling, names};
 
 impl Emitter<'_> {
     /// Both heads of `view` (0 or 1) from its tokens at the four hooks.
@@ -60,7 +61,7 @@ impl Emitter<'_> {
             // The official order is upsample, then 1×1 convolution. Interpolation weights sum to
             // one, so the two commute, and this way round costs a quarter.
             let projected = self.conv(&sum, &format!("{fusion}.out_conv"), 1, f, 1);
-            let larger = self.graph.upsample(&projected);
+            let larger = self.upsample(&projected);
             // An odd number of token rows or columns was rounded up when the coarsest map halved.
             fused = Some(match level {
                 3 => {
@@ -75,10 +76,34 @@ impl Emitter<'_> {
         };
         self.graph.set_scope(&format!("{dpt}.head"));
         let x = self.conv(&fused, &format!("{dpt}.head.0"), 3, outputs[0], 1);
-        let x = self.graph.upsample(&x);
+        let x = self.upsample(&x);
         let x = self.conv(&x, &format!("{dpt}.head.2"), 3, outputs[1], 1);
         let x = self.graph.unary("Relu", &x);
         self.conv(&x, &format!("{dpt}.head.4"), 1, 4, 1)
+    }
+
+    /// Bilinear enlargement by two, corner pixels on corner pixels.
+    fn upsample(&mut self, x: &Value) -> Value {
+        match self.upsampling {
+            Upsampling::Operator => self.graph.upsample(x),
+            Upsampling::Products => {
+                let &[batch, channels, height, width] = &x.shape[..] else {
+                    unreachable!("maps have four axes");
+                };
+                let (tall, wide) = (2 * height, 2 * width);
+                // Columns of all rows at once, then the rows of each map.
+                let columns = transpose(&interpolation(width), wide, width);
+                let what = format!("upsample.columns.{width}");
+                let columns = self.graph.weight(&what, &[width, wide], &columns);
+                let what = format!("upsample.rows.{height}");
+                let rows = interpolation(height);
+                let rows = self.graph.weight(&what, &[1, 1, tall, height], &rows);
+                let flat = self.graph.reshape(x, &[batch * channels * height, width]);
+                let flat = self.graph.matmul(&flat, &columns);
+                let maps = self.graph.reshape(&flat, &[batch, channels, height, wide]);
+                self.graph.matmul_broadcast(&rows, &maps)
+            }
+        }
     }
 
     /// Tokens of one hook as a map at 4, 2, 1 or 1/2 times the token grid, `feature_dim` channels.
@@ -230,5 +255,41 @@ impl Emitter<'_> {
         let lines = self.graph.transpose(&patches, &[0, 1, 3, 2, 4]);
         self.graph
             .reshape(&lines, &[size.batch, size.height, size.width, channels])
+    }
+}
+
+/// The matrix, `2n × n`, that enlarges `n` values: `src = i·(n−1)/(2n−1)`.
+fn interpolation(n: usize) -> Vec<f32> {
+    let mut matrix = vec![0.0; 2 * n * n];
+    for (i, row) in matrix.chunks_exact_mut(n).enumerate() {
+        let at = (i * (n - 1)) as f64 / (2 * n - 1) as f64;
+        let first = (at as usize).min(n - 1);
+        let next = (first + 1).min(n - 1);
+        row[first] += (1.0 - (at - first as f64)) as f32;
+        row[next] += (at - first as f64) as f32;
+    }
+    matrix
+}
+
+#[cfg(test)]
+mod tests {
+    use super::interpolation;
+
+    #[test]
+    fn enlarging_keeps_corners_and_straight_lines() {
+        for n in [1, 2, 3, 24] {
+            let matrix = interpolation(n);
+            let line: Vec<f64> = (0..n).map(|i| 3.0 + 0.5 * i as f64).collect();
+            let large: Vec<f64> = matrix
+                .chunks_exact(n)
+                .map(|row| row.iter().zip(&line).map(|(w, x)| f64::from(*w) * x).sum())
+                .collect();
+            assert_eq!(large.len(), 2 * n);
+            for (i, value) in large.iter().enumerate() {
+                let at = (i * (n - 1)) as f64 / (2 * n - 1) as f64;
+                // Two weights, each rounded to binary32.
+                assert!((value - (3.0 + 0.5 * at)).abs() < 1e-5, "{n}: {large:?}");
+            }
+        }
     }
 }

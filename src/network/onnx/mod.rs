@@ -9,6 +9,7 @@ mod fp8;
 mod graph;
 mod heads;
 mod proto;
+mod together;
 
 use std::path::Path;
 
@@ -125,13 +126,46 @@ pub enum AttentionForm {
     Fused,
 }
 
+/// How the decoder's two branches are written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Branches {
+    /// One after the other.
+    #[default]
+    Apart,
+    /// As one batch, with norms folded into what follows them.
+    Together,
+}
+
+/// How the heads enlarge their maps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Upsampling {
+    /// With the operator `Resize`.
+    #[default]
+    Operator,
+    /// As products with the matrices of the interpolation.
+    Products,
+}
+
 /// What runtimes differ in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EmitOptions {
     /// The numbers.
     pub precision: Precision,
-    /// The operators.
+    /// The operators of attention.
     pub attention: AttentionForm,
+    /// The decoder's branches.
+    pub branches: Branches,
+    /// The heads' enlargements.
+    pub upsampling: Upsampling,
+}
+
+/// Which pairs a decoder model decodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pairs {
+    /// The images of one input with those of another.
+    Given,
+    /// Each two images of one input, as pair of first and second, then of second and first.
+    BothWays,
 }
 
 /// How far the decoder model computes its outputs.
@@ -283,6 +317,18 @@ impl Network {
         self.decoder_with(size, Views::Both, Finish::Raw, EmitOptions::default())
     }
 
+    /// The decoder for pairs both ways: [`names::FEATURES`], of images of which each two are a pair, to the
+    /// dense outputs of both views. Item `n` of an output is that of image `n` as view 1 and its partner
+    /// as view 2. `None` unless `size.batch` is even. Its branches are together, whatever `options` say.
+    pub fn decoder_both_ways(&self, size: InputSize, options: EmitOptions) -> Option<OnnxModel> {
+        let even = size.batch.is_multiple_of(2);
+        even.then(|| {
+            let mut emitter = Emitter::new(self, size, options, "decoder");
+            emitter.decoder_together(Views::Both, Finish::InGraph, Pairs::BothWays);
+            OnnxModel::new(emitter.graph)
+        })
+    }
+
     fn decoder_with(
         &self,
         size: InputSize,
@@ -291,7 +337,10 @@ impl Network {
         options: EmitOptions,
     ) -> OnnxModel {
         let mut emitter = Emitter::new(self, size, options, "decoder");
-        emitter.decoder(views, finish);
+        match options.branches {
+            Branches::Apart => emitter.decoder(views, finish),
+            Branches::Together => emitter.decoder_together(views, finish, Pairs::Given),
+        }
         OnnxModel::new(emitter.graph)
     }
 }
@@ -301,6 +350,7 @@ struct Emitter<'a> {
     network: &'a Network,
     size: InputSize,
     attention: AttentionForm,
+    upsampling: Upsampling,
     /// What the layers compute with.
     number: Number,
     /// Whether the transformer's linear layers multiply 8-bit floats.
@@ -327,6 +377,7 @@ impl<'a> Emitter<'a> {
             network,
             size,
             attention: options.attention,
+            upsampling: options.upsampling,
             number,
             fp8: options.precision == Precision::Fp8,
             graph,

@@ -3,7 +3,7 @@
 use super::edges::{CudaEdges, EdgeView};
 use super::errors::{failed, unknown};
 use super::exchange::{Exchange, remove};
-use super::network::{Network, Wanted};
+use super::network::{Decoding, Network};
 use super::solve::GraphSolver;
 use super::tracking::compared;
 use crate::compute::cuda::convert::Convert;
@@ -108,16 +108,10 @@ impl Mapping {
         self.network.fetch(&self.stream, which)
     }
 
-    /// Decodes the loaded pair in an order and matches the second's pixels into the first; the counts
-    /// are those of direction `way`.
-    fn match_pair(
-        &mut self,
-        order: (usize, usize),
-        way: usize,
-        to: DeviceMatches<'_>,
-    ) -> Result<(), DeviceError> {
-        self.network.decode(&self.stream, order, Wanted::Both)?;
-        let (first, second) = (self.network.view(0), self.network.view(1));
+    /// Matches the second view's pixels into the first, as the pair was decoded in direction `way`, whose
+    /// counts are written too.
+    fn match_pair(&mut self, way: usize, to: DeviceMatches<'_>) -> Result<(), DeviceError> {
+        let (first, second) = (self.network.view_of(way, 0), self.network.view_of(way, 1));
         let (stream, pair, config) = (&self.stream, &self.pair, &self.config);
         let unusable = pair.unusable.all();
         pair.sanitiser
@@ -140,8 +134,9 @@ impl Mapping {
     fn fill(&mut self, i: u32, j: u32, to: EdgeView<'_>) -> Result<f32, DeviceError> {
         self.load_tokens(i, 0)?;
         self.load_tokens(j, 1)?;
-        self.match_pair((0, 1), 0, to.i_from_j)?;
-        self.match_pair((1, 0), 1, to.j_from_i)?;
+        self.network.decode(&self.stream, Decoding::BothWays)?;
+        self.match_pair(0, to.i_from_j)?;
+        self.match_pair(1, to.j_from_i)?;
         let pair = &mut self.pair;
         // SAFETY: waited for before anybody looks.
         unsafe {

@@ -23,7 +23,7 @@ use super::retrieval::Retrieval;
 use super::sanitise::{Sanitiser, ViewBuffers};
 use super::slots::CudaSlots;
 use super::tracking::{CameraRays, PoseSolver};
-use super::{Context, CudaError, DeviceBuffer, Event, PinnedBuffer, Pool, Priority, Stream};
+use super::{Context, CudaError, Event, PinnedBuffer, Pool, Priority, Stream};
 use crate::compute::device::{Device, DeviceError, Setup};
 use crate::compute::global::GlobalResidual;
 use crate::compute::matching::Refinement;
@@ -37,7 +37,7 @@ use crate::inference::{Backend, NetworkShape};
 use edges::EdgeSlots;
 use exchange::Exchange;
 use mapping::Mapping;
-use network::{Network, PinnedView, Staging, Wanted};
+use network::{Decoding, Network, PinnedView, Staging};
 use solve::GraphSolver;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -111,6 +111,8 @@ pub fn device(
     };
     let plan = lay_out(&inputs)?;
     let (free, _) = context.memory()?;
+    let reserved = backend.device().map_or(0, |network| network.still_takes());
+    let free = free.saturating_sub(reserved);
     plan.fit(&setup.config, free, |config: &Config| {
         let inputs = PlanInputs { config, ..inputs };
         lay_out(&inputs).map_or(u64::MAX, |plan| plan.memory.device_bytes())
@@ -174,9 +176,8 @@ pub fn device(
         shape: &shape,
         config: &config,
     };
-    let mut network = maker.network(backend.share(), &low, mapped.pair.network)?;
-    let both = Wanted::Both;
-    network.warm_up(&low, None, &[((0, 1), both), ((1, 0), both)])?;
+    let mut network = maker.network(backend.share(), &low, mapped.pair.network, 2)?;
+    network.warm_up(&low, None, &[Decoding::BothWays])?;
     let mapping = Mapping {
         network,
         pair: mapping::Pair {
@@ -229,7 +230,7 @@ pub fn device(
         hits: Vec::new(),
     };
 
-    let mut network = maker.network(backend, &high, planned.pair.network)?;
+    let mut network = maker.network(backend, &high, planned.pair.network, 1)?;
     let camera = Camera {
         preprocessor: DevicePreprocessor::new(
             context,
@@ -249,8 +250,8 @@ pub fn device(
         planes: pool.device(planned.planes)?,
     };
     high.fill(camera.planes.all(), 0)?;
-    let orders = [((0, 0), Wanted::View1), ((0, 1), both)];
-    network.warm_up(&high, Some(camera.planes.all()), &orders)?;
+    let decodings = [Decoding::Mono, Decoding::Pair];
+    network.warm_up(&high, Some(camera.planes.all()), &decodings)?;
     let frame = Frame {
         sanitiser: maker.sanitiser(&high, planned.pair.sanitiser)?,
         // An invalid pixel's place is where the next frame's search starts.
@@ -328,22 +329,21 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
+    /// `ways`: of a pair that are decoded together, as the plan has it.
     fn network(
         &self,
         backend: Box<dyn Backend>,
         stream: &Stream,
         plan: NetworkPlan,
+        ways: usize,
     ) -> Result<Network, DeviceError> {
         let pool = self.pool;
-        let features = plan.features.map(|planned| pool.device(planned));
-        let [first, second] = features;
-        let features: [DeviceBuffer<f32>; 2] = [first?, second?];
-        for tokens in &features {
-            stream.fill(tokens.all(), 0)?;
-        }
+        let features = pool.device(plan.features)?;
+        stream.fill(features.all(), 0)?;
         let view = |planned| {
             let mut arena = pool.device_arena(planned)?;
-            ViewBuffers::carve(&mut arena, self.shape.pixels(), self.shape.descriptor_dim)
+            let pixels = ways * self.shape.pixels();
+            ViewBuffers::carve(&mut arena, pixels, self.shape.descriptor_dim)
         };
         let [first, second] = plan.views.map(view);
         let views = [first?, second?];

@@ -30,11 +30,26 @@ pub(super) struct Staging {
     pub(super) views: [PinnedView; 2],
 }
 
-/// Which outputs are wanted.
+/// What is decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wanted {
-    Both,
-    View1,
+pub(super) enum Decoding {
+    /// Image 0 with itself; only view 1 is wanted.
+    Mono,
+    /// Images 0 and 1.
+    Pair,
+    /// Images 0 and 1, then 1 and 0.
+    BothWays,
+}
+
+impl Decoding {
+    /// The images of each way.
+    fn orders(self) -> &'static [(usize, usize)] {
+        match self {
+            Self::Mono => &[(0, 0)],
+            Self::Pair => &[(0, 1)],
+            Self::BothWays => &[(0, 1), (1, 0)],
+        }
+    }
 }
 
 /// The network of one thread. Two sets of tokens are held, on the device and, for a network on the
@@ -42,8 +57,12 @@ pub(super) enum Wanted {
 pub(super) struct Network {
     backend: Box<dyn Backend>,
     shape: NetworkShape,
+    /// Of both images, and of each.
+    all_features: DeviceBuffer<f32>,
     features: [DeviceBuffer<f32>; 2],
-    views: [ViewBuffers; 2],
+    /// Of all ways together, and of each.
+    all_views: [ViewBuffers; 2],
+    views: Vec<[ViewBuffers; 2]>,
     /// What the backend's runs need besides; it has the address.
     _workspace: Option<DeviceBuffer<u8>>,
     /// None: the backend computes on the device.
@@ -59,16 +78,26 @@ struct Host {
 }
 
 impl Network {
-    /// `workspace` is what the backend asked for; `staging` is for a network on the host.
+    /// `features` is of two images, `views` of one way or two. `workspace` is what the backend asked for;
+    /// `staging` is for a network on the host.
     pub(super) fn new(
         context: &Context,
         mut backend: Box<dyn Backend>,
-        features: [DeviceBuffer<f32>; 2],
+        features: DeviceBuffer<f32>,
         views: [ViewBuffers; 2],
         workspace: Option<DeviceBuffer<u8>>,
         staging: Option<Staging>,
     ) -> Result<Self, DeviceError> {
         let shape = backend.shape().clone();
+        let pixels = shape.pixels();
+        let ways = views[0].confidence.len() / pixels.max(1);
+        let way = |way| {
+            let [first, second] = &views;
+            Ok([first.of_pair(way, pixels)?, second.of_pair(way, pixels)?])
+        };
+        let of_ways = (0..ways).map(way).collect::<Result<_, CudaError>>()?;
+        let half = features.len() / 2;
+        let halves = [features.part(0..half)?, features.part(half..2 * half)?];
         let host = match staging {
             None => None,
             Some(staging) => Some(Host {
@@ -85,8 +114,10 @@ impl Network {
         Ok(Self {
             backend,
             shape,
-            features,
-            views,
+            all_features: features,
+            features: halves,
+            all_views: views,
+            views: of_ways,
             _workspace: workspace,
             host,
         })
@@ -110,9 +141,15 @@ impl Network {
         self.features[which % 2].all()
     }
 
-    /// What [`Network::decode`] writes.
+    /// What [`Network::decode`] writes of view `which` in its first way.
     pub(super) fn view(&self, which: usize) -> DeviceView<'_> {
-        self.views[which % 2].view()
+        self.view_of(0, which)
+    }
+
+    /// The same of a way; there are two for mapping.
+    pub(super) fn view_of(&self, way: usize, which: usize) -> DeviceView<'_> {
+        let views = self.views.get(way).map_or(&self.all_views, |views| views);
+        views[which % 2].view()
     }
 
     /// Encodes the image that lies in `image` as bytes and in `planes` as the network's input; the
@@ -168,59 +205,75 @@ impl Network {
         Ok(())
     }
 
-    /// Decodes images `first` and `second`; the outputs are on their way to the views.
+    /// Decodes; the outputs are on their way to the views.
     pub(super) fn decode(
         &mut self,
         stream: &Stream,
-        (first, second): (usize, usize),
-        wanted: Wanted,
+        decoding: Decoding,
     ) -> Result<(), DeviceError> {
-        let (first, second) = (first % 2, second % 2);
-        let Some(host) = &mut self.host else {
-            let features = [first, second].map(|k| span(self.features[k].all()));
-            let outputs = [0, 1].map(|k| outputs(self.views[k].view()));
-            let backend = in_place(self.backend.as_mut())?;
-            let stream = stream.raw();
-            // SAFETY: the stream lives; all spans are buffers of this half, used on this stream alone.
-            unsafe {
-                match wanted {
-                    Wanted::Both => backend.enqueue_decode(stream, features, outputs),
-                    Wanted::View1 => backend.enqueue_decode_view1(stream, features, outputs),
-                }?;
+        if self.host.is_some() {
+            for (way, &order) in decoding.orders().iter().enumerate() {
+                self.decode_on_host(stream, way, order, decoding)?;
             }
+            return Ok(());
+        }
+        let pair = [0, 1].map(|k| span(self.features[k].all()));
+        let views = [0, 1].map(|k| outputs(self.view(k)));
+        let both = span(self.all_features.all());
+        let all_views = [0, 1].map(|k| outputs(self.all_views[k].view()));
+        let backend = in_place(self.backend.as_mut())?;
+        let stream = stream.raw();
+        // SAFETY: the stream lives; all spans are buffers of this half, used on this stream alone.
+        unsafe {
+            match decoding {
+                Decoding::Mono => backend.enqueue_decode_view1(stream, [pair[0]; 2], views),
+                Decoding::Pair => backend.enqueue_decode(stream, pair, views),
+                Decoding::BothWays => backend.enqueue_decode_both_ways(stream, both, all_views),
+            }?;
+        }
+        Ok(())
+    }
+
+    /// Decodes images `first` and `second` on the host and sends what is wanted.
+    fn decode_on_host(
+        &mut self,
+        stream: &Stream,
+        way: usize,
+        (first, second): (usize, usize),
+        decoding: Decoding,
+    ) -> Result<(), DeviceError> {
+        let Some(host) = &mut self.host else {
             return Ok(());
         };
         let Staging { features, views } = &mut host.staging;
-        let (a, b) = (&features[first], &features[second]);
+        let (a, b) = (&features[first % 2], &features[second % 2]);
+        let wanted = match decoding {
+            Decoding::Mono => 1,
+            Decoding::Pair | Decoding::BothWays => 2,
+        };
         match wanted {
-            Wanted::Both => self.backend.decode(a, b, &mut host.output)?,
-            Wanted::View1 => self.backend.decode_view1(a, b, &mut host.output)?,
+            1 => self.backend.decode_view1(a, b, &mut host.output)?,
+            _ => self.backend.decode(a, b, &mut host.output)?,
         }
         // What was staged last may still be on its way.
         host.sent.synchronize()?;
-        let output = &host.output;
-        for ((view, output), to) in views
-            .iter_mut()
-            .zip([&output.view1, &output.view2])
-            .zip(&self.views)
-        {
+        let output = [&host.output.view1, &host.output.view2];
+        let to = self.views.get(way).unwrap_or(&self.all_views);
+        let parts = views.iter_mut().zip(output).zip(to);
+        for ((view, output), to) in parts.take(wanted) {
             send(stream, output, view, to)?;
-            if wanted == Wanted::View1 {
-                break;
-            }
         }
         stream.record(&host.sent)?;
         Ok(())
     }
 
     /// A network on the device takes its memory and prepares its work in the first runs on each set of
-    /// buffers: has them done now, for encoding `planes`, if this half encodes, and decoding the pairs of
-    /// `orders`.
+    /// buffers: has them done now, for encoding `planes`, if this half encodes, and for `decodings`.
     pub(super) fn warm_up(
         &mut self,
         stream: &Stream,
         planes: Option<DeviceSlice<'_, f32>>,
-        orders: &[((usize, usize), Wanted)],
+        decodings: &[Decoding],
     ) -> Result<(), DeviceError> {
         if self.is_on_host() {
             return Ok(());
@@ -232,13 +285,11 @@ impl Network {
                 // SAFETY: the stream lives; both spans are buffers of this half, used on this stream alone.
                 unsafe { backend.enqueue_encode(stream.raw(), planes, features) }?;
             }
-            for &(order, wanted) in orders {
-                self.decode(stream, order, wanted)?;
+            for &decoding in decodings {
+                self.decode(stream, decoding)?;
             }
         }
-        for tokens in &self.features {
-            stream.fill(tokens.all(), 0)?;
-        }
+        stream.fill(self.all_features.all(), 0)?;
         Ok(stream.synchronize()?)
     }
 

@@ -7,7 +7,7 @@
 
 use super::errors::unknown;
 use super::exchange::{Exchange, Thing};
-use super::network::{Network, Wanted};
+use super::network::{Decoding, Network};
 use crate::compute::cuda::convert::Convert;
 use crate::compute::cuda::fusion::{ExportTask, FusedPointmap, Fusion, UpdateTask};
 use crate::compute::cuda::matching::{Gates, MatchCounts, MatchTask, Matcher, Start};
@@ -264,11 +264,10 @@ impl Tracking {
         Ok(())
     }
 
-    /// Decodes image 0 and image `second`.
-    fn decode(&mut self, second: usize, wanted: Wanted) -> Result<(), DeviceError> {
+    fn decode(&mut self, decoding: Decoding) -> Result<(), DeviceError> {
         let start = Instant::now();
         self.stream.record(&self.stages.decoder[0])?;
-        self.network.decode(&self.stream, (0, second), wanted)?;
+        self.network.decode(&self.stream, decoding)?;
         self.stream.record(&self.stages.decoder[1])?;
         if self.network.is_on_host() {
             self.times.decode += millis(start);
@@ -403,7 +402,7 @@ impl TrackingDevice for Tracking {
     }
 
     fn mono(&mut self) -> Result<usize, DeviceError> {
-        self.decode(0, Wanted::View1)?;
+        self.decode(Decoding::Mono)?;
         let frame = &mut self.frame;
         let view = self.network.view(0);
         frame
@@ -421,7 +420,7 @@ impl TrackingDevice for Tracking {
     }
 
     fn track(&mut self) -> Result<Outcome, DeviceError> {
-        self.decode(1, Wanted::Both)?;
+        self.decode(Decoding::Pair)?;
         self.run()?;
         let pixels = self.network.shape().pixels();
         let frame = &mut self.frame;

@@ -76,7 +76,7 @@ pub fn lay_out(inputs: &PlanInputs<'_>) -> Result<DevicePlan, ImageError> {
         edges,
     };
     let mut part = memory.part(Group::Mapping, "edge");
-    let pair = pair(&mut part, inputs);
+    let pair = pair(&mut part, inputs, WAYS);
     let host_counts = part.pinned("match counts", &[WAYS]);
     let fusion = part
         .part("fusion")
@@ -142,7 +142,7 @@ fn tracking(memory: &mut MemoryPlan, inputs: &PlanInputs<'_>) -> Result<Tracking
     let planes = part.device("network input", &[3, height, width]);
 
     let mut part = memory.part(Group::Tracking, "frame");
-    let pair = pair(&mut part, inputs);
+    let pair = pair(&mut part, inputs, 1);
     let mut part = memory.part(Group::Tracking, "keyframe");
     Ok(TrackingPlan {
         host_raw,
@@ -168,14 +168,18 @@ fn tracking(memory: &mut MemoryPlan, inputs: &PlanInputs<'_>) -> Result<Tracking
     })
 }
 
-fn pair(part: &mut Part<'_>, inputs: &PlanInputs<'_>) -> PairPlan {
+/// What `ways` ways of a pair need, which are decoded together.
+fn pair(part: &mut Part<'_>, inputs: &PlanInputs<'_>, ways: usize) -> PairPlan {
     let shape = inputs.shape;
     let (n, dim) = (shape.pixels(), shape.descriptor_dim);
     let tokens = [shape.tokens, shape.feature_dim];
     let names = ["view 1", "view 2"];
     let network = NetworkPlan {
-        features: names.map(|view| part.part(view).device("tokens", &tokens)),
-        views: names.map(|view| part.part(view).device_arena(&ViewBuffers::buffers(n, dim))),
+        features: part.device("tokens", &[names.len(), shape.tokens, shape.feature_dim]),
+        views: names.map(|view| {
+            let buffers = ViewBuffers::buffers(ways * n, dim);
+            part.part(view).device_arena(&buffers)
+        }),
         workspace: (inputs.network_workspace > 0)
             .then(|| part.device("network workspace", &[inputs.network_workspace])),
         host: (inputs.network_on_host).then(|| HostNetworkPlan {

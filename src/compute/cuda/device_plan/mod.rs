@@ -66,9 +66,10 @@ pub struct HostNetworkPlan {
 
 /// The network's inputs and outputs, for one thread.
 pub struct NetworkPlan {
-    /// `T × C` encoder tokens of both views.
-    pub features: [Planned<f32>; 2],
-    /// Outputs; see [`super::sanitise::ViewBuffers`].
+    /// `2 × T × C` encoder tokens of both views.
+    pub features: Planned<f32>,
+    /// Outputs, of one pair for tracking, of a pair both ways for mapping; see
+    /// [`super::sanitise::ViewBuffers`].
     pub views: [PlannedArena; 2],
     /// What a run needs besides them, if the network asks for any.
     pub workspace: Option<Planned<u8>>,

@@ -1,6 +1,8 @@
 //! One problem on its way through a solver's memory.
 
-use super::memory::{DirectionArgument, Equations, KeyframeArgument, ProblemArgument, division};
+use super::memory::{
+    DirectionArgument, Equations, KeyframeArgument, MASK_PIXELS, ProblemArgument, division,
+};
 use super::{DeviceGlobalSolver, DeviceProblem, GlobalCapacity, GlobalError};
 use crate::compute::cuda::{CudaError, Grid, Stream};
 use crate::compute::global::descent::{Graph, Lineariser};
@@ -175,7 +177,8 @@ impl<'a> Run<'a> {
     pub(super) fn enqueue_mask(&self) -> Result<(), CudaError> {
         let (kernels, device) = (&self.solver.kernels, &self.solver.device);
         let keyframes = self.problem.keyframes.len();
-        let mut grid = Grid::over(self.argument.pixels as usize, TEST_THREADS);
+        let threads = (self.argument.pixels as usize).div_ceil(MASK_PIXELS);
+        let mut grid = Grid::over(threads, TEST_THREADS);
         grid.blocks.1 = keyframes as u32;
         let arguments = (self.argument, device.masks.pointer());
         // SAFETY: keyframes' arrays have `pixels` entries (checked) and the masks room for the
@@ -254,9 +257,10 @@ impl<'a> Run<'a> {
                 Model::Calibrated(_) => 1,
                 Model::Points => 2,
             },
-            device.equations.pointer(),
+            self.solver.pinned.equations_on_device,
         );
-        // SAFETY: the sums of every active edge's blocks were just made; room as above.
+        // SAFETY: the sums of every active edge's blocks were just made; room as above. Nobody looks at the
+        // equations, which are pinned memory, before `wait`.
         unsafe { kernels.reduce.launch(self.stream, grid, arguments) }
     }
 
@@ -295,14 +299,10 @@ impl<'a> Run<'a> {
         self.enqueue_relate()?;
         self.enqueue_sums()?;
         self.enqueue_reduce()?;
-        let DeviceGlobalSolver { pinned, device, .. } = &mut *self.solver;
-        // SAFETY: nobody looks at the pinned memory before `wait`.
-        unsafe {
-            self.stream.download(
-                device.equations.slice(0..edges)?,
-                &mut pinned.equations[..edges],
-            )?;
-            if !self.checked {
+        if !self.checked {
+            let DeviceGlobalSolver { pinned, device, .. } = &mut *self.solver;
+            // SAFETY: nobody looks at the pinned memory before `wait`.
+            unsafe {
                 self.stream
                     .download(device.outside.all(), &mut pinned.outside)?;
             }
