@@ -104,6 +104,7 @@ fn export(args: &ExportArgs) -> Result<Vec<PathBuf>, CliError> {
             true => AttentionForm::Fused,
             false => AttentionForm::Decomposed,
         },
+        ..EmitOptions::default()
     };
     atomic::create_folder(&args.out)?;
     let mut files = Vec::with_capacity(2);

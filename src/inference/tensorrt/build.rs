@@ -80,10 +80,8 @@ pub fn build(
 ) -> Result<Manifest, TensorRtError> {
     let flavour = Flavour::HERE;
     flavour.check_targets(&order.targets, here)?;
-    if order.precision == Precision::Fp8
-        && let Some(&target) = order.targets.iter().find(|target| !target.has_fp8())
-    {
-        return Err(TensorRtError::NoFp8 { target });
+    for target in &order.targets {
+        target.check(order.precision)?;
     }
     let [width, height] = order.size;
     let size = InputSize::new(order.batch, width, height).ok_or_else(|| TensorRtError::Failed {
@@ -166,7 +164,12 @@ fn existing(folder: &Path, manifest: &Manifest) -> Option<Manifest> {
 fn emit(network: &Network, size: InputSize, precision: Precision, part: Part) -> OnnxModel {
     let options = EmitOptions {
         precision,
-        attention: AttentionForm::Fused,
+        attention: match precision {
+            // The operator has no kernel for it.
+            Precision::F32 => AttentionForm::Decomposed,
+            Precision::F16 | Precision::Bf16 | Precision::Fp8 => AttentionForm::Fused,
+        },
+        ..EmitOptions::default()
     };
     match part {
         Part::Encoder => network.encoder_as(size, options),

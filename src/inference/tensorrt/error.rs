@@ -2,6 +2,7 @@
 
 use super::library::Version;
 use super::target::{Flavour, Target, list};
+use crate::network::onnx::Precision;
 use std::path::PathBuf;
 
 /// Why TensorRT or an engine cannot be used.
@@ -52,13 +53,17 @@ pub enum TensorRtError {
         /// The GPU of this machine.
         here: Option<Target>,
     },
-    /// 8-bit floats for a GPU without them.
+    /// A GPU without the numbers that are asked for.
     #[error(
-        "{target} has no tensor cores for fp8, which came with sm_89; build for it with --precision fp16"
+        "{target} has no tensor cores for {precision}, which came with {since}; build for it with --precision fp16"
     )]
-    NoFp8 {
+    Numbers {
         /// As asked.
         target: Target,
+        /// As asked.
+        precision: Precision,
+        /// The first with them.
+        since: Target,
     },
     /// An engine is missing and may not be built.
     #[error("no engine in {} fits: {reason}; {}", folder.display(), what_to_do(*may_build))]

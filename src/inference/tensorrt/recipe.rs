@@ -184,12 +184,9 @@ mod tests {
                 .tensorrt
                 .check_targets(&recipe.targets, recipe.targets.first().copied());
             assert!(buildable.is_ok(), "{}", path.display());
-            let fp8 = recipe.targets.iter().all(|target| target.has_fp8());
-            assert!(
-                fp8 || recipe.precision != Precision::Fp8,
-                "{}",
-                path.display()
-            );
+            let mut targets = recipe.targets.iter();
+            let has = targets.all(|target| target.check(recipe.precision).is_ok());
+            assert!(has, "{}", path.display());
             let prediction = recipe.predict(&network).expect("a size of the network");
             assert!(prediction.encoder.ms() > 0.0 && prediction.decoder.ms() > 0.0);
             names.push(

@@ -1,6 +1,7 @@
 //! Which GPUs an engine is for.
 
 use super::TensorRtError;
+use crate::network::onnx::Precision;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -26,9 +27,26 @@ impl Target {
         self.major * 10 + self.minor
     }
 
-    /// Whether its tensor cores multiply 8-bit floats: Ada, Hopper and everything since.
-    pub fn has_fp8(self) -> bool {
-        self >= Self::new(8, 9)
+    /// The first GPUs whose tensor cores multiply such numbers: Turing, Ampere, Ada.
+    pub fn first_with(precision: Precision) -> Self {
+        match precision {
+            Precision::F32 | Precision::F16 => Self::new(7, 5),
+            Precision::Bf16 => Self::new(8, 0),
+            Precision::Fp8 => Self::new(8, 9),
+        }
+    }
+
+    /// Refuses numbers that the GPU has not.
+    pub fn check(self, precision: Precision) -> Result<(), TensorRtError> {
+        let since = Self::first_with(precision);
+        if self >= since {
+            return Ok(());
+        }
+        Err(TensorRtError::Numbers {
+            target: self,
+            precision,
+            since,
+        })
     }
 }
 
@@ -164,9 +182,27 @@ mod tests {
     }
 
     #[test]
-    fn architectures_are_ordered_by_age() {
-        assert!(Target::new(8, 9).has_fp8() && Target::new(11, 0).has_fp8());
-        assert!(!Target::new(8, 7).has_fp8() && !Target::new(7, 5).has_fp8());
+    fn numbers_that_a_gpu_has_not_are_refused() {
+        let (turing, orin, ada, thor) = (
+            Target::new(7, 5),
+            Target::new(8, 7),
+            Target::new(8, 9),
+            Target::new(11, 0),
+        );
+        for (target, fp16, bf16, fp8) in [
+            (turing, true, false, false),
+            (orin, true, true, false),
+            (ada, true, true, true),
+            (thor, true, true, true),
+        ] {
+            let found = [Precision::F16, Precision::Bf16, Precision::Fp8];
+            let found = found.map(|precision| target.check(precision).is_ok());
+            assert_eq!(found, [fp16, bf16, fp8], "{target}");
+        }
+        let message = orin.check(Precision::Fp8).unwrap_err().to_string();
+        for part in ["sm_87", "fp8", "sm_89", "--precision fp16"] {
+            assert!(message.contains(part), "{part:?} is not in {message}");
+        }
     }
 
     #[test]

@@ -31,12 +31,12 @@ impl Emitter<'_> {
 
     /// The linear layer (or 1×1 convolution over tokens) called `name`.
     pub fn linear(&mut self, x: &Value, name: &str) -> Value {
-        let (weight, bias) = self.layer(name);
+        let (weight, bias) = self.weights_of(name);
         self.linear_of(x, name, &weight, &bias)
     }
 
     /// Weights and biases of a layer as they are stored.
-    pub fn layer(&self, name: &str) -> (Vec<f32>, Vec<f32>) {
+    pub fn weights_of(&self, name: &str) -> (Vec<f32>, Vec<f32>) {
         let weight = self.network.weight(&format!("{name}.weight"));
         let bias = self.network.weight(&format!("{name}.bias"));
         (weight, bias)
@@ -53,7 +53,7 @@ impl Emitter<'_> {
     pub fn residual_mlp(&mut self, x: &Value, block: &str, norm: &str) -> Value {
         let norm = format!("{block}.{norm}");
         let [fc1, fc2] = ["fc1", "fc2"].map(|layer| format!("{block}.mlp.{layer}"));
-        let (weight, bias) = self.layer(&fc1);
+        let (weight, bias) = self.weights_of(&fc1);
         let normed = self.layer_norm(x, &norm);
         let hidden = self.linear_in(&normed, &fc1, (&weight, &bias), Input::Norm(&norm));
         let hidden = self.graph.unary("Gelu", &hidden);
@@ -62,7 +62,7 @@ impl Emitter<'_> {
             weight: &weight,
             bias: &bias,
         };
-        let (weight, bias) = self.layer(&fc2);
+        let (weight, bias) = self.weights_of(&fc2);
         let out = self.linear_in(&hidden, &fc2, (&weight, &bias), before);
         self.graph.binary("Add", x, &out)
     }
@@ -150,7 +150,7 @@ impl Emitter<'_> {
         let norm = format!("{block}.norm1");
         let normed = self.layer_norm(x, &norm);
         let name = format!("{block}.attn.qkv");
-        let (mut weight, mut bias) = self.layer(&name);
+        let (mut weight, mut bias) = self.weights_of(&name);
         let width = stack.width;
         let (q, k) = (0..width, width..2 * width);
         prepare_rows(&mut weight[..q.end * width], stack, true);
@@ -182,7 +182,7 @@ impl Emitter<'_> {
             bias: &bias[k.end..],
         };
         let name = format!("{block}.attn.proj");
-        let (weight, bias) = self.layer(&name);
+        let (weight, bias) = self.weights_of(&name);
         let out = self.linear_in(&mixed, &name, (&weight, &bias), values);
         self.graph.binary("Add", x, &out)
     }
@@ -197,7 +197,8 @@ impl Emitter<'_> {
         rotary: &Rotary,
     ) -> Value {
         let name = format!("{block}.cross_attn");
-        let layer = |this: &Self, projection: &str| this.layer(&format!("{name}.{projection}"));
+        let layer =
+            |this: &Self, projection: &str| this.weights_of(&format!("{name}.{projection}"));
         let [norm2, norm_y] = ["norm2", "norm_y"].map(|norm| format!("{block}.{norm}"));
         let (mut wq, mut bq) = layer(self, "projq");
         prepare_rows(&mut wq, stack, true);
@@ -239,7 +240,7 @@ impl Emitter<'_> {
             bias: &bv,
         };
         let proj = format!("{name}.proj");
-        let (weight, bias) = self.layer(&proj);
+        let (weight, bias) = self.weights_of(&proj);
         let out = self.linear_in(&mixed, &proj, (&weight, &bias), values);
         self.graph.binary("Add", x, &out)
     }

@@ -22,7 +22,7 @@ impl Emitter<'_> {
         self.graph.set_scope("decoder");
         let features = names::VIEW_FEATURES.map(|name| self.input(name, &shape));
         let rotary = self.rotary(&stack, self.size.batch);
-        let (weight, bias) = self.layer("decoder_embed");
+        let (weight, bias) = self.weights_of("decoder_embed");
         let mut x = [0, 1].map(|view| {
             let encoded = Input::Norm("enc_norm");
             self.linear_in(&features[view], "decoder_embed", (&weight, &bias), encoded)

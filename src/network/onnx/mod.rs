@@ -82,7 +82,8 @@ pub enum Precision {
     /// The same with the upper half of binary32 in binary16's place: its range, three bits fewer.
     Bf16,
     /// As [`Precision::F16`], but the transformer's linear layers multiply 8-bit floats (E4M3), whose scales
-    /// follow from the weights: nothing is calibrated and nothing saturates. Needs TensorRT.
+    /// follow from the weights: nothing is calibrated and nothing saturates. Needs TensorRT, and branches
+    /// apart: the decoder both ways has binary16 instead.
     Fp8,
 }
 
@@ -338,8 +339,11 @@ impl Network {
     ) -> OnnxModel {
         let mut emitter = Emitter::new(self, size, options, "decoder");
         match options.branches {
-            Branches::Apart => emitter.decoder(views, finish),
-            Branches::Together => emitter.decoder_together(views, finish, Pairs::Given),
+            // Folded norms leave no bound for 8-bit floats.
+            Branches::Together if !emitter.fp8 => {
+                emitter.decoder_together(views, finish, Pairs::Given);
+            }
+            Branches::Apart | Branches::Together => emitter.decoder(views, finish),
         }
         OnnxModel::new(emitter.graph)
     }
