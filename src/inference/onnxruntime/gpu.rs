@@ -445,7 +445,7 @@ fn describe(
                 names::DESCRIPTORS[view],
                 false,
                 out.descriptors,
-                &[1, h, w, d],
+                &[batch, h, w, d],
             ),
             tensor(
                 names::DESCRIPTOR_CONFIDENCE[view],
