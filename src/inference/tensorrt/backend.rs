@@ -61,7 +61,7 @@ impl TensorRtBackend {
             loaded: Arc::new(Loaded::load(weights, (width, height), options)?),
         };
         self_test(&mut backend)?;
-        backend.loaded.save_cache();
+        backend.loaded.save_kernels();
         // The test's buffers are the host's, which SLAM on the GPU does not need.
         backend.executions = None;
         backend.host = None;

@@ -3,23 +3,20 @@
 use super::build::{Observer, Order, build};
 use super::error::TensorRtError;
 use super::execution::{Execution, Tensors};
+#[cfg(not(feature = "tensorrt-enterprise"))]
+use super::kernels::Kernels;
 use super::manifest::{Builder, Manifest, Part, Wanted, WeightsFile};
 use super::store::{Found, Store};
 use super::target::Flavour;
 use super::{gpu, library, log};
-use crate::files;
 use crate::inference::NetworkShape;
 use crate::network::architecture::PATCH;
 use crate::network::onnx::{Precision, names};
 use cudarc::driver::{CudaContext, result};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use trtx::{CudaEngine, DataType, Runtime};
-
-/// The cache of compiled kernels in an engine's folder.
-#[cfg(not(feature = "tensorrt-enterprise"))]
-const CACHE: &str = "runtime.cache";
 
 /// How to load a network.
 pub struct LoadOptions<'a> {
@@ -48,9 +45,8 @@ pub struct Loaded {
 struct Engines {
     encoder: CudaEngine<'static>,
     decoder: CudaEngine<'static>,
-    /// Where the cache of compiled kernels is kept, and the cache.
     #[cfg(not(feature = "tensorrt-enterprise"))]
-    cache: Option<(PathBuf, Arc<trtx::RuntimeCache>)>,
+    kernels: Option<Kernels>,
 }
 
 // SAFETY: TensorRT's engines may be used from any thread; methods that change one are called under the mutex
@@ -190,7 +186,7 @@ impl Loaded {
             .map_err(driver("making the GPU's context current"))?;
         let mut engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner);
         #[cfg(not(feature = "tensorrt-enterprise"))]
-        let cache = engines.cache.as_ref().map(|(_, cache)| Arc::clone(cache));
+        let cache = engines.kernels.as_ref().map(Kernels::cache);
         let engine = match part {
             Part::Encoder => &mut engines.encoder,
             Part::Decoder => &mut engines.decoder,
@@ -209,26 +205,13 @@ impl Loaded {
     }
 
     /// Keeps the kernels that were compiled so far for the next start. To be called when everything has run
-    /// once; that it cannot be written costs only time.
-    pub fn save_cache(&self) {
+    /// once.
+    pub fn save_kernels(&self) {
         #[cfg(not(feature = "tensorrt-enterprise"))]
         {
             let engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some((path, cache)) = &engines.cache else {
-                return;
-            };
-            let saved = cache.serialize().map_err(|e| e.to_string());
-            let saved = saved.and_then(|bytes| {
-                if std::fs::read(path).is_ok_and(|old| old[..] == bytes[..]) {
-                    return Ok(());
-                }
-                files::write_bytes(path, &bytes).map_err(|e| e.to_string())
-            });
-            if let Err(error) = saved {
-                tracing::warn!(
-                    "{}: the compiled kernels cannot be kept, so the next start compiles them again: {error}",
-                    path.display()
-                );
+            if let Some(kernels) = &engines.kernels {
+                kernels.save();
             }
         }
     }
@@ -279,46 +262,18 @@ fn deserialise(
     let encoder = load(Part::Encoder)?;
     let decoder = load(Part::Decoder)?;
     #[cfg(not(feature = "tensorrt-enterprise"))]
-    let (encoder, cache) = {
+    let (encoder, kernels) = {
         let mut encoder = encoder;
-        let cache = open_cache(&found.folder.join(CACHE), &mut encoder);
-        (encoder, cache)
+        let kernels = Kernels::open(&found.folder, &mut encoder);
+        (encoder, kernels)
     };
     let engines = Engines {
         encoder,
         decoder,
         #[cfg(not(feature = "tensorrt-enterprise"))]
-        cache,
+        kernels,
     };
     Ok((runtime, engines))
-}
-
-/// The cache of kernels compiled on earlier starts. One of another GPU, driver or library is refused by
-/// TensorRT itself and then replaced.
-#[cfg(not(feature = "tensorrt-enterprise"))]
-fn open_cache(
-    path: &Path,
-    engine: &mut CudaEngine<'static>,
-) -> Option<(PathBuf, Arc<trtx::RuntimeCache>)> {
-    let made = log::during("making a cache of kernels", || {
-        engine.create_runtime_config()?.create_runtime_cache()
-    });
-    let cache = match made {
-        Ok(cache) => cache,
-        Err(error) => {
-            tracing::warn!("every start will compile the engine's kernels: {error}");
-            return None;
-        }
-    };
-    if let Ok(bytes) = std::fs::read(path)
-        && let Err(error) = cache.deserialize(&bytes)
-    {
-        tracing::info!(
-            "{}: the kernels are compiled again: {error}",
-            path.display()
-        );
-    }
-    Some((path.to_owned(), Arc::new(cache)))
 }
 
 /// An error of the driver.

@@ -12,6 +12,8 @@ mod error;
 mod execution;
 mod gpu;
 mod inspect;
+#[cfg(all(feature = "cuda", not(feature = "tensorrt-enterprise")))]
+mod kernels;
 mod library;
 #[cfg(feature = "cuda")]
 mod loaded;
