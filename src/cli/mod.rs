@@ -116,7 +116,7 @@ pub fn execute(cli: &Cli) -> Result<Finished, CliError> {
         #[cfg(any(feature = "dds", feature = "r2r"))]
         Command::Node(args) => node::run(args),
         Command::Config(ConfigCommand::Show(args)) => {
-            say(args.config()?.to_yaml()?.trim_end());
+            say(args.config(None)?.to_yaml()?.trim_end());
             Ok(Finished::Done)
         }
     }
