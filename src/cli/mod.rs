@@ -10,6 +10,7 @@ mod bench;
 mod codebook;
 mod device;
 mod engine;
+mod engines;
 mod error;
 mod eval;
 mod frames;
@@ -49,6 +50,8 @@ enum Command {
     Eval(eval::EvalArgs),
     #[command(subcommand)]
     Network(network::NetworkCommand),
+    #[command(subcommand)]
+    Engine(engines::EngineCommand),
     #[command(subcommand)]
     Codebook(codebook::CodebookCommand),
     /// Say what memory a run on a GPU takes, buffer by buffer, and what to lower. Needs no GPU.
@@ -105,6 +108,7 @@ pub fn execute(cli: &Cli) -> Result<Finished, CliError> {
         Command::Run(args) => run::run(args),
         Command::Eval(args) => eval::run(args),
         Command::Network(command) => network::run(command),
+        Command::Engine(command) => engines::run(command),
         Command::Codebook(command) => codebook::run(command),
         Command::Plan(args) => plan::run(args),
         #[cfg(feature = "cuda")]
@@ -112,7 +116,7 @@ pub fn execute(cli: &Cli) -> Result<Finished, CliError> {
         #[cfg(any(feature = "dds", feature = "r2r"))]
         Command::Node(args) => node::run(args),
         Command::Config(ConfigCommand::Show(args)) => {
-            say(args.config()?.to_yaml()?.trim_end());
+            say(args.config(None)?.to_yaml()?.trim_end());
             Ok(Finished::Done)
         }
     }

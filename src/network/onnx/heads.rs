@@ -123,9 +123,18 @@ impl Emitter<'_> {
         let map = match level {
             0 | 1 => {
                 let kernel = if level == 0 { 4 } else { 2 };
+                // TensorRT has none for bfloat16; these two are small.
+                let number = match self.number {
+                    Number::BF16 => Number::F32,
+                    other => other,
+                };
+                self.graph.set_number(number);
                 let weight = self.stored(&format!("{rescale}.weight"), &[dim, dim, kernel, kernel]);
                 let bias = self.stored(&format!("{rescale}.bias"), &[dim]);
-                self.graph.conv_transpose(&map, &weight, &bias)
+                let map = self.graph.cast(&map, number);
+                let map = self.graph.conv_transpose(&map, &weight, &bias);
+                self.graph.set_number(self.number);
+                self.graph.cast(&map, self.number)
             }
             2 => map,
             _ => self.conv(&map, &rescale, 3, dim, 2),
