@@ -211,12 +211,16 @@ def image():
     return bytearray(encode(made, "sensor_msgs/msg/Image"))
 
 
+# What a reader keeps is enough for all that comes while this process does not get to look: what is tested is what
+# arrives.
+DEEP = 4000
+
 LISTENED = {
-    "tf": ("/tf", "tf2_msgs/msg/TFMessage", qos(100)),
-    "odometry": ("/mast3r_slam/odometry", "nav_msgs/msg/Odometry", qos(10)),
-    "pose": ("/mast3r_slam/pose", "geometry_msgs/msg/PoseWithCovarianceStamped", qos(10)),
-    "points": ("/mast3r_slam/points", "sensor_msgs/msg/PointCloud2", qos(400)),
-    "map_points": ("/mast3r_slam/map_points", "sensor_msgs/msg/PointCloud2", qos(400, latched=True)),
+    "tf": ("/tf", "tf2_msgs/msg/TFMessage", qos(DEEP)),
+    "odometry": ("/mast3r_slam/odometry", "nav_msgs/msg/Odometry", qos(DEEP)),
+    "pose": ("/mast3r_slam/pose", "geometry_msgs/msg/PoseWithCovarianceStamped", qos(DEEP)),
+    "points": ("/mast3r_slam/points", "sensor_msgs/msg/PointCloud2", qos(DEEP)),
+    "map_points": ("/mast3r_slam/map_points", "sensor_msgs/msg/PointCloud2", qos(DEEP, latched=True)),
     "path": ("/mast3r_slam/path", "nav_msgs/msg/Path", qos(1, latched=True)),
     "graph": ("/mast3r_slam/graph", "visualization_msgs/msg/MarkerArray", qos(1, latched=True)),
     "diagnostics": ("/diagnostics", "diagnostic_msgs/msg/DiagnosticArray", qos(10)),
