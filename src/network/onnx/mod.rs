@@ -3,10 +3,12 @@
 //! Sizes are fixed when the model is emitted; positions and the rotary tables are constants in it.
 
 mod blocks;
+mod convolve;
 mod decoder;
 mod encoder;
 mod graph;
 mod heads;
+mod maps;
 mod proto;
 mod together;
 
@@ -110,6 +112,19 @@ pub enum Upsampling {
     Products,
 }
 
+/// In which order the heads' maps lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Maps {
+    /// `B × C × H × W`, as the standard's convolutions take them.
+    #[default]
+    ChannelsFirst,
+    /// `B × H × W × C`, with transpositions around the standard's convolutions for the runtime to cancel or
+    /// to move.
+    ChannelsLast,
+    /// `B × H × W × C`, with the convolution `NhwcConv` of ONNX Runtime's CUDA provider.
+    ChannelsLastOperator,
+}
+
 /// What runtimes differ in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EmitOptions {
@@ -121,6 +136,8 @@ pub struct EmitOptions {
     pub branches: Branches,
     /// The heads' enlargements.
     pub upsampling: Upsampling,
+    /// The heads' maps.
+    pub maps: Maps,
 }
 
 /// Which pairs a decoder model decodes.
@@ -315,6 +332,7 @@ struct Emitter<'a> {
     size: InputSize,
     attention: AttentionForm,
     upsampling: Upsampling,
+    maps: Maps,
     /// What the layers compute with.
     number: Number,
     graph: Graph,
@@ -339,6 +357,7 @@ impl<'a> Emitter<'a> {
             size,
             attention: options.attention,
             upsampling: options.upsampling,
+            maps: options.maps,
             number,
             graph,
         }
