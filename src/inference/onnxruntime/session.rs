@@ -180,9 +180,9 @@ fn cuda(place: &Place<'_>) -> ort::ep::CUDA {
     cuda
 }
 
-/// Whether convolutions may use tensor cores. The provider takes its switch for TF32 for leave to do so whatever
-/// their numbers. With channels first it then joins convolutions with what follows them, in kernels that read
-/// an output before it is written.
+/// Whether convolutions may use tensor cores: the provider takes its switch for TF32 for leave to do so whatever
+/// their numbers. Not with channels first, where it would also join convolutions with what follows them, in a
+/// way whose later runs read memory that is another's by then.
 fn tensor_cores(emit: EmitOptions) -> bool {
     emit.precision == Precision::F16 && emit.maps != Maps::ChannelsFirst
 }
