@@ -15,6 +15,8 @@ pub mod image;
 pub mod inference;
 pub mod map;
 pub mod network;
+#[cfg(feature = "ros")]
+pub mod ros;
 pub mod slam;
 pub mod source;
 pub mod time;

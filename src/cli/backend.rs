@@ -42,6 +42,12 @@ fn auto(wanted: &Wanted<'_>) -> Loaded {
             Ok(())
         }
     };
+    if cfg!(feature = "tensorrt") {
+        match tensorrt(wanted) {
+            Err(error) => skip(error)?,
+            loaded => return loaded,
+        }
+    }
     if cfg!(feature = "onnxruntime") {
         match onnxruntime(wanted, true) {
             Err(error) => skip(error)?,
@@ -73,6 +79,14 @@ fn onnxruntime(wanted: &Wanted<'_>, gpu_only: bool) -> Loaded {
             PrecisionChoice::Auto => None,
             PrecisionChoice::Fp32 => Some(Precision::F32),
             PrecisionChoice::Fp16 => Some(Precision::F16),
+            PrecisionChoice::Bf16 | PrecisionChoice::Fp8 => {
+                return Err(InferenceError::Unavailable {
+                    runtime: "ONNX Runtime",
+                    reason: "it computes in fp32 or fp16, and bf16 and fp8 are TensorRT's; choose another \
+                             network.precision"
+                        .into(),
+                });
+            }
         },
         emit: None,
     };
@@ -86,11 +100,53 @@ fn onnxruntime(_: &Wanted<'_>, _: bool) -> Loaded {
     Err(not_built("ONNX Runtime", "onnxruntime"))
 }
 
+/// Finds the engine or has it built, which is shown.
+#[cfg(all(feature = "tensorrt", feature = "cuda"))]
+fn tensorrt(wanted: &Wanted<'_>) -> Loaded {
+    use super::engines::BuildProgress;
+    use crate::config::PrecisionChoice;
+    use crate::inference::tensorrt::{LoadOptions, Store, TensorRtBackend};
+    use crate::network::onnx::Precision;
+    use std::sync::Arc;
+    let network = &wanted.config.network;
+    let options = LoadOptions {
+        store: match network.engines.as_str() {
+            "" => Store::new(Store::default_folder()),
+            folder => Store::new(folder),
+        },
+        precision: match network.precision {
+            PrecisionChoice::Auto => None,
+            PrecisionChoice::Fp32 => Some(Precision::F32),
+            PrecisionChoice::Fp16 => Some(Precision::F16),
+            PrecisionChoice::Bf16 => Some(Precision::Bf16),
+            PrecisionChoice::Fp8 => Some(Precision::Fp8),
+        },
+        may_build: network.build_engine,
+        wait: &|| say("another process is building the engine; waiting for it"),
+        observer: Arc::new(BuildProgress::new(true)),
+    };
+    let (width, height) = wanted.size;
+    let loaded = TensorRtBackend::load(wanted.weights, width, height, &options)?;
+    Ok(Box::new(loaded))
+}
+
+#[cfg(all(feature = "tensorrt", not(feature = "cuda")))]
+fn tensorrt(_: &Wanted<'_>) -> Loaded {
+    Err(InferenceError::Unavailable {
+        runtime: "TensorRT",
+        reason: "this program was built without CUDA, so it can build engines but not run them; build it with \
+                 `--features tensorrt,cuda`"
+            .into(),
+    })
+}
+
+#[cfg(not(feature = "tensorrt"))]
 fn tensorrt(_: &Wanted<'_>) -> Loaded {
     Err(not_built("TensorRT", "tensorrt"))
 }
 
 /// The error for a backend that the program was built without.
+#[cfg(not(all(feature = "tensorrt", feature = "onnxruntime")))]
 fn not_built(runtime: &'static str, feature: &str) -> InferenceError {
     InferenceError::Unavailable {
         runtime,

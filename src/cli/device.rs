@@ -4,16 +4,44 @@ use super::{CliError, say};
 use crate::compute::cpu;
 use crate::compute::device::{Device, DeviceError, Setup};
 use crate::config::DeviceChoice;
-use crate::image::RgbImage;
+use crate::image::encoding::{Encoding, RawImage};
 use crate::inference::Backend;
 
-/// The device of the configuration, for images like `first`. Where a GPU is not asked for but welcome
+/// What a camera's images have in common.
+#[derive(Debug, Clone, Copy)]
+#[cfg_attr(
+    not(feature = "cuda"),
+    expect(dead_code, reason = "only a GPU must know how pixels are held")
+)]
+pub struct CameraImages {
+    /// Columns.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+    /// How they hold their pixels.
+    pub encoding: Encoding,
+    /// Bytes from row to row.
+    pub stride: usize,
+}
+
+impl From<&RawImage<'_>> for CameraImages {
+    fn from(image: &RawImage<'_>) -> Self {
+        Self {
+            width: image.width,
+            height: image.height,
+            encoding: image.encoding,
+            stride: image.stride,
+        }
+    }
+}
+
+/// The device of the configuration, for images of a camera. Where a GPU is not asked for but welcome
 /// and cannot be used, says why and takes the CPU.
 pub fn make(
     choice: DeviceChoice,
     backend: Box<dyn Backend>,
     setup: Setup,
-    first: &RgbImage,
+    images: CameraImages,
 ) -> Result<Device, CliError> {
     let gpu = match choice {
         DeviceChoice::Cpu => return Ok(cpu::device(backend, setup)),
@@ -21,7 +49,7 @@ pub fn make(
         DeviceChoice::Auto if cfg!(not(feature = "cuda")) => {
             return Ok(cpu::device(backend, setup));
         }
-        DeviceChoice::Auto | DeviceChoice::Cuda => on_gpu(backend.share(), setup.clone(), first),
+        DeviceChoice::Auto | DeviceChoice::Cuda => on_gpu(backend.share(), setup.clone(), images),
     };
     match gpu {
         Ok(device) => Ok(device),
@@ -39,11 +67,10 @@ pub fn make(
 fn on_gpu(
     backend: Box<dyn Backend>,
     setup: Setup,
-    first: &RgbImage,
+    images: CameraImages,
 ) -> Result<Device, DeviceError> {
     use crate::compute::cuda::Context;
     use crate::compute::cuda::device::{CameraFormat, CudaSetup, device};
-    use crate::image::encoding::Encoding;
 
     let context = Context::open(0)?;
     let directory = match setup.config.memory.directory.as_str() {
@@ -52,8 +79,8 @@ fn on_gpu(
     };
     let cuda = CudaSetup {
         camera: CameraFormat {
-            encoding: Encoding::Rgb8,
-            stride: 3 * first.width,
+            encoding: images.encoding,
+            stride: images.stride,
         },
         directory: Some(directory),
     };
@@ -61,7 +88,7 @@ fn on_gpu(
 }
 
 #[cfg(not(feature = "cuda"))]
-fn on_gpu(_: Box<dyn Backend>, _: Setup, _: &RgbImage) -> Result<Device, DeviceError> {
+fn on_gpu(_: Box<dyn Backend>, _: Setup, _: CameraImages) -> Result<Device, DeviceError> {
     Err(DeviceError::Failed {
         device: "the GPU",
         cause:

@@ -1,11 +1,13 @@
 //! The system as the command line drives it: preprocessing, tracking, mapping.
 
+use super::device::CameraImages;
 use super::session::Engine;
 use super::settings::Settings;
 use super::{CliError, backend, device};
 use crate::compute::device::Setup;
 use crate::compute::retrieval::RetrievalModel;
 use crate::geometry::Calibration;
+use crate::image::encoding::RawImage;
 use crate::image::{PreprocessOptions, Preprocessor, RgbImage};
 use crate::inference::InferenceError;
 use crate::map::{FrameRecord, MapSnapshot};
@@ -31,6 +33,18 @@ impl SlamEngine {
         jobs: usize,
         pace: Pace,
     ) -> Result<Self, CliError> {
+        let images = (&RawImage::from(first)).into();
+        Self::for_images(settings, calibration, images, jobs, pace)
+    }
+
+    /// [`SlamEngine::new`] for any camera's images.
+    pub fn for_images(
+        settings: &Settings,
+        calibration: Option<&Calibration>,
+        images: CameraImages,
+        jobs: usize,
+        pace: Pace,
+    ) -> Result<Self, CliError> {
         let config = &settings.config;
         let options = PreprocessOptions {
             center_principal_point: config.dataset.center_principle_point,
@@ -38,7 +52,7 @@ impl SlamEngine {
         };
         let size = config.network.size;
         let preprocessor =
-            Preprocessor::new(first.width, first.height, size, calibration, options)?;
+            Preprocessor::new(images.width, images.height, size, calibration, options)?;
         let (width, height) = preprocessor.output_size();
         let backend = backend::load(&backend::Wanted {
             config,
@@ -59,7 +73,7 @@ impl SlamEngine {
             intrinsics,
             places: retrieval_model(settings)?,
         };
-        let device = device::make(config.device, backend, setup, first)?;
+        let device = device::make(config.device, backend, setup, images)?;
         let description = format!(
             "{} at {width}×{height}, {}, {camera}",
             settings.weights_name(),
@@ -70,6 +84,12 @@ impl SlamEngine {
             system,
             description,
         })
+    }
+
+    /// The system and what it is made of, for whoever feeds it otherwise.
+    #[cfg(any(feature = "dds", feature = "r2r"))]
+    pub fn into_parts(self) -> (System, String) {
+        (self.system, self.description)
     }
 }
 

@@ -8,6 +8,12 @@ use std::path::PathBuf;
 /// The configuration for the bundled model.
 const MINI: &str = "mini.yaml";
 
+/// The same for sizes above [`MINI_SIZE`].
+const MINI_LARGE: &str = "mini_512.yaml";
+
+/// The largest long side that [`MINI`] is for, between the sizes that both were chosen at.
+const MINI_SIZE: usize = 384;
+
 /// Options that choose the configuration.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ConfigArgs {
@@ -111,8 +117,9 @@ pub struct Settings {
 }
 
 impl ConfigArgs {
-    /// Reads the configuration. Without `--config` the bundled model brings its own.
-    pub fn config(&self) -> Result<Config, CliError> {
+    /// Reads the configuration. Without `--config` the bundled model brings its own, which depends on
+    /// the network's size: `size`, or else what the configuration says.
+    pub fn config(&self, size: Option<usize>) -> Result<Config, CliError> {
         let own_weights = self.weights.is_some()
             || (self.set.iter()).any(|s| s.trim_start().starts_with("network.weights="));
         let base = match &self.config {
@@ -120,7 +127,11 @@ impl ConfigArgs {
             None if own_weights => Base::Defaults,
             None => Base::Builtin(MINI),
         };
+        let bundled = matches!(base, Base::Builtin(_));
         let mut config = config::load_with(base, &self.set)?;
+        if bundled && size.unwrap_or(config.network.size) > MINI_SIZE {
+            config = config::load_with(Base::Builtin(MINI_LARGE), &self.set)?;
+        }
         if let Some(path) = &self.weights {
             config.network.weights = path.to_string_lossy().into_owned();
         }
@@ -129,7 +140,7 @@ impl ConfigArgs {
 
     /// Configuration and weights, with the options of a run applied.
     pub fn settings(&self, options: &RunOptions) -> Result<Settings, CliError> {
-        let mut config = self.config()?;
+        let mut config = self.config(options.size)?;
         options.apply(&mut config);
         config.validate()?;
         let own = self.weights.clone().or_else(|| {
@@ -237,14 +248,26 @@ mod tests {
 
     #[test]
     fn the_bundled_model_brings_its_configuration() {
-        let mini = ConfigArgs::default().config().expect("mini");
+        let mini = ConfigArgs::default().config(None).expect("mini");
         assert_eq!(mini.network.size, 256);
+
+        // At a larger size it brings others, however that size was asked for.
+        let large = ConfigArgs::default().config(Some(512)).expect("mini");
+        assert_ne!(
+            large.tracking.match_frac_thresh,
+            mini.tracking.match_frac_thresh
+        );
+        let set = ConfigArgs {
+            set: vec!["network.size=512".into()],
+            ..Default::default()
+        };
+        assert_eq!(set.config(None).expect("mini"), large);
 
         let own = ConfigArgs {
             weights: Some("big.pth".into()),
             ..Default::default()
         };
-        let own = own.config().expect("base");
+        let own = own.config(None).expect("base");
         assert_eq!(
             (own.network.size, own.network.weights.as_str()),
             (512, "big.pth")
@@ -254,13 +277,13 @@ mod tests {
             set: vec!["network.weights=big.pth".into()],
             ..Default::default()
         };
-        assert_eq!(set.config().expect("base").network.size, 512);
+        assert_eq!(set.config(None).expect("base").network.size, 512);
 
         let named = ConfigArgs {
             config: Some("calib".into()),
             ..Default::default()
         };
-        let named = named.config().expect("calib");
+        let named = named.config(None).expect("calib");
         assert!(named.use_calib && named.network.size == 512);
     }
 

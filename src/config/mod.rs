@@ -95,6 +95,10 @@ pub struct NetworkConfig {
     pub precision: PrecisionChoice,
     /// ONNX Runtime's library, or a folder with it. Empty: it is looked for.
     pub onnxruntime: String,
+    /// Folder of TensorRT's engines. Empty: `mast3r_slam/engines` in the user's folder for caches.
+    pub engines: String,
+    /// Whether TensorRT may build an engine where none fits, which takes minutes.
+    pub build_engine: bool,
 }
 
 /// What the network computes with.
@@ -108,6 +112,10 @@ pub enum PrecisionChoice {
     Fp32,
     /// binary16, with what needs more in binary32.
     Fp16,
+    /// The upper half of binary32, likewise. TensorRT only.
+    Bf16,
+    /// binary16, with 8-bit floats in the transformer's linear layers. TensorRT only.
+    Fp8,
 }
 
 /// What the network runs on.
@@ -353,6 +361,8 @@ impl Default for NetworkConfig {
             backend: BackendChoice::default(),
             precision: PrecisionChoice::default(),
             onnxruntime: String::new(),
+            engines: String::new(),
+            build_engine: true,
         }
     }
 }

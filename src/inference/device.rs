@@ -43,6 +43,22 @@ pub struct DeviceViewOutput {
 /// What is enqueued reads and writes only the spans of the call, and is complete when the stream's
 /// work so far is.
 pub unsafe trait DeviceBackend: Send {
+    /// Bytes of device memory that runs need besides their spans and that the caller is to give, once, by
+    /// [`DeviceBackend::use_workspace`]. 0: none, the backend has its own.
+    fn workspace_bytes(&mut self) -> Result<usize, InferenceError> {
+        Ok(0)
+    }
+
+    /// Gives the memory that runs of this handle use from now on.
+    ///
+    /// # Safety
+    /// It is device memory of the context, stays allocated as long as the handle runs anything, and nobody
+    /// else uses it meanwhile.
+    unsafe fn use_workspace(&mut self, span: DeviceSpan) -> Result<(), InferenceError> {
+        let _ = span;
+        Ok(())
+    }
+
     /// Bytes of device memory that it will take by itself in the first runs, about: what others must leave
     /// free. What it holds already does not count.
     fn still_takes(&self) -> u64 {

@@ -2,10 +2,13 @@
 
 mod activations;
 mod check;
+pub mod compare;
 pub mod cpu;
 mod device;
 #[cfg(feature = "onnxruntime")]
 pub mod onnxruntime;
+#[cfg(feature = "tensorrt")]
+pub mod tensorrt;
 
 pub use check::{MAX_CONFIDENCE, sanitise, self_test};
 pub use device::{DeviceBackend, DeviceSpan, DeviceViewOutput};
@@ -146,6 +149,10 @@ pub enum InferenceError {
         /// Its own words.
         message: String,
     },
+    /// TensorRT or its engine cannot be used.
+    #[cfg(feature = "tensorrt")]
+    #[error(transparent)]
+    TensorRt(#[from] tensorrt::TensorRtError),
     /// The network ran but what it gives cannot be true (all zero, not finite).
     #[error("the network's self-test failed: {0}")]
     SelfTest(String),

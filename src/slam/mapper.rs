@@ -291,6 +291,11 @@ impl Mapper {
     /// Keyframe records of the map as it stands. One that the device cannot give back any more has
     /// its pose, and no image and no points.
     pub fn records(&self) -> Vec<KeyframeRecord> {
+        self.records_of(|_| true)
+    }
+
+    /// Those of [`Mapper::records`] whose id is `wanted`.
+    pub fn records_of(&self, wanted: impl Fn(u32) -> bool) -> Vec<KeyframeRecord> {
         let mut failure = None;
         let record = |(k, pose): (&MapKeyframe, &Sim3)| {
             let bulk = self.device.read_keyframe(k.info.id);
@@ -309,7 +314,9 @@ impl Mapper {
                 confidence: bulk.confidence,
             }
         };
-        let records = self.keyframes.iter().zip(&self.poses).map(record).collect();
+        let all = self.keyframes.iter().zip(&self.poses);
+        let wanted = all.filter(|(k, _)| wanted(k.info.id));
+        let records = wanted.map(record).collect();
         if let Some(error) = failure {
             tracing::error!("keyframes are saved without their points: {error}");
         }
@@ -540,6 +547,7 @@ impl Mapper {
             version,
             poses: self.poses.clone(),
             submaps: self.keyframes.iter().map(|k| k.submap).collect(),
+            stamps: self.keyframes.iter().map(|k| k.info.stamp).collect(),
             edges: self.edges.iter().map(edge).collect(),
         }));
     }

@@ -7,7 +7,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
 /// Keyframes that may wait for the mapper before a live tracker postpones the next.
@@ -18,7 +18,11 @@ enum Job {
     Relocalise(RelocaliseRequest),
     Finish(Option<Finished>),
     Reset,
+    Look(Look),
 }
+
+/// Looks at the map where it is kept.
+pub type Look = Box<dyn FnOnce(&Mapper) + Send>;
 
 /// The mapper's side of the system.
 pub enum Mapping {
@@ -138,6 +142,34 @@ impl Mapping {
         }
     }
 
+    /// Has `look` called with the mapper, after what was handed over before. Never waits: gives `look`
+    /// back while the queue is full or when there is no mapper any more.
+    pub fn look(&mut self, look: Look) -> Result<(), Look> {
+        match self {
+            Self::Inline(mapper) | Self::Ended(Some(mapper)) => {
+                look(mapper);
+                Ok(())
+            }
+            Self::Ended(None) => Err(look),
+            Self::Thread(thread) => {
+                if thread.waiting.load(Ordering::Acquire) >= QUEUE {
+                    return Err(look);
+                }
+                thread.waiting.fetch_add(1, Ordering::AcqRel);
+                thread.jobs.try_send(Job::Look(look)).map_err(|refused| {
+                    thread.waiting.fetch_sub(1, Ordering::AcqRel);
+                    match refused {
+                        TrySendError::Full(job) | TrySendError::Disconnected(job) => match job {
+                            Job::Look(look) => look,
+                            // What comes back is what was sent.
+                            _ => Box::new(|_: &Mapper| ()),
+                        },
+                    }
+                })
+            }
+        }
+    }
+
     /// Waits until all is done (B34) and brings the mapper back into the caller's thread.
     pub fn finish(&mut self, finished: Option<Finished>) -> Result<(), SlamError> {
         let ended = match self {
@@ -219,6 +251,7 @@ fn work(mapper: &mut Mapper, job: Job, replies: &SyncSender<RelocaliseReply>) ->
         Job::Finish(Some(finished)) => mapper.finish_keyframe(finished)?,
         Job::Finish(None) => {}
         Job::Reset => mapper.reset(),
+        Job::Look(look) => look(mapper),
     }
     Ok(())
 }

@@ -63,6 +63,9 @@ fn camera(width: usize, height: usize) -> Calibration {
     }
 }
 
+/// What a network that works in memory of ours would ask for.
+const WORKSPACE: usize = 12_345_678;
+
 fn plan(config: &Config, shape: &NetworkShape, info: &DeviceInfo) -> (DevicePlan, Preprocessor) {
     let (width, height) = (shape.width + 128, shape.height + 96);
     let calibration = camera(width, height);
@@ -79,6 +82,7 @@ fn plan(config: &Config, shape: &NetworkShape, info: &DeviceInfo) -> (DevicePlan
         stride: width,
         calibrated: config.use_calib,
         network_on_host: true,
+        network_workspace: WORKSPACE,
         words: Some(1000),
     });
     (plan.unwrap(), preprocessor)
@@ -118,6 +122,11 @@ fn a_plan_lists_every_byte_and_says_what_to_lower() {
             "{listed} {bytes}"
         );
     }
+    // Both threads run the network, at the same time.
+    let workspaces = whole.memory.requests().iter();
+    let workspaces = workspaces.filter(|r| r.name.ends_with("network workspace"));
+    let bytes: Vec<u64> = workspaces.map(|r| r.bytes).collect();
+    assert_eq!(bytes, [WORKSPACE as u64; 2]);
     let slots = (config.memory.keyframe_slots * whole.slots.layout.bytes) as u64;
     let listed = whole.memory.requests().iter();
     let listed = listed.filter(|r| r.place == Place::Device && r.name.starts_with("slots."));

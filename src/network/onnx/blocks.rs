@@ -1,6 +1,7 @@
 //! What encoder and decoder are built of: linear layers, norms, attention, the MLP.
 
 use super::super::architecture::Stack;
+use super::fp8::Input;
 use super::graph::Value;
 use super::{AttentionForm, Emitter};
 
@@ -30,9 +31,15 @@ impl Emitter<'_> {
 
     /// The linear layer (or 1×1 convolution over tokens) called `name`.
     pub fn linear(&mut self, x: &Value, name: &str) -> Value {
+        let (weight, bias) = self.weights_of(name);
+        self.linear_of(x, name, &weight, &bias)
+    }
+
+    /// Weights and biases of a layer as they are stored.
+    pub fn weights_of(&self, name: &str) -> (Vec<f32>, Vec<f32>) {
         let weight = self.network.weight(&format!("{name}.weight"));
         let bias = self.network.weight(&format!("{name}.bias"));
-        self.linear_of(x, name, &weight, &bias)
+        (weight, bias)
     }
 
     pub fn layer_norm(&mut self, x: &Value, name: &str) -> Value {
@@ -44,10 +51,19 @@ impl Emitter<'_> {
 
     /// `x + FC2(GELU(FC1(norm(x))))`, exact GELU.
     pub fn residual_mlp(&mut self, x: &Value, block: &str, norm: &str) -> Value {
-        let normed = self.layer_norm(x, &format!("{block}.{norm}"));
-        let hidden = self.linear(&normed, &format!("{block}.mlp.fc1"));
+        let norm = format!("{block}.{norm}");
+        let [fc1, fc2] = ["fc1", "fc2"].map(|layer| format!("{block}.mlp.{layer}"));
+        let (weight, bias) = self.weights_of(&fc1);
+        let normed = self.layer_norm(x, &norm);
+        let hidden = self.linear_in(&normed, &fc1, (&weight, &bias), Input::Norm(&norm));
         let hidden = self.graph.unary("Gelu", &hidden);
-        let out = self.linear(&hidden, &format!("{block}.mlp.fc2"));
+        let before = Input::Layer {
+            norm: &norm,
+            weight: &weight,
+            bias: &bias,
+        };
+        let (weight, bias) = self.weights_of(&fc2);
+        let out = self.linear_in(&hidden, &fc2, (&weight, &bias), before);
         self.graph.binary("Add", x, &out)
     }
 
@@ -131,17 +147,17 @@ impl Emitter<'_> {
         stack: &Stack,
         rotary: &Rotary,
     ) -> Value {
-        let normed = self.layer_norm(x, &format!("{block}.norm1"));
+        let norm = format!("{block}.norm1");
+        let normed = self.layer_norm(x, &norm);
         let name = format!("{block}.attn.qkv");
-        let mut weight = self.network.weight(&format!("{name}.weight"));
-        let mut bias = self.network.weight(&format!("{name}.bias"));
+        let (mut weight, mut bias) = self.weights_of(&name);
         let width = stack.width;
         let (q, k) = (0..width, width..2 * width);
         prepare_rows(&mut weight[..q.end * width], stack, true);
         prepare_rows(&mut bias[q], stack, true);
         prepare_rows(&mut weight[k.start * width..k.end * width], stack, false);
-        prepare_rows(&mut bias[k], stack, false);
-        let qkv = self.linear_of(&normed, &name, &weight, &bias);
+        prepare_rows(&mut bias[k.clone()], stack, false);
+        let qkv = self.linear_in(&normed, &name, (&weight, &bias), Input::Norm(&norm));
 
         let mixed = match self.attention {
             AttentionForm::Fused => {
@@ -160,7 +176,14 @@ impl Emitter<'_> {
                 self.attend(&q, &k, &v)
             }
         };
-        let out = self.linear(&mixed, &format!("{block}.attn.proj"));
+        let values = Input::Layer {
+            norm: &norm,
+            weight: &weight[k.end * width..],
+            bias: &bias[k.end..],
+        };
+        let name = format!("{block}.attn.proj");
+        let (weight, bias) = self.weights_of(&name);
+        let out = self.linear_in(&mixed, &name, (&weight, &bias), values);
         self.graph.binary("Add", x, &out)
     }
 
@@ -174,28 +197,24 @@ impl Emitter<'_> {
         rotary: &Rotary,
     ) -> Value {
         let name = format!("{block}.cross_attn");
-        let layer = |this: &Self, projection: &str| {
-            let weight = this.network.weight(&format!("{name}.{projection}.weight"));
-            let bias = this.network.weight(&format!("{name}.{projection}.bias"));
-            (weight, bias)
-        };
+        let layer =
+            |this: &Self, projection: &str| this.weights_of(&format!("{name}.{projection}"));
+        let [norm2, norm_y] = ["norm2", "norm_y"].map(|norm| format!("{block}.{norm}"));
         let (mut wq, mut bq) = layer(self, "projq");
         prepare_rows(&mut wq, stack, true);
         prepare_rows(&mut bq, stack, true);
-        let normed = self.layer_norm(x, &format!("{block}.norm2"));
-        let q = self.linear_of(&normed, &format!("{name}.projq"), &wq, &bq);
+        let normed = self.layer_norm(x, &norm2);
+        let projq = format!("{name}.projq");
+        let q = self.linear_in(&normed, &projq, (&wq, &bq), Input::Norm(&norm2));
 
         let (mut wk, mut bk) = layer(self, "projk");
         prepare_rows(&mut wk, stack, false);
         prepare_rows(&mut bk, stack, false);
         let (wv, bv) = layer(self, "projv");
-        let memory = self.layer_norm(y, &format!("{block}.norm_y"));
-        let kv = self.linear_of(
-            &memory,
-            &format!("{name}.projkv"),
-            &[wk, wv].concat(),
-            &[bk, bv].concat(),
-        );
+        let memory = self.layer_norm(y, &norm_y);
+        let both = ([&wk[..], &wv].concat(), [&bk[..], &bv].concat());
+        let projkv = format!("{name}.projkv");
+        let kv = self.linear_in(&memory, &projkv, (&both.0, &both.1), Input::Norm(&norm_y));
 
         let mixed = match self.attention {
             AttentionForm::Fused => {
@@ -215,7 +234,14 @@ impl Emitter<'_> {
                 self.attend(&q, &k, &v)
             }
         };
-        let out = self.linear(&mixed, &format!("{name}.proj"));
+        let values = Input::Layer {
+            norm: &norm_y,
+            weight: &wv,
+            bias: &bv,
+        };
+        let proj = format!("{name}.proj");
+        let (weight, bias) = self.weights_of(&proj);
+        let out = self.linear_in(&mixed, &proj, (&weight, &bias), values);
         self.graph.binary("Add", x, &out)
     }
 }

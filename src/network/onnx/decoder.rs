@@ -2,6 +2,7 @@
 
 use super::super::architecture::Stack;
 use super::blocks::Rotary;
+use super::fp8::Input;
 use super::graph::Value;
 use super::{Emitter, Finish, Views, names};
 
@@ -21,7 +22,11 @@ impl Emitter<'_> {
         self.graph.set_scope("decoder");
         let features = names::VIEW_FEATURES.map(|name| self.input(name, &shape));
         let rotary = self.rotary(&stack, self.size.batch);
-        let mut x = [0, 1].map(|view| self.linear(&features[view], "decoder_embed"));
+        let (weight, bias) = self.weights_of("decoder_embed");
+        let mut x = [0, 1].map(|view| {
+            let encoded = Input::Norm("enc_norm");
+            self.linear_in(&features[view], "decoder_embed", (&weight, &bias), encoded)
+        });
         // Tokens at the four hooks, by view; the encoder's own are hook 0.
         let mut hooked = [0, 1].map(|view| [0, 1, 2, 3].map(|_| features[view].clone()));
         let wanted = match views {

@@ -1,11 +1,12 @@
 //! A small ONNX graph builder: static shapes, unique names, weights in one buffer.
 
+use super::fp8::to_e4m3;
 use super::proto::{
     AttributeProto, DimensionProto, EXTERNAL, GraphProto, ModelProto, NodeProto,
     OperatorSetIdProto, StringStringEntryProto, TensorProto, TensorShapeProto, TensorTypeProto,
     TypeProto, ValueInfoProto, attribute_type, data_type,
 };
-use half::f16;
+use half::{bf16, f16};
 use std::collections::HashMap;
 
 /// Which operators there are.
@@ -39,6 +40,10 @@ pub enum Number {
     F32,
     /// binary16
     F16,
+    /// The upper half of binary32.
+    BF16,
+    /// 8 bits, E4M3: only between a quantisation and the way back.
+    F8,
     /// 64-bit integers: shapes, axes, sizes.
     I64,
 }
@@ -48,6 +53,8 @@ impl Number {
         match self {
             Self::F32 => data_type::FLOAT,
             Self::F16 => data_type::FLOAT16,
+            Self::BF16 => data_type::BFLOAT16,
+            Self::F8 => data_type::FLOAT8E4M3FN,
             Self::I64 => data_type::INT64,
         }
     }
@@ -183,18 +190,15 @@ impl Graph {
             .resize(self.weights.len().next_multiple_of(ALIGNMENT), 0);
         let offset = self.weights.len();
         // Element by element into place compiles to a copy; collecting bytes does not.
-        if self.number == Number::F16 {
-            self.weights.resize(offset + values.len() * 2, 0);
-            let (elements, _) = self.weights[offset..].as_chunks_mut::<2>();
-            for (element, value) in elements.iter_mut().zip(values) {
-                *element = f16::from_f32(*value).to_le_bytes();
-            }
-        } else {
-            self.weights.resize(offset + values.len() * 4, 0);
-            let (elements, _) = self.weights[offset..].as_chunks_mut::<4>();
-            for (element, value) in elements.iter_mut().zip(values) {
-                *element = value.to_le_bytes();
-            }
+        match self.number {
+            Number::F16 => put(&mut self.weights, values, |v| {
+                f16::from_f32(v).to_le_bytes()
+            }),
+            Number::BF16 => put(&mut self.weights, values, |v| {
+                bf16::from_f32(v).to_le_bytes()
+            }),
+            Number::F8 => put(&mut self.weights, values, |v| [to_e4m3(v)]),
+            Number::F32 | Number::I64 => put(&mut self.weights, values, f32::to_le_bytes),
         }
         let same_name = self.named.entry(what.to_owned()).or_default();
         let (before, new) = self.weights.split_at(offset);
@@ -238,6 +242,7 @@ impl Graph {
     pub fn scalar(&mut self, value: f32) -> Value {
         let raw = match self.number {
             Number::F16 => f16::from_f32(value).to_le_bytes().to_vec(),
+            Number::BF16 => bf16::from_f32(value).to_le_bytes().to_vec(),
             _ => value.to_le_bytes().to_vec(),
         };
         self.constant("scalar", self.number, &[1], raw)
@@ -275,12 +280,24 @@ impl Graph {
         attributes: &[(&str, Attribute)],
         shapes: &[Vec<usize>],
     ) -> Vec<Value> {
-        let name = self.unique(op);
         let number = inputs[0].number;
         let floats = inputs.iter().filter(|v| v.number != Number::I64);
         for other in floats.filter(|v| !v.name.is_empty()) {
             assert_eq!(other.number, number, "{op}");
         }
+        self.add(op, inputs, attributes, number, shapes)
+    }
+
+    /// Adds a node whose outputs have numbers of their own.
+    fn add(
+        &mut self,
+        op: &str,
+        inputs: &[&Value],
+        attributes: &[(&str, Attribute)],
+        number: Number,
+        shapes: &[Vec<usize>],
+    ) -> Vec<Value> {
+        let name = self.unique(op);
         let outputs: Vec<Value> = shapes
             .iter()
             .map(|shape| Value {
@@ -337,6 +354,49 @@ impl Graph {
         let to = [("to", Attribute::Int(i64::from(number.data_type())))];
         let cast = self.node("Cast", &[x], &to, x.shape.clone());
         Value { number, ..cast }
+    }
+
+    /// `x` as it is after 8-bit floats have held `x / scale`.
+    pub fn through_fp8(&mut self, x: &Value, scale: f32) -> Value {
+        let scale = self.weight("scale", &[], &[scale]);
+        let number = self.number;
+        self.number = Number::F8;
+        // It says which 8-bit floats are meant.
+        let zero = self.weight("zero", &[], &[0.0]);
+        self.number = number;
+        let shape = [x.shape.clone()];
+        let quantised = self.add(
+            "QuantizeLinear",
+            &[x, &scale, &zero],
+            &[],
+            Number::F8,
+            &shape,
+        );
+        self.out_of_fp8(&quantised[0], &scale)
+    }
+
+    /// A constant tensor of `values / scale` in 8-bit floats, and the way back.
+    pub fn weight_fp8(&mut self, what: &str, shape: &[usize], values: &[f32], scale: f32) -> Value {
+        let scaled: Vec<f32> = values.iter().map(|v| v / scale).collect();
+        let number = self.number;
+        self.number = Number::F8;
+        let stored = self.weight(what, shape, &scaled);
+        self.number = number;
+        let scale = self.weight("scale", &[], &[scale]);
+        self.out_of_fp8(&stored, &scale)
+    }
+
+    fn out_of_fp8(&mut self, x: &Value, scale: &Value) -> Value {
+        let shape = [x.shape.clone()];
+        let attributes = &[];
+        self.add(
+            "DequantizeLinear",
+            &[x, scale],
+            attributes,
+            scale.number,
+            &shape,
+        )
+        .remove(0)
     }
 
     /// An element-wise operator of one input.
@@ -502,6 +562,16 @@ impl Graph {
             operations: self.operations,
         };
         (parts, self.weights)
+    }
+}
+
+/// Appends all values as bytes.
+fn put<const N: usize>(to: &mut Vec<u8>, values: &[f32], bytes: impl Fn(f32) -> [u8; N]) {
+    let start = to.len();
+    to.resize(start + values.len() * N, 0);
+    let (elements, _) = to[start..].as_chunks_mut::<N>();
+    for (element, value) in elements.iter_mut().zip(values) {
+        *element = bytes(*value);
     }
 }
 

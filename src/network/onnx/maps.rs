@@ -1,7 +1,7 @@
 //! Maps of the DPT heads, their channels first or last as the runtime wants them.
 
 use super::blocks::transpose;
-use super::graph::Value;
+use super::graph::{Number, Value};
 use super::{Emitter, Maps, Upsampling};
 
 const TO_LAST: [usize; 4] = [0, 2, 3, 1];
@@ -89,9 +89,18 @@ impl Emitter<'_> {
         let channels = x.shape[self.channel_axis()];
         let weight = format!("{name}.weight");
         if self.maps == Maps::ChannelsFirst {
+            // TensorRT has none for bfloat16; these are small.
+            let number = match self.number {
+                Number::BF16 => Number::F32,
+                other => other,
+            };
+            self.graph.set_number(number);
             let weight = self.stored(&weight, &[channels, channels, side, side]);
             let bias = self.stored(&format!("{name}.bias"), &[channels]);
-            return self.graph.conv_transpose(x, &weight, &bias);
+            let x = self.graph.cast(x, number);
+            let y = self.graph.conv_transpose(&x, &weight, &bias);
+            self.graph.set_number(self.number);
+            return self.graph.cast(&y, self.number);
         }
         // A layer whose outputs are a patch's pixels, each with its channels; then they are put in place.
         // Stored by input, output, pixel; a layer's rows are outputs, here by pixel, then channel.

@@ -6,6 +6,7 @@ mod blocks;
 mod convolve;
 mod decoder;
 mod encoder;
+mod fp8;
 mod graph;
 mod heads;
 mod maps;
@@ -80,6 +81,42 @@ pub enum Precision {
     /// Weights and activations are binary16. Inputs and outputs stay binary32, and so does what comes
     /// behind the heads' last layers: exponentials and lengths.
     F16,
+    /// The same with the upper half of binary32 in binary16's place: its range, three bits fewer.
+    Bf16,
+    /// As [`Precision::F16`], but the transformer's linear layers multiply 8-bit floats (E4M3), whose scales
+    /// follow from the weights: nothing is calibrated and nothing saturates. Needs TensorRT, and branches
+    /// apart: the decoder both ways has binary16 instead.
+    Fp8,
+}
+
+impl Precision {
+    /// All of them, the most exact first.
+    pub const ALL: [Self; 4] = [Self::F32, Self::F16, Self::Bf16, Self::Fp8];
+
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "fp32",
+            Self::F16 => "fp16",
+            Self::Bf16 => "bf16",
+            Self::Fp8 => "fp8",
+        }
+    }
+}
+
+impl std::fmt::Display for Precision {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for Precision {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = Self::ALL.into_iter().find(|p| p.name() == text);
+        found.ok_or_else(|| "expected fp32, fp16, bf16 or fp8".into())
+    }
 }
 
 /// How attention is written down.
@@ -319,8 +356,11 @@ impl Network {
     ) -> OnnxModel {
         let mut emitter = Emitter::new(self, size, options, "decoder");
         match options.branches {
-            Branches::Apart => emitter.decoder(views, finish),
-            Branches::Together => emitter.decoder_together(views, finish, Pairs::Given),
+            // Folded norms leave no bound for 8-bit floats.
+            Branches::Together if !emitter.fp8 => {
+                emitter.decoder_together(views, finish, Pairs::Given);
+            }
+            Branches::Apart | Branches::Together => emitter.decoder(views, finish),
         }
         OnnxModel::new(emitter.graph)
     }
@@ -335,6 +375,8 @@ struct Emitter<'a> {
     maps: Maps,
     /// What the layers compute with.
     number: Number,
+    /// Whether the transformer's linear layers multiply 8-bit floats.
+    fp8: bool,
     graph: Graph,
 }
 
@@ -349,7 +391,8 @@ impl<'a> Emitter<'a> {
         );
         let number = match options.precision {
             Precision::F32 => Number::F32,
-            Precision::F16 => Number::F16,
+            Precision::F16 | Precision::Fp8 => Number::F16,
+            Precision::Bf16 => Number::BF16,
         };
         graph.set_number(number);
         Self {
@@ -359,6 +402,7 @@ impl<'a> Emitter<'a> {
             upsampling: options.upsampling,
             maps: options.maps,
             number,
+            fp8: options.precision == Precision::Fp8,
             graph,
         }
     }

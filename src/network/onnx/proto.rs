@@ -84,6 +84,8 @@ pub mod data_type {
     pub const FLOAT: i32 = 1;
     pub const INT64: i32 = 7;
     pub const FLOAT16: i32 = 10;
+    pub const BFLOAT16: i32 = 16;
+    pub const FLOAT8E4M3FN: i32 = 17;
 }
 
 /// `TensorProto.DataLocation.EXTERNAL`.

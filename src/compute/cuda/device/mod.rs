@@ -93,6 +93,10 @@ pub fn device(
         Some(preprocessor) => preprocessor,
         None => as_they_are(&shape)?,
     };
+    let network_workspace = match backend.device() {
+        Some(device) => device.workspace_bytes()?,
+        None => 0,
+    };
     let inputs = PlanInputs {
         config: &setup.config,
         shape: &shape,
@@ -102,6 +106,7 @@ pub fn device(
         stride: cuda.camera.stride,
         calibrated: setup.intrinsics.is_some(),
         network_on_host: backend.device().is_none(),
+        network_workspace,
         words: setup.places.as_ref().map(|model| model.words()),
     };
     let plan = lay_out(&inputs)?;
@@ -331,7 +336,7 @@ impl Maker<'_> {
         stream: &Stream,
         plan: NetworkPlan,
         ways: usize,
-    ) -> Result<Network, CudaError> {
+    ) -> Result<Network, DeviceError> {
         let pool = self.pool;
         let features = pool.device(plan.features)?;
         stream.fill(features.all(), 0)?;
@@ -360,7 +365,9 @@ impl Maker<'_> {
             }
             None => None,
         };
-        Network::new(self.context, backend, features, views, staging)
+        let workspace = plan.workspace.map(|planned| pool.device(planned));
+        let workspace = workspace.transpose()?;
+        Network::new(self.context, backend, features, views, workspace, staging)
     }
 
     fn sanitiser(&self, stream: &Stream, plan: PlannedArena) -> Result<Sanitiser, CudaError> {

@@ -63,6 +63,8 @@ pub(super) struct Network {
     /// Of all ways together, and of each.
     all_views: [ViewBuffers; 2],
     views: Vec<[ViewBuffers; 2]>,
+    /// What the backend's runs need besides; it has the address.
+    _workspace: Option<DeviceBuffer<u8>>,
     /// None: the backend computes on the device.
     host: Option<Host>,
 }
@@ -76,14 +78,16 @@ struct Host {
 }
 
 impl Network {
-    /// `features` is of two images, `views` of one way or two. `staging` is for a network on the host.
+    /// `features` is of two images, `views` of one way or two. `workspace` is what the backend asked for;
+    /// `staging` is for a network on the host.
     pub(super) fn new(
         context: &Context,
-        backend: Box<dyn Backend>,
+        mut backend: Box<dyn Backend>,
         features: DeviceBuffer<f32>,
         views: [ViewBuffers; 2],
+        workspace: Option<DeviceBuffer<u8>>,
         staging: Option<Staging>,
-    ) -> Result<Self, CudaError> {
+    ) -> Result<Self, DeviceError> {
         let shape = backend.shape().clone();
         let pixels = shape.pixels();
         let ways = views[0].confidence.len() / pixels.max(1);
@@ -103,6 +107,10 @@ impl Network {
                 sent: context.event(false)?,
             }),
         };
+        if let Some(workspace) = &workspace {
+            // SAFETY: this half's own, and dropped after the backend.
+            unsafe { in_place(backend.as_mut())?.use_workspace(span(workspace.all())) }?;
+        }
         Ok(Self {
             backend,
             shape,
@@ -110,6 +118,7 @@ impl Network {
             features: halves,
             all_views: views,
             views: of_ways,
+            _workspace: workspace,
             host,
         })
     }

@@ -180,6 +180,8 @@ fn pair(part: &mut Part<'_>, inputs: &PlanInputs<'_>, ways: usize) -> PairPlan {
             let buffers = ViewBuffers::buffers(ways * n, dim);
             part.part(view).device_arena(&buffers)
         }),
+        workspace: (inputs.network_workspace > 0)
+            .then(|| part.device("network workspace", &[inputs.network_workspace])),
         host: (inputs.network_on_host).then(|| HostNetworkPlan {
             features: names.map(|view| part.part(view).pinned("tokens", &tokens)),
             views: names.map(|view| {

@@ -38,6 +38,8 @@ pub struct PlanInputs<'a> {
     pub calibrated: bool,
     /// Whether the network runs on the host, so that everything is staged.
     pub network_on_host: bool,
+    /// Bytes of device memory that a run of the network needs besides inputs, outputs and weights.
+    pub network_workspace: usize,
     /// Words of the codebook, if there is one.
     pub words: Option<usize>,
 }
@@ -69,7 +71,9 @@ pub struct NetworkPlan {
     /// Outputs, of one pair for tracking, of a pair both ways for mapping; see
     /// [`super::sanitise::ViewBuffers`].
     pub views: [PlannedArena; 2],
-    /// The same on the host, if the network runs there.
+    /// What a run needs besides them, if the network asks for any.
+    pub workspace: Option<Planned<u8>>,
+    /// Inputs and outputs on the host, if the network runs there.
     pub host: Option<HostNetworkPlan>,
 }
 
