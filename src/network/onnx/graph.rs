@@ -586,6 +586,19 @@ pub struct GraphParts {
 }
 
 impl GraphParts {
+    /// Names and extents of the inputs, then of the outputs.
+    pub fn tensors(&self) -> Vec<(&str, Vec<usize>)> {
+        let all = self.graph.input.iter().chain(&self.graph.output);
+        all.map(|info| {
+            let tensor = info.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
+            let shape = tensor.and_then(|t| t.shape.as_ref());
+            let extents = shape.iter().flat_map(|shape| &shape.dim);
+            let extents = extents.map(|d| d.dim_value.unwrap_or(0) as usize);
+            (info.name(), extents.collect())
+        })
+        .collect()
+    }
+
     /// The model with its weights inside.
     pub fn embedded(&self, weights: &[u8]) -> ModelProto {
         self.model(|stored| TensorProto {

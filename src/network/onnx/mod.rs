@@ -264,6 +264,11 @@ impl OnnxModel {
         })
     }
 
+    /// Names and extents of its inputs, then of its outputs.
+    pub fn tensors(&self) -> Vec<(&str, Vec<usize>)> {
+        self.parts.tensors()
+    }
+
     /// Bytes of the weights.
     pub fn weight_bytes(&self) -> usize {
         self.weights.len()
