@@ -86,6 +86,17 @@ struct Report {
 
 /// Times the stages and prints the table.
 pub fn run(args: &BenchArgs) -> Result<Finished, CliError> {
+    let wanted = |name: &str| args.only.as_ref().is_none_or(|only| name.contains(only));
+    let names = STAGES.iter().map(|(name, _)| *name);
+    let names = names.chain(network::STAGES.iter().copied());
+    if !names.clone().any(wanted) {
+        let names: Vec<&str> = names.collect();
+        return Err(CliError::Usage(format!(
+            "--only {}: no stage's name contains this; stages: {}",
+            args.only.as_deref().unwrap_or_default(),
+            names.join(", ")
+        )));
+    }
     let settings = args.config.settings(&RunOptions {
         backend: args.backend,
         ..Default::default()
@@ -97,7 +108,6 @@ pub fn run(args: &BenchArgs) -> Result<Finished, CliError> {
         bench: &bench,
         scene: Scene::new(args.size.0, args.size.1, 24),
     };
-    let wanted = |name: &str| args.only.as_ref().is_none_or(|only| name.contains(only));
     let mut rows = Vec::new();
     for (_, make) in STAGES.iter().filter(|(name, _)| wanted(name)) {
         // Made, timed and dropped one after the other: all of them together need not fit.

@@ -408,14 +408,12 @@ impl TrackingDevice for Tracking {
         frame
             .sanitiser
             .enqueue(&self.stream, view, None, frame.unusable.all())?;
-        // SAFETY: waited for before anybody looks.
-        unsafe {
-            self.stream
-                .download(frame.unusable.all(), &mut frame.host_unusable)?;
-        }
-        self.stream.synchronize()?;
+        // Of the one view.
+        let mut unusable = [0];
+        self.stream
+            .read(frame.unusable.slice(0..1)?, &mut unusable)?;
         self.network_times()?;
-        let unusable = self.frame.host_unusable.first().map_or(0, |&n| n as usize);
+        let [unusable] = unusable.map(|n| n as usize);
         Ok(self.network.shape().pixels().saturating_sub(unusable))
     }
 

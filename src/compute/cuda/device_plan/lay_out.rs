@@ -26,6 +26,9 @@ const SLOT_PIXELS: u64 = 512 * 384;
 /// Directions of an edge, and solves of one.
 const WAYS: usize = 2;
 
+/// Views of a pair.
+const VIEWS: usize = 2;
+
 /// Confidences in f16, and tokens in f32 where a slot then stays small enough (the mini model's), else
 /// in f16.
 pub fn slot_layout(shape: &NetworkShape) -> SlotLayout {
@@ -152,7 +155,7 @@ fn tracking(memory: &mut MemoryPlan, inputs: &PlanInputs<'_>) -> Result<Tracking
         host_image,
         planes,
         pair,
-        host_unusable: part.pinned("unusable pixels", &[WAYS]),
+        host_unusable: part.pinned("unusable pixels", &[VIEWS]),
         index: part.device("index", &[n]),
         has_index: part.device("has index", &[1]),
         host_has_index: part.pinned("has index", &[1]),
@@ -175,7 +178,7 @@ fn pair(part: &mut Part<'_>, inputs: &PlanInputs<'_>, ways: usize) -> PairPlan {
     let tokens = [shape.tokens, shape.feature_dim];
     let names = ["view 1", "view 2"];
     let network = NetworkPlan {
-        features: part.device("tokens", &[names.len(), shape.tokens, shape.feature_dim]),
+        features: part.device("tokens", &[VIEWS, shape.tokens, shape.feature_dim]),
         views: names.map(|view| {
             let buffers = ViewBuffers::buffers(ways * n, dim);
             part.part(view).device_arena(&buffers)
@@ -198,17 +201,17 @@ fn pair(part: &mut Part<'_>, inputs: &PlanInputs<'_>, ways: usize) -> PairPlan {
     PairPlan {
         network,
         sanitiser: part.part("sanitiser").device_arena(&Sanitiser::buffers()),
-        unusable: part.device("unusable pixels", &[WAYS]),
+        unusable: part.device("unusable pixels", &[VIEWS]),
         matcher: part.part("matcher").device_arena(&Matcher::buffers(
             shape.width,
             shape.height,
             dim,
         )),
-        counts: part.device("match counts", &[WAYS]),
+        counts: part.device("match counts", &[ways]),
         solver: part
             .part("pose solver")
             .device_arena(&PoseSolver::buffers(inputs.info, n)),
-        outcome: part.device("outcome", &[WAYS]),
-        host_outcome: part.pinned("outcome", &[WAYS]),
+        outcome: part.device("outcome", &[ways]),
+        host_outcome: part.pinned("outcome", &[ways]),
     }
 }
