@@ -3,7 +3,7 @@
 use super::error::TensorRtError;
 use super::loaded::driver;
 use super::log;
-use super::manifest::Part;
+use super::manifest::{EngineFile, Part};
 use crate::inference::DeviceSpan;
 use cudarc::driver::sys::{
     self, CUgraphInstantiate_flags, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus,
@@ -27,6 +27,8 @@ pub(super) struct Execution {
     /// Addresses that the context has, in the order of `names`.
     bound: Vec<u64>,
     cuda: Arc<CudaContext>,
+    /// Bytes of workspace as the builder planned them.
+    planned: u64,
     running: &'static str,
 }
 
@@ -53,7 +55,7 @@ impl Execution {
         context: ExecutionContext<'static>,
         names: Vec<&'static str>,
         cuda: Arc<CudaContext>,
-        part: Part,
+        file: &EngineFile,
     ) -> Self {
         Self {
             graphs: Vec::with_capacity(GRAPHS),
@@ -61,7 +63,8 @@ impl Execution {
             bound: vec![0; names.len()],
             names,
             cuda,
-            running: match part {
+            planned: file.activation_bytes,
+            running: match file.part {
                 Part::Encoder => "encoding",
                 Part::Decoder => "decoding",
             },
@@ -70,8 +73,11 @@ impl Execution {
 
     /// Device memory that a run needs besides inputs, outputs and weights.
     pub(super) fn workspace_bytes(&mut self) -> usize {
-        // Sizes are fixed, so there is nothing to set first. 0 is an answer too: none is needed.
-        self.context.update_device_memory_size_for_shapes()
+        // Sizes are fixed, so there is nothing to set first. 0 is also what it says when it fails.
+        match self.context.update_device_memory_size_for_shapes() {
+            0 => usize::try_from(self.planned).unwrap_or(usize::MAX),
+            bytes => bytes,
+        }
     }
 
     /// From now on runs use this memory.

@@ -78,21 +78,26 @@ pub fn load() -> Result<Version, TensorRtError> {
     }
     let (path, library) = find(Flavour::HERE.name(), &names(Kind::Inference))?;
     let version = version_of(&path, &library)?;
-    let needed = Version::of_interface();
-    if !version.serves(needed) {
-        return Err(TensorRtError::Version {
-            flavour: Flavour::HERE,
-            path,
-            found: version,
-            needed,
-        });
-    }
+    check(&path, version, Version::of_interface())?;
     trtx::dynamically_load_tensorrt(Some(&path))
         .map_err(|error| unloadable(&path, &error.to_string()))?;
     // From here on the bindings hold the library: `library` was to read its version.
     drop(library);
     *loaded = Some(version);
     Ok(version)
+}
+
+/// Refuses a library that lacks what the program calls.
+fn check(path: &Path, found: Version, needed: Version) -> Result<(), TensorRtError> {
+    if found.serves(needed) {
+        return Ok(());
+    }
+    Err(TensorRtError::Version {
+        flavour: Flavour::HERE,
+        path: path.to_owned(),
+        found,
+        needed,
+    })
 }
 
 /// Loads what reads ONNX, for building. Loaded once.
@@ -253,6 +258,30 @@ mod tests {
         ] {
             assert_eq!(found.serves(interface), serves, "{found}");
         }
+    }
+
+    #[test]
+    fn an_old_library_is_refused_with_both_versions() {
+        let path = Path::new("/opt/trt/libtensorrt_rtx.so.1");
+        assert!(check(path, version(1, 7, 1), version(1, 7, 0)).is_ok());
+        let error = check(path, version(1, 3, 2), version(1, 7, 0)).unwrap_err();
+        let message = error.to_string();
+        for part in [
+            "/opt/trt/libtensorrt_rtx.so.1",
+            "1.3.2",
+            "needs 1.7",
+            "install",
+        ] {
+            assert!(message.contains(part), "{part:?} is not in {message}");
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn another_library_under_the_name_is_no_tensorrt() {
+        let (path, library) = find_in("x", &["libm.so.6".into()], None, None).expect("glibc");
+        let error = version_of(&path, &library).unwrap_err().to_string();
+        assert!(error.contains("getInferLibMajorVersion"), "{error}");
     }
 
     #[test]

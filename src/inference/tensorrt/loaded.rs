@@ -201,7 +201,11 @@ impl Loaded {
             engine.create_execution_context_with_config(Rc::new(config))
         })?;
         let names = tensors(part, &self.shape).map(|(name, _)| name).collect();
-        Ok(Execution::new(context, names, Arc::clone(&self.cuda), part))
+        let file = (self.manifest.engine(part)).ok_or_else(|| TensorRtError::Failed {
+            doing: format!("preparing the {}", part.name()),
+            message: "the manifest does not list it".into(),
+        })?;
+        Ok(Execution::new(context, names, Arc::clone(&self.cuda), file))
     }
 
     /// Keeps the kernels that were compiled so far for the next start. To be called when everything has run
