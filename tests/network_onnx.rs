@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use mast3r_slam::inference::{Backend, PairOutput};
 use mast3r_slam::network::onnx::{
-    AttentionForm, Branches, EmitOptions, InputSize, OnnxModel, Precision, Upsampling, Views,
+    AttentionForm, Branches, EmitOptions, InputSize, Maps, OnnxModel, Precision, Upsampling, Views,
 };
 use network_support::{backend, noise, noise_image, relative_error, tiny_checkpoint, tiny_network};
 use tract_onnx::pb::{self, attribute_proto::AttributeType};
@@ -220,6 +220,11 @@ fn names_are_unique_and_defined_before_use() {
         attention: AttentionForm::Fused,
         branches: Branches::Together,
         upsampling: Upsampling::Products,
+        maps: Maps::ChannelsLast,
+    };
+    let contrib = EmitOptions {
+        maps: Maps::ChannelsLastOperator,
+        ..operators
     };
     let models = [
         (network.encoder(size), 20),
@@ -227,13 +232,15 @@ fn names_are_unique_and_defined_before_use() {
         (network.encoder_as(size, operators), 23),
         (network.decoder_as(size, Views::First, operators), 23),
         (network.decoder_both_ways(size, operators).unwrap(), 23),
+        (network.decoder_as(size, Views::Both, contrib), 23),
     ];
     for (model, opset) in models {
         let bytes = model.to_bytes().unwrap();
         let proto = tract_onnx::onnx()
             .proto_model_for_read(&mut &bytes[..])
             .unwrap();
-        assert_eq!(proto.opset_import.len(), 1);
+        let own = proto.opset_import.get(1).map(|set| &set.domain[..]);
+        assert!(matches!(own, None | Some("com.microsoft")), "{own:?}");
         assert_eq!(proto.opset_import[0].version, opset);
         let graph: pb::GraphProto = proto.graph.unwrap();
         let mut values = HashSet::new();

@@ -7,7 +7,9 @@ mod network_support;
 use mast3r_slam::inference::cpu::CpuBackend;
 use mast3r_slam::inference::onnxruntime::{OnnxRuntimeBackend, OnnxRuntimeOptions, Provider};
 use mast3r_slam::inference::{Backend, InferenceError, PairOutput, ViewOutput, self_test};
-use mast3r_slam::network::onnx::{AttentionForm, Branches, EmitOptions, Precision, Upsampling};
+use mast3r_slam::network::onnx::{
+    AttentionForm, Branches, EmitOptions, Maps, Precision, Upsampling,
+};
 use network_support::{
     Golden, noise_image, relative_error, repository, run, tiny_checkpoint, tiny_network,
     tiny_weights,
@@ -181,12 +183,13 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// Every way to write the network down in single precision.
-const FORMS: [EmitOptions; 5] = {
+const FORMS: [EmitOptions; 7] = {
     const PLAIN: EmitOptions = EmitOptions {
         precision: Precision::F32,
         attention: AttentionForm::Decomposed,
         branches: Branches::Apart,
         upsampling: Upsampling::Operator,
+        maps: Maps::ChannelsFirst,
     };
     let fused = EmitOptions {
         attention: AttentionForm::Fused,
@@ -204,8 +207,28 @@ const FORMS: [EmitOptions; 5] = {
         upsampling: Upsampling::Products,
         ..both
     };
-    [PLAIN, fused, together, both, all]
+    let last = EmitOptions {
+        maps: Maps::ChannelsLast,
+        ..PLAIN
+    };
+    let all_last = EmitOptions {
+        maps: Maps::ChannelsLast,
+        ..all
+    };
+    [PLAIN, fused, together, both, all, last, all_last]
 };
+
+/// The ways that this machine's provider has the operators for.
+fn forms() -> Vec<EmitOptions> {
+    let mut forms = FORMS.to_vec();
+    if on_gpu() {
+        forms.push(EmitOptions {
+            maps: Maps::ChannelsLastOperator,
+            ..FORMS[6]
+        });
+    }
+    forms
+}
 
 #[test]
 fn every_way_to_write_it_down_is_the_same_network() {
@@ -215,7 +238,7 @@ fn every_way_to_write_it_down_is_the_same_network() {
     let (width, height) = (80, 48);
     let images = [1, 2].map(|seed| noise_image(seed, width, height));
     let mut outputs: Vec<[PairOutput; 2]> = Vec::new();
-    for emit in FORMS {
+    for emit in forms() {
         let options = OnnxRuntimeOptions {
             emit: Some(emit),
             ..options()
@@ -251,7 +274,8 @@ fn every_way_to_write_it_down_is_the_same_network() {
 /// descriptors of 0.999.
 #[test]
 fn half_precision_is_near_single() {
-    for emit in [FORMS[0], FORMS[4]] {
+    let forms = forms();
+    for emit in [forms[0], forms[4], forms[forms.len() - 1]] {
         let of = |precision| golden_pair(EmitOptions { precision, ..emit });
         let (Some(single), Some(half)) = (of(Precision::F32), of(Precision::F16)) else {
             return;

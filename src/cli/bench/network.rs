@@ -69,27 +69,23 @@ pub fn time(
     let mut buffers = Buffers::new(context, &shape)?;
     let rate = half_rate(context.info());
     let mut rows = Vec::new();
-    for (stage, operations, run) in [
-        (STAGES[0], network.encoder(size).operations(), ENCODE),
-        (
-            STAGES[1],
-            network.decoder(size, Views::Both).operations(),
-            DECODE,
-        ),
+    let pair = || network.decoder(size, Views::Both).operations();
+    let stages: [(_, &dyn Fn() -> u64, _); 4] = [
+        (STAGES[0], &|| network.encoder(size).operations(), ENCODE),
+        (STAGES[1], &pair, DECODE),
         (
             STAGES[2],
-            network.decoder(size, Views::First).operations(),
+            &|| network.decoder(size, Views::First).operations(),
             MONO,
         ),
-        (
-            STAGES[3],
-            2 * network.decoder(size, Views::Both).operations(),
-            BOTH_WAYS,
-        ),
-    ] {
+        (STAGES[3], &|| 2 * pair(), BOTH_WAYS),
+    ];
+    for (stage, operations, run) in stages {
         if !only(stage) {
             continue;
         }
+        // Writing a large network down takes seconds.
+        let operations = operations();
         let mut times = buffers.time(loaded.as_mut(), run, samples)?;
         rows.push(NetworkRow {
             stage,

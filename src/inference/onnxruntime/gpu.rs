@@ -519,3 +519,60 @@ fn status(error: DriverError) -> String {
         Err(_) => format!("{error:?}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::load_network;
+    use crate::network::onnx::{EmitOptions, InputSize};
+    use std::path::Path;
+
+    #[test]
+    fn what_is_bound_is_what_the_models_declare() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let weights = root.join("tests/data/network/tiny-random.pth");
+        let network = load_network(&weights).expect("in the repository");
+        let size = InputSize::new(1, 80, 48).expect("multiples of 16");
+        let shape = NetworkShape {
+            width: size.width,
+            height: size.height,
+            tokens: size.tokens(),
+            feature_dim: network.architecture.encoder.width,
+            descriptor_dim: network.architecture.descriptor_dim,
+        };
+        let span = DeviceSpan {
+            address: 0,
+            bytes: 0,
+        };
+        let view = DeviceViewOutput {
+            points: span,
+            confidence: span,
+            descriptors: span,
+            descriptor_confidence: span,
+        };
+        for (part, inputs, views, features) in [
+            (Part::Encoder, 1, 0, Some(span)),
+            (Part::Decoder, 2, 2, None),
+            (Part::View1, 2, 1, None),
+            (Part::BothWays, 1, 2, None),
+        ] {
+            let tensors = describe(
+                part,
+                &shape,
+                &vec![span; inputs],
+                &vec![view; views],
+                features,
+            );
+            let mut bound: Vec<(&str, Vec<usize>)> = tensors
+                .iter()
+                .map(|t| (t.name, t.shape.iter().map(|&n| n as usize).collect()))
+                .collect();
+            let model = part.emit(&network, size, EmitOptions::default());
+            let model = model.expect("an even batch");
+            let mut declared = model.tensors();
+            bound.sort();
+            declared.sort();
+            assert_eq!(bound, declared, "{part:?}");
+        }
+    }
+}

@@ -16,7 +16,7 @@ mod shared;
 use super::{Backend, InferenceError, NetworkShape, PairOutput, ViewOutput, self_test};
 use crate::image::RgbImage;
 use crate::network::onnx::{
-    AttentionForm, Branches, EmitOptions, InputSize, Precision, Upsampling, names,
+    AttentionForm, Branches, EmitOptions, InputSize, Maps, Precision, Upsampling, names,
 };
 use crate::network::{Network, load_network};
 use library::Library;
@@ -30,13 +30,34 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 const RUNTIME: &str = "ONNX Runtime";
 
-/// What is quickest on a GPU.
-const QUICKEST: EmitOptions = EmitOptions {
-    precision: Precision::F16,
-    attention: AttentionForm::Fused,
-    branches: Branches::Together,
-    upsampling: Upsampling::Operator,
-};
+/// What is quickest.
+fn quickest(provider: Provider) -> EmitOptions {
+    let anywhere = EmitOptions {
+        precision: Precision::F32,
+        attention: AttentionForm::Fused,
+        branches: Branches::Together,
+        upsampling: Upsampling::Operator,
+        maps: Maps::ChannelsFirst,
+    };
+    match provider {
+        Provider::Cpu => anywhere,
+        Provider::Cuda => EmitOptions {
+            precision: Precision::F16,
+            upsampling: Upsampling::Products,
+            maps: Maps::ChannelsLastOperator,
+            ..anywhere
+        },
+    }
+}
+
+/// The same without operators that not every library has, but for those of attention.
+fn standard(emit: EmitOptions) -> EmitOptions {
+    EmitOptions {
+        upsampling: Upsampling::Operator,
+        maps: Maps::ChannelsFirst,
+        ..emit
+    }
+}
 
 /// What ONNX Runtime computes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,7 +144,23 @@ impl OnnxRuntimeBackend {
         // A missing library is told before a large file is read.
         Library::load(options.library.as_deref())?;
         let mut backend = Self::new(load_network(weights)?, width, height, options)?;
-        self_test(&mut backend)?;
+        if let Err(error) = self_test(&mut backend) {
+            // What a library says that it has may still fail at work.
+            let plain = standard(backend.loaded.emit);
+            if plain == backend.loaded.emit {
+                return Err(error);
+            }
+            tracing::warn!(
+                "{error}: trying without ONNX Runtime's own operators, which costs time"
+            );
+            let options = OnnxRuntimeOptions {
+                emit: Some(plain),
+                ..options.clone()
+            };
+            let network = backend.loaded.network.clone();
+            backend = Self::new(network, width, height, &options)?;
+            self_test(&mut backend)?;
+        }
         #[cfg(feature = "cuda")]
         backend.note_memory();
         backend.rest();
@@ -171,12 +208,12 @@ impl OnnxRuntimeBackend {
             network,
             size,
             shape,
-            emit: EmitOptions {
-                precision: options.precision.unwrap_or(match provider {
-                    Provider::Cpu => Precision::F32,
-                    Provider::Cuda => Precision::F16,
-                }),
-                ..options.emit.unwrap_or(QUICKEST)
+            emit: {
+                let quickest = quickest(provider);
+                EmitOptions {
+                    precision: options.precision.unwrap_or(quickest.precision),
+                    ..options.emit.unwrap_or(quickest)
+                }
             },
             options: session::options(false)?,
             #[cfg(feature = "cuda")]
@@ -323,6 +360,7 @@ impl Loaded {
                 library: &self.library,
                 provider: self.provider,
                 threads: self.threads,
+                emit,
                 #[cfg(feature = "cuda")]
                 stream: lane.as_ref().map(gpu::Lane::raw),
                 #[cfg(feature = "cuda")]
@@ -339,7 +377,14 @@ impl Loaded {
             attention: AttentionForm::Decomposed,
             ..self.emit
         };
-        let others = [(decomposed, true), (self.emit, false), (decomposed, false)];
+        let others = [
+            (decomposed, true),
+            (standard(self.emit), true),
+            (standard(decomposed), true),
+            (self.emit, false),
+            (decomposed, false),
+            (standard(decomposed), false),
+        ];
         let mut session = build(self.emit, true);
         for (emit, shared) in others {
             let Err(error) = &session else { break };

@@ -6,7 +6,7 @@ use super::shared::{Borrowed, SharedWeights};
 use super::{Provider, failure};
 use crate::inference::InferenceError;
 use crate::network::Network;
-use crate::network::onnx::{EmitOptions, InputSize, OnnxModel, Views};
+use crate::network::onnx::{EmitOptions, InputSize, Maps, OnnxModel, Precision, Views};
 use ort::ep::ArenaExtendStrategy;
 use ort::logging::LogLevel;
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
@@ -82,6 +82,8 @@ pub(super) struct Place<'a> {
     pub(super) provider: Provider,
     /// Threads of one call, on the CPU.
     pub(super) threads: usize,
+    /// How the model is written down.
+    pub(super) emit: EmitOptions,
     /// The stream that all its work goes to; see [`super::gpu`].
     #[cfg(feature = "cuda")]
     pub(super) stream: Option<*mut std::ffi::c_void>,
@@ -125,6 +127,11 @@ pub(super) fn build(
         Provider::Cuda => {
             let cuda = cuda(place);
             builder
+                // All work is the GPU's. A pool of a thread for each core would wait for more by spinning.
+                .with_intra_threads(1)
+                .map_err(fail)?
+                .with_intra_op_spinning(false)
+                .map_err(fail)?
                 .with_execution_providers([cuda.build().error_on_failure()])
                 .map_err(fail)?
                 // Outside the arena, which then holds a run's activations and nothing else.
@@ -160,7 +167,10 @@ fn cuda(place: &Place<'_>) -> ort::ep::CUDA {
     let cuda = ort::ep::CUDA::default()
         .with_device_id(0)
         .with_arena_extend_strategy(ArenaExtendStrategy::SameAsRequested)
-        .with_tf32(false);
+        // Without this, sums of half precision's norms would be binary16.
+        .with_skip_layer_norm_strict_mode(true)
+        .with_conv_max_workspace(true)
+        .with_tf32(tensor_cores(place.emit));
     #[cfg(feature = "cuda")]
     if let Some(stream) = place.stream {
         // SAFETY: whoever made the session keeps the stream beside it, and drops it after.
@@ -168,4 +178,11 @@ fn cuda(place: &Place<'_>) -> ort::ep::CUDA {
     }
     let _ = place;
     cuda
+}
+
+/// Whether convolutions may use tensor cores: the provider takes its switch for TF32 for leave to do so whatever
+/// their numbers. Not with channels first, where it would also join convolutions with what follows them, in a
+/// way whose later runs read memory that is another's by then.
+fn tensor_cores(emit: EmitOptions) -> bool {
+    emit.precision == Precision::F16 && emit.maps != Maps::ChannelsFirst
 }

@@ -27,6 +27,9 @@ pub const WITH_ATTENTION: OperatorSet = OperatorSet {
     opset: 23,
     ir_version: 11,
 };
+/// ONNX Runtime's own operators.
+const CONTRIB: &str = "com.microsoft";
+
 /// Weights start at multiples of this, so that a runtime can use them in place.
 const ALIGNMENT: usize = 64;
 
@@ -66,6 +69,21 @@ pub struct Value {
     pub shape: Vec<usize>,
 }
 
+impl Value {
+    /// An input that is left out.
+    pub(super) fn absent(number: Number) -> Self {
+        Self {
+            name: String::new(),
+            number,
+            shape: Vec::new(),
+        }
+    }
+
+    pub(super) fn number(&self) -> Number {
+        self.number
+    }
+}
+
 /// An attribute's value.
 pub enum Attribute<'a> {
     Int(i64),
@@ -90,7 +108,8 @@ pub struct Graph {
     /// Of the weights that are added next.
     number: Number,
     nodes: Vec<NodeProto>,
-    shapes: Vec<TensorProto>,
+    /// Constants that lie in the model itself.
+    small: Vec<TensorProto>,
     stored: Vec<Stored>,
     /// Indices into `stored` by what the weights are, in the order in which they came.
     named: HashMap<String, Vec<usize>>,
@@ -101,6 +120,8 @@ pub struct Graph {
     counter: usize,
     /// Multiplications and additions of products and convolutions so far.
     operations: u64,
+    /// Whether there are nodes of [`CONTRIB`].
+    contrib: bool,
 }
 
 impl Graph {
@@ -110,7 +131,7 @@ impl Graph {
             operators,
             number: Number::F32,
             nodes: Vec::new(),
-            shapes: Vec::new(),
+            small: Vec::new(),
             stored: Vec::new(),
             named: HashMap::new(),
             weights: Vec::new(),
@@ -119,6 +140,7 @@ impl Graph {
             scope: String::new(),
             counter: 0,
             operations: 0,
+            contrib: false,
         }
     }
 
@@ -215,26 +237,38 @@ impl Graph {
         }
     }
 
-    /// A constant of one element that broadcasts against anything.
+    /// A constant of one element that broadcasts against anything. Stored in the model itself: runtimes
+    /// give such constants other shapes when they move layouts about.
     pub fn scalar(&mut self, value: f32) -> Value {
-        self.weight("scalar", &[1], &[value])
+        let raw = match self.number {
+            Number::F16 => f16::from_f32(value).to_le_bytes().to_vec(),
+            Number::BF16 => bf16::from_f32(value).to_le_bytes().to_vec(),
+            _ => value.to_le_bytes().to_vec(),
+        };
+        self.constant("scalar", self.number, &[1], raw)
     }
 
     /// A vector of integers: shapes, axes, sizes. Always stored in the model itself, because
     /// runtimes need them to infer shapes.
-    fn integers(&mut self, what: &str, values: &[i64]) -> Value {
+    pub(super) fn integers(&mut self, what: &str, values: &[i64]) -> Value {
+        let raw = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        self.constant(what, Number::I64, &[values.len()], raw)
+    }
+
+    /// A small constant, stored in the model itself.
+    fn constant(&mut self, what: &str, number: Number, shape: &[usize], raw: Vec<u8>) -> Value {
         let name = self.unique(what);
-        self.shapes.push(TensorProto {
-            dims: vec![values.len() as i64],
-            data_type: Some(data_type::INT64),
+        self.small.push(TensorProto {
+            dims: shape.iter().map(|&n| n as i64).collect(),
+            data_type: Some(number.data_type()),
             name: Some(name.clone()),
-            raw_data: Some(values.iter().flat_map(|v| v.to_le_bytes()).collect()),
+            raw_data: Some(raw),
             ..Default::default()
         });
         Value {
             name,
-            number: Number::I64,
-            shape: vec![values.len()],
+            number,
+            shape: shape.to_vec(),
         }
     }
 
@@ -277,6 +311,7 @@ impl Graph {
             output: outputs.iter().map(|v| v.name.clone()).collect(),
             name: Some(name),
             op_type: Some(op.to_owned()),
+            domain: None,
             attribute: attributes
                 .iter()
                 .map(|(name, value)| attribute(name, value))
@@ -285,7 +320,7 @@ impl Graph {
         outputs
     }
 
-    fn node(
+    pub(super) fn node(
         &mut self,
         op: &str,
         inputs: &[&Value],
@@ -293,6 +328,22 @@ impl Graph {
         shape: Vec<usize>,
     ) -> Value {
         self.node_n(op, inputs, attributes, &[shape]).remove(0)
+    }
+
+    /// As [`Graph::node`], an operator of ONNX Runtime's own.
+    pub(super) fn contrib_node(
+        &mut self,
+        op: &str,
+        inputs: &[&Value],
+        attributes: &[(&str, Attribute)],
+        shape: Vec<usize>,
+    ) -> Value {
+        let value = self.node(op, inputs, attributes, shape);
+        if let Some(node) = self.nodes.last_mut() {
+            node.domain = Some(CONTRIB.to_owned());
+        }
+        self.contrib = true;
+        value
     }
 
     /// `x` as other numbers.
@@ -369,14 +420,6 @@ impl Graph {
         let mut shape = a.shape.clone();
         shape[ra - 1] = b.shape[rb - 1];
         self.count(&shape, a.shape[ra - 1]);
-        self.node("MatMul", &[a, b], &[], shape)
-    }
-
-    /// `a · b` over the last two axes for a single matrix `a`, `1 × 1 × M × K`, and each of `b`'s.
-    pub fn matmul_broadcast(&mut self, a: &Value, b: &Value) -> Value {
-        assert_eq!(a.shape[..2], [1, 1], "matmul_broadcast");
-        assert_eq!(a.shape[3], b.shape[2], "matmul_broadcast");
-        let shape = vec![b.shape[0], b.shape[1], a.shape[2], b.shape[3]];
         self.node("MatMul", &[a, b], &[], shape)
     }
 
@@ -497,101 +540,8 @@ impl Graph {
         )
     }
 
-    /// Keeps the first `height` rows and `width` columns of an NCHW map.
-    pub fn crop(&mut self, x: &Value, height: usize, width: usize) -> Value {
-        if x.shape[2..] == [height, width] {
-            return x.clone();
-        }
-        let starts = self.integers("starts", &[0, 0]);
-        let ends = self.integers("ends", &[height as i64, width as i64]);
-        let axes = self.integers("axes", &[2, 3]);
-        let shape = vec![x.shape[0], x.shape[1], height, width];
-        self.node("Slice", &[x, &starts, &ends, &axes], &[], shape)
-    }
-
-    /// 2-D convolution with a square kernel, the same padding on all sides.
-    pub fn conv(
-        &mut self,
-        x: &Value,
-        weight: &Value,
-        bias: Option<&Value>,
-        stride: usize,
-        padding: usize,
-    ) -> Value {
-        let kernel = weight.shape[2];
-        assert_eq!(x.shape[1], weight.shape[1], "conv");
-        let out = |n: usize| (n + 2 * padding - kernel) / stride + 1;
-        let shape = vec![
-            x.shape[0],
-            weight.shape[0],
-            out(x.shape[2]),
-            out(x.shape[3]),
-        ];
-        self.count(&shape, weight.shape[1] * kernel * kernel);
-        self.convolve("Conv", x, weight, bias, stride, padding, shape)
-    }
-
-    /// Transposed 2-D convolution whose stride is its kernel's side: patches do not overlap.
-    pub fn conv_transpose(&mut self, x: &Value, weight: &Value, bias: &Value) -> Value {
-        let kernel = weight.shape[2];
-        assert_eq!(x.shape[1], weight.shape[0], "conv_transpose");
-        let shape = vec![
-            x.shape[0],
-            weight.shape[1],
-            x.shape[2] * kernel,
-            x.shape[3] * kernel,
-        ];
-        // Patches do not overlap: each output is one sum over the input's channels.
-        self.count(&shape, x.shape[1]);
-        self.convolve("ConvTranspose", x, weight, Some(bias), kernel, 0, shape)
-    }
-
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the two convolutions' common part"
-    )]
-    fn convolve(
-        &mut self,
-        op: &str,
-        x: &Value,
-        weight: &Value,
-        bias: Option<&Value>,
-        stride: usize,
-        padding: usize,
-        shape: Vec<usize>,
-    ) -> Value {
-        let kernel = weight.shape[2] as i64;
-        let attributes = [
-            ("kernel_shape", Attribute::Ints(&[kernel, kernel])),
-            ("strides", Attribute::Ints(&[stride as i64; 2])),
-            ("pads", Attribute::Ints(&[padding as i64; 4])),
-        ];
-        let inputs: Vec<&Value> = [x, weight].into_iter().chain(bias).collect();
-        self.node(op, &inputs, &attributes, shape)
-    }
-
-    /// Bilinear enlargement by two, corner pixels on corner pixels: `src = i·(in−1)/(out−1)`.
-    pub fn upsample(&mut self, x: &Value) -> Value {
-        let shape = vec![x.shape[0], x.shape[1], x.shape[2] * 2, x.shape[3] * 2];
-        let sizes: Vec<i64> = shape.iter().map(|&n| n as i64).collect();
-        let sizes = self.integers("sizes", &sizes);
-        let absent = Value {
-            name: String::new(),
-            number: x.number,
-            shape: Vec::new(),
-        };
-        let attributes = [
-            ("mode", Attribute::Text("linear")),
-            (
-                "coordinate_transformation_mode",
-                Attribute::Text("align_corners"),
-            ),
-        ];
-        self.node("Resize", &[x, &absent, &absent, &sizes], &attributes, shape)
-    }
-
     /// Counts what `outputs` sums of `terms` products take.
-    fn count(&mut self, outputs: &[usize], terms: usize) {
+    pub(super) fn count(&mut self, outputs: &[usize], terms: usize) {
         let sums = outputs.iter().map(|&n| n as u64).product::<u64>();
         self.operations += 2 * sums * terms as u64;
     }
@@ -602,12 +552,13 @@ impl Graph {
             graph: GraphProto {
                 node: self.nodes,
                 name: Some(self.name),
-                initializer: self.shapes,
+                initializer: self.small,
                 input: self.inputs,
                 output: self.outputs,
             },
             stored: self.stored,
             operators: self.operators,
+            contrib: self.contrib,
             operations: self.operations,
         };
         (parts, self.weights)
@@ -627,6 +578,7 @@ fn put<const N: usize>(to: &mut Vec<u8>, values: &[f32], bytes: impl Fn(f32) -> 
 /// A finished graph without its weights.
 pub struct GraphParts {
     operators: OperatorSet,
+    contrib: bool,
     /// Multiplications and additions of all products and convolutions.
     pub operations: u64,
     graph: GraphProto,
@@ -634,6 +586,19 @@ pub struct GraphParts {
 }
 
 impl GraphParts {
+    /// Names and extents of the inputs, then of the outputs.
+    pub fn tensors(&self) -> Vec<(&str, Vec<usize>)> {
+        let all = self.graph.input.iter().chain(&self.graph.output);
+        all.map(|info| {
+            let tensor = info.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
+            let shape = tensor.and_then(|t| t.shape.as_ref());
+            let extents = shape.iter().flat_map(|shape| &shape.dim);
+            let extents = extents.map(|d| d.dim_value.unwrap_or(0) as usize);
+            (info.name(), extents.collect())
+        })
+        .collect()
+    }
+
     /// The model with its weights inside.
     pub fn embedded(&self, weights: &[u8]) -> ModelProto {
         self.model(|stored| TensorProto {
@@ -674,10 +639,14 @@ impl GraphParts {
             producer_name: Some(env!("CARGO_PKG_NAME").to_owned()),
             producer_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
             graph: Some(graph),
-            opset_import: vec![OperatorSetIdProto {
-                domain: Some(String::new()),
-                version: Some(self.operators.opset),
-            }],
+            opset_import: [("", self.operators.opset), (CONTRIB, 1)]
+                .into_iter()
+                .take(if self.contrib { 2 } else { 1 })
+                .map(|(domain, version)| OperatorSetIdProto {
+                    domain: Some(domain.to_owned()),
+                    version: Some(version),
+                })
+                .collect(),
         }
     }
 }

@@ -2,9 +2,11 @@
 //! for descriptors and theirs.
 
 use super::super::architecture::PATCH;
-use super::blocks::transpose;
 use super::graph::{Number, Value};
-use super::{Emitter, Finish, Upsampling, names};
+use super::{Emitter, Finish, Maps, names};
+
+/// Channels of the DPT head's last layer where channels are last.
+const PADDED: usize = 8;
 
 impl Emitter<'_> {
     /// Both heads of `view` (0 or 1) from its tokens at the four hooks.
@@ -19,6 +21,14 @@ impl Emitter<'_> {
                 self.descriptors(view, &desc, &omega);
             }
             Finish::Raw => {
+                let raw = match self.maps {
+                    Maps::ChannelsFirst => raw,
+                    Maps::ChannelsLast | Maps::ChannelsLastOperator => {
+                        let parts = self.parts(&raw);
+                        let four = self.graph.concat(&[&parts[0], &parts[1]], 3);
+                        self.graph.transpose(&four, &[0, 3, 1, 2])
+                    }
+                };
                 self.graph.output(&raw, names::RAW_POINTS[view]);
                 self.graph.output(&desc, names::RAW_DESCRIPTORS[view]);
                 self.graph
@@ -27,17 +37,8 @@ impl Emitter<'_> {
         }
     }
 
-    fn conv(&mut self, x: &Value, name: &str, kernel: usize, out: usize, stride: usize) -> Value {
-        let weight = self.stored(
-            &format!("{name}.weight"),
-            &[out, x.shape[1], kernel, kernel],
-        );
-        let bias = self.stored(&format!("{name}.bias"), &[out]);
-        self.graph.conv(x, &weight, Some(&bias), stride, kernel / 2)
-    }
-
-    /// Four token maps to one map of four channels: points and confidence before their
-    /// activations, `B × 4 × H × W`.
+    /// Four token maps to one map of four channels, or more that mean nothing: points and confidence
+    /// before their activations.
     fn dpt(&mut self, dpt: &str, tokens: &[Value; 4]) -> Value {
         let architecture = &self.network.architecture;
         let (f, outputs) = (architecture.feature_dim, architecture.output_dims);
@@ -60,13 +61,14 @@ impl Emitter<'_> {
             let sum = self.residual_conv_unit(&sum, &format!("{fusion}.resConfUnit2"));
             // The official order is upsample, then 1×1 convolution. Interpolation weights sum to
             // one, so the two commute, and this way round costs a quarter.
-            let projected = self.conv(&sum, &format!("{fusion}.out_conv"), 1, f, 1);
+            let projected = self.conv(&sum, &format!("{fusion}.out_conv"), (1, f, 1), true);
             let larger = self.upsample(&projected);
             // An odd number of token rows or columns was rounded up when the coarsest map halved.
             fused = Some(match level {
                 3 => {
-                    let target = &reassembled[2].shape;
-                    self.graph.crop(&larger, target[2], target[3])
+                    let (rows, target) = (self.row_axis(), &reassembled[2].shape);
+                    self.graph
+                        .crop(&larger, rows, target[rows], target[rows + 1])
                 }
                 _ => larger,
             });
@@ -75,34 +77,28 @@ impl Emitter<'_> {
             unreachable!("four levels were fused");
         };
         self.graph.set_scope(&format!("{dpt}.head"));
-        let x = self.conv(&fused, &format!("{dpt}.head.0"), 3, outputs[0], 1);
+        let x = self.conv(&fused, &format!("{dpt}.head.0"), (3, outputs[0], 1), true);
         let x = self.upsample(&x);
-        let x = self.conv(&x, &format!("{dpt}.head.2"), 3, outputs[1], 1);
+        let x = self.conv(&x, &format!("{dpt}.head.2"), (3, outputs[1], 1), true);
         let x = self.graph.unary("Relu", &x);
-        self.conv(&x, &format!("{dpt}.head.4"), 1, 4, 1)
+        let last = format!("{dpt}.head.4");
+        if self.maps == Maps::ChannelsFirst {
+            return self.conv(&x, &last, (1, 4, 1), true);
+        }
+        // Tensor cores take rows of a multiple of 16 bytes.
+        let mut weight = self.network.weight(&format!("{last}.weight"));
+        let mut bias = self.network.weight(&format!("{last}.bias"));
+        weight.resize(PADDED * outputs[1], 0.0);
+        bias.resize(PADDED, 0.0);
+        self.linear_of(&x, &format!("{last}.padded"), &weight, &bias)
     }
 
-    /// Bilinear enlargement by two, corner pixels on corner pixels.
-    fn upsample(&mut self, x: &Value) -> Value {
-        match self.upsampling {
-            Upsampling::Operator => self.graph.upsample(x),
-            Upsampling::Products => {
-                let &[batch, channels, height, width] = &x.shape[..] else {
-                    unreachable!("maps have four axes");
-                };
-                let (tall, wide) = (2 * height, 2 * width);
-                // Columns of all rows at once, then the rows of each map.
-                let columns = transpose(&interpolation(width), wide, width);
-                let what = format!("upsample.columns.{width}");
-                let columns = self.graph.weight(&what, &[width, wide], &columns);
-                let what = format!("upsample.rows.{height}");
-                let rows = interpolation(height);
-                let rows = self.graph.weight(&what, &[1, 1, tall, height], &rows);
-                let flat = self.graph.reshape(x, &[batch * channels * height, width]);
-                let flat = self.graph.matmul(&flat, &columns);
-                let maps = self.graph.reshape(&flat, &[batch, channels, height, wide]);
-                self.graph.matmul_broadcast(&rows, &maps)
-            }
+    /// The DPT head's points, confidence, and what it was padded with.
+    fn parts(&mut self, raw: &Value) -> Vec<Value> {
+        let axis = self.channel_axis();
+        match raw.shape[axis] {
+            4 => self.graph.split(raw, axis, &[3, 1]),
+            channels => self.graph.split(raw, axis, &[3, 1, channels - 4]),
         }
     }
 
@@ -110,63 +106,43 @@ impl Emitter<'_> {
     fn reassemble(&mut self, dpt: &str, level: usize, tokens: &Value) -> Value {
         let architecture = &self.network.architecture;
         let (f, dim) = (architecture.feature_dim, architecture.layer_dims[level]);
-        let size = self.size;
         let name = format!("{dpt}.act_postprocess.{level}");
         self.graph.set_scope(&name);
         let projected = self.linear(tokens, &format!("{name}.0"));
-        let channels_first = self.graph.transpose(&projected, &[0, 2, 1]);
-        let map = self.graph.reshape(
-            &channels_first,
-            &[size.batch, dim, size.rows(), size.columns()],
-        );
+        let map = self.map(&projected);
         let rescale = format!("{name}.1");
         let map = match level {
-            0 | 1 => {
-                let kernel = if level == 0 { 4 } else { 2 };
-                // TensorRT has none for bfloat16; these two are small.
-                let number = match self.number {
-                    Number::BF16 => Number::F32,
-                    other => other,
-                };
-                self.graph.set_number(number);
-                let weight = self.stored(&format!("{rescale}.weight"), &[dim, dim, kernel, kernel]);
-                let bias = self.stored(&format!("{rescale}.bias"), &[dim]);
-                let map = self.graph.cast(&map, number);
-                let map = self.graph.conv_transpose(&map, &weight, &bias);
-                self.graph.set_number(self.number);
-                self.graph.cast(&map, self.number)
-            }
+            0 => self.patches(&map, &rescale, 4),
+            1 => self.patches(&map, &rescale, 2),
             2 => map,
-            _ => self.conv(&map, &rescale, 3, dim, 2),
+            _ => self.conv(&map, &rescale, (3, dim, 2), true),
         };
-        let layer = format!("{dpt}.scratch.layer{}_rn.weight", level + 1);
-        let weight = self.stored(&layer, &[f, dim, 3, 3]);
-        self.graph.conv(&map, &weight, None, 1, 1)
+        let layer = format!("{dpt}.scratch.layer{}_rn", level + 1);
+        self.conv(&map, &layer, (3, f, 1), false)
     }
 
     /// `x + conv2(relu(conv1(relu(x))))`.
     fn residual_conv_unit(&mut self, x: &Value, name: &str) -> Value {
-        let channels = x.shape[1];
+        let shape = (3, x.shape[self.channel_axis()], 1);
         let y = self.graph.unary("Relu", x);
-        let y = self.conv(&y, &format!("{name}.conv1"), 3, channels, 1);
+        let y = self.conv(&y, &format!("{name}.conv1"), shape, true);
         let y = self.graph.unary("Relu", &y);
-        let y = self.conv(&y, &format!("{name}.conv2"), 3, channels, 1);
+        let y = self.conv(&y, &format!("{name}.conv2"), shape, true);
         self.graph.binary("Add", &y, x)
     }
 
     /// `points = a/‖a‖ · (e^‖a‖ − 1)`, `confidence = 1 + e^κ`.
     fn points(&mut self, view: usize, raw: &Value) {
-        let &[batch, _, height, width] = &raw.shape[..] else {
-            unreachable!("the DPT head gives a map");
-        };
+        let (axis, size) = (self.channel_axis(), self.size);
         let g = &mut self.graph;
         g.set_scope(&format!("points{}", view + 1));
         // In half precision e^n − 1 ends at 65504, and its last digit is a thousandth.
         g.set_number(Number::F32);
-        let raw = &g.cast(raw, Number::F32);
-        let parts = g.split(raw, 1, &[3, 1]);
+        let raw = g.cast(raw, Number::F32);
+        let parts = self.parts(&raw);
         let (a, kappa) = (&parts[0], &parts[1]);
-        let norm = g.norm(a, 1);
+        let g = &mut self.graph;
+        let norm = g.norm(a, axis);
         // e^n − 1 = tanh(n/2)·(e^n + 1): no cancellation where n is small, infinite where e^n is.
         let (half, one, tiny) = (g.scalar(0.5), g.scalar(1.0), g.scalar(1e-8));
         let half_norm = g.binary("Mul", &norm, &half);
@@ -177,10 +153,13 @@ impl Emitter<'_> {
         let divisor = g.binary("Max", &norm, &tiny);
         let scale = g.binary("Div", &range, &divisor);
         let points = g.binary("Mul", a, &scale);
-        let points = g.transpose(&points, &[0, 2, 3, 1]);
+        let points = match axis {
+            1 => g.transpose(&points, &[0, 2, 3, 1]),
+            _ => points,
+        };
         g.output(&points, names::POINTS[view]);
 
-        let kappa = g.reshape(kappa, &[batch, height, width]);
+        let kappa = g.reshape(kappa, &[size.batch, size.height, size.width]);
         let exp = g.unary("Exp", &kappa);
         let confidence = g.binary("Add", &exp, &one);
         g.output(&confidence, names::CONFIDENCE[view]);
@@ -255,41 +234,5 @@ impl Emitter<'_> {
         let lines = self.graph.transpose(&patches, &[0, 1, 3, 2, 4]);
         self.graph
             .reshape(&lines, &[size.batch, size.height, size.width, channels])
-    }
-}
-
-/// The matrix, `2n × n`, that enlarges `n` values: `src = i·(n−1)/(2n−1)`.
-fn interpolation(n: usize) -> Vec<f32> {
-    let mut matrix = vec![0.0; 2 * n * n];
-    for (i, row) in matrix.chunks_exact_mut(n).enumerate() {
-        let at = (i * (n - 1)) as f64 / (2 * n - 1) as f64;
-        let first = (at as usize).min(n - 1);
-        let next = (first + 1).min(n - 1);
-        row[first] += (1.0 - (at - first as f64)) as f32;
-        row[next] += (at - first as f64) as f32;
-    }
-    matrix
-}
-
-#[cfg(test)]
-mod tests {
-    use super::interpolation;
-
-    #[test]
-    fn enlarging_keeps_corners_and_straight_lines() {
-        for n in [1, 2, 3, 24] {
-            let matrix = interpolation(n);
-            let line: Vec<f64> = (0..n).map(|i| 3.0 + 0.5 * i as f64).collect();
-            let large: Vec<f64> = matrix
-                .chunks_exact(n)
-                .map(|row| row.iter().zip(&line).map(|(w, x)| f64::from(*w) * x).sum())
-                .collect();
-            assert_eq!(large.len(), 2 * n);
-            for (i, value) in large.iter().enumerate() {
-                let at = (i * (n - 1)) as f64 / (2 * n - 1) as f64;
-                // Two weights, each rounded to binary32.
-                assert!((value - (3.0 + 0.5 * at)).abs() < 1e-5, "{n}: {large:?}");
-            }
-        }
     }
 }

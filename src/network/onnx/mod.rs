@@ -3,11 +3,13 @@
 //! Sizes are fixed when the model is emitted; positions and the rotary tables are constants in it.
 
 mod blocks;
+mod convolve;
 mod decoder;
 mod encoder;
 mod fp8;
 mod graph;
 mod heads;
+mod maps;
 mod proto;
 mod together;
 
@@ -147,6 +149,19 @@ pub enum Upsampling {
     Products,
 }
 
+/// In which order the heads' maps lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Maps {
+    /// `B × C × H × W`, as the standard's convolutions take them.
+    #[default]
+    ChannelsFirst,
+    /// `B × H × W × C`, with transpositions around the standard's convolutions for the runtime to cancel or
+    /// to move.
+    ChannelsLast,
+    /// `B × H × W × C`, with the convolution `NhwcConv` of ONNX Runtime's CUDA provider.
+    ChannelsLastOperator,
+}
+
 /// What runtimes differ in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EmitOptions {
@@ -158,6 +173,8 @@ pub struct EmitOptions {
     pub branches: Branches,
     /// The heads' enlargements.
     pub upsampling: Upsampling,
+    /// The heads' maps.
+    pub maps: Maps,
 }
 
 /// Which pairs a decoder model decodes.
@@ -245,6 +262,11 @@ impl OnnxModel {
                 bytes: self.weights.get(range).unwrap_or_default(),
             }
         })
+    }
+
+    /// Names and extents of its inputs, then of its outputs.
+    pub fn tensors(&self) -> Vec<(&str, Vec<usize>)> {
+        self.parts.tensors()
     }
 
     /// Bytes of the weights.
@@ -355,6 +377,7 @@ struct Emitter<'a> {
     size: InputSize,
     attention: AttentionForm,
     upsampling: Upsampling,
+    maps: Maps,
     /// What the layers compute with.
     number: Number,
     /// Whether the transformer's linear layers multiply 8-bit floats.
@@ -382,6 +405,7 @@ impl<'a> Emitter<'a> {
             size,
             attention: options.attention,
             upsampling: options.upsampling,
+            maps: options.maps,
             number,
             fp8: options.precision == Precision::Fp8,
             graph,

@@ -51,6 +51,8 @@ pub struct NodeProto {
     pub op_type: Option<String>,
     #[prost(message, repeated, tag = "5")]
     pub attribute: Vec<AttributeProto>,
+    #[prost(string, optional, tag = "7")]
+    pub domain: Option<String>,
 }
 
 /// `AttributeProto.AttributeType`.
