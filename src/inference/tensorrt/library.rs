@@ -216,7 +216,7 @@ fn unloadable(path: &Path, message: &str) -> TensorRtError {
 
 /// What the library says of itself.
 fn version_of(path: &Path, library: &libloading::Library) -> Result<Version, TensorRtError> {
-    let part = |name: &[u8]| {
+    let part = |name: &str| {
         // SAFETY: these functions take nothing and return an int32_t in every TensorRT that has them
         // (NvInferRuntime.h, since 10.0 and in all of TensorRT-RTX).
         let value = unsafe {
@@ -224,13 +224,17 @@ fn version_of(path: &Path, library: &libloading::Library) -> Result<Version, Ten
                 .get::<unsafe extern "C" fn() -> i32>(name)
                 .map(|function| function())
         };
-        let value = value.map_err(|error| unloadable(path, &error.to_string()))?;
-        Ok(u32::try_from(value).unwrap_or(0))
+        let value = value.map_err(|_| TensorRtError::Content {
+            path: path.to_owned(),
+            expected: Flavour::HERE.name().into(),
+            found: format!("a library without {name}"),
+        })?;
+        Ok::<_, TensorRtError>(u32::try_from(value).unwrap_or(0))
     };
     Ok(Version {
-        major: part(b"getInferLibMajorVersion\0")?,
-        minor: part(b"getInferLibMinorVersion\0")?,
-        patch: part(b"getInferLibPatchVersion\0")?,
+        major: part("getInferLibMajorVersion")?,
+        minor: part("getInferLibMinorVersion")?,
+        patch: part("getInferLibPatchVersion")?,
     })
 }
 
