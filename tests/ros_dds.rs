@@ -7,13 +7,18 @@ mod ros_support;
 
 use mast3r_slam::ros::args::RosArgs;
 use mast3r_slam::ros::dds::{Dds, Environment};
+use mast3r_slam::ros::messages::geometry::PoseWithCovarianceStamped;
+use mast3r_slam::ros::messages::sensor::Image;
+use mast3r_slam::ros::messages::{Header, Message};
+use mast3r_slam::ros::middleware::{Lane, Middleware, Payload, Qos};
 use mast3r_slam::ros::names::NodeNames;
 use mast3r_slam::ros::node::Node;
+use mast3r_slam::time::Stamp;
 use ros_support::FastFactory;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -323,21 +328,14 @@ fn the_node_is_in_the_graph_and_names_its_double() {
     let text = domain.to_string();
     let environment = Environment::from(&|name| (name == "ROS_DOMAIN_ID").then(|| text.clone()));
     let double = Dds::new(names, environment.unwrap()).expect("the domain");
-    use mast3r_slam::ros::middleware::Middleware;
     ros_support::wait("the double", || double.namesakes() == 1);
 }
 
-/// Seconds that a peer is not there: longer than the lease of Cyclone DDS, 10 s.
-const ABSENCE: u64 = 14;
-
-#[test]
-fn a_peer_that_was_out_of_reach_for_longer_than_its_lease_is_found_again() {
-    let Some(program) = python() else { return };
-    let domain = domain(7);
-    let (_node, _) = node(domain, &[], &[]);
+/// A peer that is subscribed to everything, and hears the node already.
+fn listener(program: &str, domain: u16, seconds: &str) -> Child {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ros/peer.py");
     let mut listener = Command::new(program)
-        .args([script, "listen", &domain.to_string(), "50"])
+        .args([script, "listen", &domain.to_string(), seconds])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -348,6 +346,92 @@ fn a_peer_that_was_out_of_reach_for_longer_than_its_lease_is_found_again() {
         .read_line(&mut heard)
         .expect("a line");
     assert_eq!(heard.trim(), "heard");
+    listener
+}
+
+#[test]
+fn a_subscriber_that_stands_still_keeps_nothing_from_the_others() {
+    let Some(program) = python() else { return };
+    let domain = domain(8);
+    let (_node, factory) = node(
+        domain,
+        &[],
+        &[
+            "use_calibration:=false",
+            "base_frame:=",
+            "image_qos:=reliable",
+        ],
+    );
+    let mut still = listener(&program, domain, "60");
+    let signal = |name: &str| {
+        Command::new("kill")
+            .args([name, &still.id().to_string()])
+            .status()
+    };
+    assert!(signal("-STOP").expect("kill").success());
+
+    // A camera and a listener on the node's own client.
+    let text = domain.to_string();
+    let environment = Environment::from(&|name| (name == "ROS_DOMAIN_ID").then(|| text.clone()));
+    let names = NodeNames::new("camera", "/", &[]).unwrap();
+    let camera = Dds::new(names, environment.unwrap()).expect("the domain");
+    let images = camera
+        .advertise("/image", Image::TYPE, Qos::reliable(5))
+        .expect("images");
+    let poses = Arc::new(Mutex::new(Vec::new()));
+    let came = Arc::clone(&poses);
+    let take = Box::new(move |payload: Payload| {
+        let pose = PoseWithCovarianceStamped::decode(&payload).expect("a pose");
+        came.lock().unwrap().push(Stamp::from(&pose.header.stamp));
+    });
+    let (topic, kind) = ("/mast3r_slam/pose", PoseWithCovarianceStamped::TYPE);
+    let _poses = camera
+        .subscribe(topic, kind, Qos::reliable(100), Lane::Rest, take)
+        .expect("poses");
+    ros_support::wait("the node's subscription", || images.subscribers() > 0);
+    // The other way round there is nothing to ask.
+    std::thread::sleep(Duration::from_secs(1));
+    // For six seconds: within the lease of the one that stands still, so the node must think it alive.
+    for k in 0..180 {
+        let image = Image {
+            header: Header::new(
+                Stamp {
+                    nanos: 1_000_000_000 + k * 33_000_000,
+                },
+                "camera",
+            ),
+            height: 6,
+            width: 8,
+            encoding: "rgb8".into(),
+            is_bigendian: 0,
+            step: 24,
+            data: serde_bytes::Bytes::new(&[0; 144]),
+        };
+        images
+            .publish(image.encode().expect("an image"))
+            .expect("sent");
+        std::thread::sleep(Duration::from_millis(33));
+    }
+    ros_support::wait("all poses", || {
+        let frames = factory.log().frames.clone();
+        frames
+            .last()
+            .is_some_and(|at| at.nanos == 1_000_000_000 + 179 * 33_000_000)
+            && *poses.lock().unwrap() == frames
+    });
+    still.kill().expect("kill");
+    still.wait().expect("the peer's end");
+}
+
+/// Seconds that a peer is not there: longer than the lease of Cyclone DDS, 10 s.
+const ABSENCE: u64 = 14;
+
+#[test]
+fn a_peer_that_was_out_of_reach_for_longer_than_its_lease_is_found_again() {
+    let Some(program) = python() else { return };
+    let domain = domain(7);
+    let (_node, _) = node(domain, &[], &[]);
+    let listener = listener(&program, domain, "50");
     let signal = |name: &str| {
         let id = listener.id().to_string();
         assert!(
