@@ -12,8 +12,10 @@ use mast3r_slam::ros::node::Node;
 use ros_support::FastFactory;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Command;
-use std::sync::Arc;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Seconds of images; MAST3R_ROS_SECONDS changes it.
 const SECONDS: &str = "8";
@@ -93,8 +95,12 @@ fn check_stream(report: &Value, factory: &FastFactory) -> Vec<i64> {
         frames.iter().all(|at| sent.contains(at)),
         "a stamp that no image had"
     );
-    assert_eq!(numbers(&report["pose"]), frames);
-    assert_eq!(numbers(&report["odometry"]), frames);
+    for topic in ["pose", "odometry"] {
+        let came = numbers(&report[topic]);
+        let missing = frames.iter().filter(|at| !came.contains(at)).count();
+        assert_eq!((came.len(), missing), (frames.len(), 0), "{topic}");
+        assert!(came == frames, "{topic} in another order");
+    }
 
     // map -> odom -> base_link, both at every stamp.
     let mut edges: BTreeMap<i64, BTreeSet<String>> = BTreeMap::new();
@@ -158,6 +164,9 @@ fn seconds() -> String {
     std::env::var("MAST3R_ROS_SECONDS").unwrap_or_else(|_| SECONDS.into())
 }
 
+/// One stream at a time: each has two processes and a camera's data to move.
+static ALONE: Mutex<()> = Mutex::new(());
+
 const STREAM: [&str; 3] = [
     "image_qos:=reliable",
     "map_voxel_size:=0.0",
@@ -168,6 +177,7 @@ const STREAM: [&str; 3] = [
 fn a_camera_and_a_listener_on_cyclone_dds_miss_nothing() {
     let Some(program) = python() else { return };
     let domain = domain(0);
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
     let (_node, factory) = node(domain, &[], &STREAM);
     let report = peer(&program, &["stream", &domain.to_string(), &seconds(), RATE]);
     let frames = check_stream(&report, &factory);
@@ -247,6 +257,7 @@ fn a_camera_and_a_listener_on_fast_dds_miss_nothing() {
     let Some(program) = fast_dds() else { return };
     let domain = domain(4);
     let parameters = [STREAM[0], STREAM[1], STREAM[2], "use_calibration:=false"];
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
     let (_node, factory) = node(domain, &[], &parameters);
     let report = fast_peer(&program, &["stream", &domain.to_string(), &seconds(), RATE]);
     check_stream(&report, &factory);
@@ -314,4 +325,45 @@ fn the_node_is_in_the_graph_and_names_its_double() {
     let double = Dds::new(names, environment.unwrap()).expect("the domain");
     use mast3r_slam::ros::middleware::Middleware;
     ros_support::wait("the double", || double.namesakes() == 1);
+}
+
+/// Seconds that a peer is not there: longer than the lease of Cyclone DDS, 10 s.
+const ABSENCE: u64 = 14;
+
+#[test]
+fn a_peer_that_was_out_of_reach_for_longer_than_its_lease_is_found_again() {
+    let Some(program) = python() else { return };
+    let domain = domain(7);
+    let (_node, _) = node(domain, &[], &[]);
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ros/peer.py");
+    let mut listener = Command::new(program)
+        .args([script, "listen", &domain.to_string(), "50"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the peer");
+    let mut heard = String::new();
+    let stderr = listener.stderr.take().expect("stderr");
+    BufReader::new(stderr)
+        .read_line(&mut heard)
+        .expect("a line");
+    assert_eq!(heard.trim(), "heard");
+    let signal = |name: &str| {
+        let id = listener.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args([name, &id])
+                .status()
+                .expect("kill")
+                .success()
+        );
+    };
+    signal("-STOP");
+    std::thread::sleep(Duration::from_secs(ABSENCE));
+    signal("-CONT");
+    let out = listener.wait_with_output().expect("the peer's end").stdout;
+    let came: Vec<f64> = serde_json::from_slice(&out).expect("times");
+    // Long after it is back, well beyond what was on its way when it stopped.
+    let late = came.iter().filter(|at| **at > 40.0).count();
+    assert!(late > 0, "nothing came any more: {came:?}");
 }

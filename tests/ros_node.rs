@@ -7,178 +7,20 @@ use bytes::Bytes;
 use mast3r_slam::geometry::Distortion;
 use mast3r_slam::ros::args::RosArgs;
 use mast3r_slam::ros::messages::diagnostic::DiagnosticArray;
-use mast3r_slam::ros::messages::geometry::{
-    Pose, PoseWithCovariance, PoseWithCovarianceStamped, TfMessage, Transform, TransformStamped,
-};
+use mast3r_slam::ros::messages::geometry::{Pose, PoseWithCovariance, PoseWithCovarianceStamped};
 use mast3r_slam::ros::messages::nav::{Odometry, Path};
-use mast3r_slam::ros::messages::sensor::{CameraInfo, Image, PointCloud2};
+use mast3r_slam::ros::messages::sensor::{Image, PointCloud2};
 use mast3r_slam::ros::messages::visualization::MarkerArray;
-use mast3r_slam::ros::messages::{Clock, Header, Message, TriggerResponse};
+use mast3r_slam::ros::messages::{Clock, Header, Message};
 use mast3r_slam::ros::node::Node;
 use mast3r_slam::time::Stamp;
-use nalgebra::{Isometry3, Quaternion, Translation3, UnitQuaternion};
+use nalgebra::Isometry3;
 use ros_support::memory::Memory;
+use ros_support::stage::{PERIOD, START, Stage, info, mount, near, tf};
 use ros_support::{BAD, CLOSE_LOOP, FAIL, FastFactory, LOST, PANIC, correction, step, wait};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// A node with its world.
-struct Stage {
-    graph: Memory,
-    factory: FastFactory,
-    node: Option<Node>,
-    /// Stamp of the next image.
-    next: i64,
-}
-
-const PERIOD: i64 = 33_000_000;
-const START: i64 = 1_700_000_000_000_000_000;
-
-/// Axes of a robot from those of a camera, and a place on the robot.
-fn mount() -> Isometry3<f64> {
-    let rotation = UnitQuaternion::from_quaternion(Quaternion::new(0.5, -0.5, 0.5, -0.5));
-    Isometry3::from_parts(Translation3::new(0.2, 0.0, 0.5), rotation)
-}
-
-fn tf(parent: &str, child: &str, nanos: i64, t: &Isometry3<f64>) -> TfMessage {
-    TfMessage {
-        transforms: vec![TransformStamped {
-            header: Header::new(Stamp { nanos }, parent),
-            child_frame_id: child.into(),
-            transform: Transform::from(t),
-        }],
-    }
-}
-
-impl Stage {
-    fn new(parameters: &str) -> Self {
-        Self::with(parameters, FastFactory::default())
-    }
-
-    fn with(parameters: &str, factory: FastFactory) -> Self {
-        let words: Vec<String> = parameters
-            .split_whitespace()
-            .flat_map(|p| ["-p".to_owned(), p.to_owned()])
-            .collect();
-        let graph = Memory::new();
-        let args = RosArgs::parse(&words).unwrap();
-        let node = Node::start(Arc::new(graph.clone()), Arc::new(factory.clone()), &args).unwrap();
-        Self {
-            graph,
-            factory,
-            node: Some(node),
-            next: START,
-        }
-    }
-
-    /// Uncalibrated, with the camera's place on the robot known.
-    fn ready(parameters: &str) -> Self {
-        let stage = Self::new(&format!("use_calibration:=false {parameters}"));
-        stage
-            .graph
-            .send("/tf_static", &tf("base_link", "camera", 0, &mount()));
-        stage
-    }
-
-    /// Sends an image that begins with `first`, stamped as given.
-    fn image_at(&self, nanos: i64, first: u8) {
-        let mut pixels = vec![0u8; 8 * 6 * 3];
-        pixels[0] = first;
-        self.raw(nanos, "rgb8", (8, 6, 24), &pixels);
-    }
-
-    fn raw(&self, nanos: i64, encoding: &str, size: (u32, u32, u32), data: &[u8]) {
-        let image = Image {
-            header: Header::new(Stamp { nanos }, "camera"),
-            height: size.1,
-            width: size.0,
-            encoding: encoding.to_owned(),
-            is_bigendian: 0,
-            step: size.2,
-            data: serde_bytes::Bytes::new(data),
-        };
-        self.graph.send("/image", &image);
-    }
-
-    /// Sends the next image and waits until the engine has taken it and everything is published.
-    fn frame(&mut self, first: u8) -> i64 {
-        let nanos = self.next;
-        self.next += PERIOD;
-        let before = self.factory.log().frames.len();
-        self.image_at(nanos, first);
-        wait("a frame", || self.factory.log().frames.len() > before);
-        nanos
-    }
-
-    /// Frames that are tracked, each published before the next is sent.
-    fn track(&mut self, count: usize) -> Vec<i64> {
-        let mut stamps = Vec::new();
-        for _ in 0..count {
-            let before = self.graph.count("/slam/pose");
-            stamps.push(self.frame(0));
-            wait("a pose", || self.graph.count("/slam/pose") > before);
-        }
-        stamps
-    }
-
-    fn diagnostics(&self) -> (u8, String) {
-        let all: Vec<DiagnosticArray> = self.graph.sent("/diagnostics");
-        let last = all.last().map(|d| d.status[0].clone()).unwrap_or_default();
-        (last.level, last.message)
-    }
-
-    fn value(&self, key: &str) -> u64 {
-        let all: Vec<DiagnosticArray> = self.graph.sent("/diagnostics");
-        let Some(last) = all.last() else { return 0 };
-        let values = &last.status[0].values;
-        let found = values.iter().find(|v| v.key.starts_with(key));
-        found
-            .unwrap_or_else(|| panic!("no {key}"))
-            .value
-            .parse()
-            .unwrap()
-    }
-
-    fn trigger(&self, name: &str) -> TriggerResponse {
-        self.graph.call(&format!("/slam/{name}"), Bytes::new())
-    }
-
-    /// The newest `parent -> child`, with its stamp.
-    fn transform(&self, parent: &str, child: &str) -> Option<(i64, Isometry3<f64>)> {
-        let all: Vec<TfMessage> = self.graph.sent("/tf");
-        let all = all.iter().flat_map(|m| &m.transforms);
-        let own = |t: &&TransformStamped| t.header.frame_id == parent && t.child_frame_id == child;
-        let last = all.rev().find(own)?;
-        Some((
-            Stamp::from(&last.header.stamp).nanos,
-            last.transform.isometry().unwrap(),
-        ))
-    }
-
-    /// `map -> odom` and `odom -> base`, of one time.
-    fn chain(&self) -> (Isometry3<f64>, Isometry3<f64>) {
-        let (at, map_from_odom) = self.transform("map", "odom").expect("map -> odom");
-        let (when, odom_from_base) = self.transform("odom", "base_link").expect("odom -> base");
-        assert_eq!(at, when, "the chain is of two times");
-        (map_from_odom, odom_from_base)
-    }
-}
-
-fn near(a: &Isometry3<f64>, b: &Isometry3<f64>) -> bool {
-    let d = a.inverse() * b;
-    d.translation.vector.norm() < 1e-9 && d.rotation.angle() < 1e-9
-}
-
-fn info(fx: f64) -> CameraInfo {
-    CameraInfo {
-        width: 8,
-        height: 6,
-        distortion_model: "plumb_bob".into(),
-        d: vec![0.1, 0.0, 0.0, 0.0, 0.0],
-        k: [fx, 0.0, 4.0, 0.0, fx, 3.0, 0.0, 0.0, 1.0],
-        ..Default::default()
-    }
-}
 
 #[test]
 fn every_image_gives_a_pose_of_its_stamp_and_a_whole_chain() {
@@ -573,18 +415,27 @@ fn clouds_are_made_while_somebody_listens_and_again_after_a_loop() {
         assert_eq!(stage.graph.count(topic), 0, "{topic} without subscribers");
     }
     stage.graph.listen(1);
-    let total = |topic: &str| -> (usize, Vec<PointCloud2>) {
+    // Points by revision, which is the seventh field of each.
+    let revisions = |stage: &Stage, topic: &str| -> BTreeMap<u32, usize> {
         let all: Vec<PointCloud2> = stage.graph.sent(topic);
-        (all.iter().map(|m| m.width as usize).sum(), all)
+        let mut points = BTreeMap::new();
+        for chunk in all.iter().filter(|c| c.width > 0) {
+            let revision = u32::from_le_bytes(chunk.data[24..28].try_into().unwrap());
+            *points.entry(revision).or_default() += chunk.width as usize;
+        }
+        points
+    };
+    let whole = |stage: &Stage, topic: &str, points: usize| {
+        revisions(stage, topic).values().any(|n| *n == points)
     };
     let per_keyframe = 64 * 48;
     wait("the newest keyframe", || {
-        total("/slam/points").0 == per_keyframe
+        whole(&stage, "/slam/points", per_keyframe)
     });
     wait("the map", || {
-        total("/slam/map_points").0 == 3 * per_keyframe
+        whole(&stage, "/slam/map_points", 3 * per_keyframe)
     });
-    let (_, chunks) = total("/slam/map_points");
+    let chunks: Vec<PointCloud2> = stage.graph.sent("/slam/map_points");
     assert!(
         chunks
             .iter()
@@ -602,15 +453,23 @@ fn clouds_are_made_while_somebody_listens_and_again_after_a_loop() {
     // The wall is 2 m ahead of the first keyframe's camera, which sits 0.2 m ahead of the map's origin.
     let x = f32::from_le_bytes(chunks[0].data[..4].try_into().unwrap());
     assert!((x - 2.2).abs() < 1e-4, "{x}");
-    stage.graph.forget();
+    let before = revisions(&stage, "/slam/map_points")
+        .into_keys()
+        .max()
+        .unwrap();
     stage.frame(CLOSE_LOOP);
-    let total = |topic: &str| -> usize {
-        let all: Vec<PointCloud2> = stage.graph.sent(topic);
-        all.iter().map(|m| m.width as usize).sum()
-    };
+    // What comes after the one that was perhaps under way is of the new map.
     wait("the map after the loop", || {
-        total("/slam/map_points") == 3 * per_keyframe
+        let all = revisions(&stage, "/slam/map_points");
+        all.range(before + 2..).any(|(_, n)| *n == 3 * per_keyframe)
     });
+    let all: Vec<PointCloud2> = stage.graph.sent("/slam/map_points");
+    let revision = |c: &&PointCloud2| u32::from_le_bytes(c.data[24..28].try_into().unwrap());
+    let moved = all
+        .iter()
+        .find(|c| revision(c) > before + 1)
+        .expect("a chunk");
+    assert_ne!(moved.data[..12], chunks[0].data[..12]);
 }
 
 #[test]

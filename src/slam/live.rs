@@ -50,7 +50,7 @@ impl System {
     }
 
     /// Has `reply` called, in the mapping thread, with the keyframes of these ids that the map holds, and
-    /// nothing else of the map. Never waits: `false` if the mapping side is too busy to be asked.
+    /// nothing else of the map. Never waits: `false` if too much is asked already.
     pub fn read_keyframes(
         &mut self,
         ids: Vec<u32>,
@@ -64,18 +64,18 @@ impl System {
                 ..Default::default()
             });
         });
-        self.mapping.look(look).is_ok()
+        self.mapping.look(look)
     }
 
     /// Has `reply` called, in the mapping thread, with the whole map and every frame so far. Never waits:
-    /// `false` if the mapping side is too busy to be asked.
+    /// `false` if too much is asked already.
     pub fn read_map(&mut self, reply: Box<dyn FnOnce(MapSnapshot) + Send>) -> bool {
         let mut map = self.snapshot();
         let look = Box::new(move |mapper: &super::mapper::Mapper| {
             map.keyframes = mapper.records();
             reply(map);
         });
-        self.mapping.look(look).is_ok()
+        self.mapping.look(look)
     }
 
     /// Forgets the map and every frame; the next frame starts a new map. Waits for what the mapping side

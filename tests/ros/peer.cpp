@@ -233,17 +233,20 @@ std::string list(const std::vector<std::string>& items) {
 }
 
 const std::string NODE = "rt/mast3r_slam/";
+// What a reader keeps is enough for all that comes while this process does not get to look: what is tested is
+// what arrives.
+const int DEEP = 4000;
 
 void stream(int domain, double seconds, double rate) {
     Graph graph(domain);
     auto pose = "geometry_msgs::msg::dds_::PoseWithCovarianceStamped_";
     auto points = "sensor_msgs::msg::dds_::PointCloud2_";
     std::vector<Heard> heard = {
-        {"tf", graph.reader("rt/tf", "tf2_msgs::msg::dds_::TFMessage_", 100), tf, {}},
-        {"odometry", graph.reader(NODE + "odometry", "nav_msgs::msg::dds_::Odometry_", 10), stamp, {}},
-        {"pose", graph.reader(NODE + "pose", pose, 10), stamp, {}},
-        {"points", graph.reader(NODE + "points", points, 400), cloud, {}},
-        {"map_points", graph.reader(NODE + "map_points", points, 400, true), cloud, {}},
+        {"tf", graph.reader("rt/tf", "tf2_msgs::msg::dds_::TFMessage_", DEEP), tf, {}},
+        {"odometry", graph.reader(NODE + "odometry", "nav_msgs::msg::dds_::Odometry_", DEEP), stamp, {}},
+        {"pose", graph.reader(NODE + "pose", pose, DEEP), stamp, {}},
+        {"points", graph.reader(NODE + "points", points, DEEP), cloud, {}},
+        {"map_points", graph.reader(NODE + "map_points", points, DEEP, true), cloud, {}},
         {"path", graph.reader(NODE + "path", "nav_msgs::msg::dds_::Path_", 1, true), poses, {}},
     };
     auto collect = [&] { for (auto& topic : heard) topic.collect(); };
@@ -306,7 +309,7 @@ void stream(int domain, double seconds, double rate) {
 
     Graph second(domain);
     std::vector<Heard> late = {
-        {"map_points", second.reader(NODE + "map_points", points, 400, true), cloud, {}},
+        {"map_points", second.reader(NODE + "map_points", points, DEEP, true), cloud, {}},
         {"path", second.reader(NODE + "path", "nav_msgs::msg::dds_::Path_", 1, true), poses, {}},
     };
     for (const auto until = Clock::now() + 8s; Clock::now() < until; std::this_thread::sleep_for(10ms)) {

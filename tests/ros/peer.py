@@ -3,6 +3,7 @@ client. Messages are made and read by PyPI rosbags 0.11.9. What was seen goes to
 
     python peer.py stream DOMAIN SECONDS RATE
     python peer.py room DOMAIN FOLDER COUNT RATE
+    python peer.py listen DOMAIN SECONDS
     python peer.py services DOMAIN
     python peer.py list DOMAIN
 """
@@ -210,12 +211,16 @@ def image():
     return bytearray(encode(made, "sensor_msgs/msg/Image"))
 
 
+# What a reader keeps is enough for all that comes while this process does not get to look: what is tested is what
+# arrives.
+DEEP = 4000
+
 LISTENED = {
-    "tf": ("/tf", "tf2_msgs/msg/TFMessage", qos(100)),
-    "odometry": ("/mast3r_slam/odometry", "nav_msgs/msg/Odometry", qos(10)),
-    "pose": ("/mast3r_slam/pose", "geometry_msgs/msg/PoseWithCovarianceStamped", qos(10)),
-    "points": ("/mast3r_slam/points", "sensor_msgs/msg/PointCloud2", qos(400)),
-    "map_points": ("/mast3r_slam/map_points", "sensor_msgs/msg/PointCloud2", qos(400, latched=True)),
+    "tf": ("/tf", "tf2_msgs/msg/TFMessage", qos(DEEP)),
+    "odometry": ("/mast3r_slam/odometry", "nav_msgs/msg/Odometry", qos(DEEP)),
+    "pose": ("/mast3r_slam/pose", "geometry_msgs/msg/PoseWithCovarianceStamped", qos(DEEP)),
+    "points": ("/mast3r_slam/points", "sensor_msgs/msg/PointCloud2", qos(DEEP)),
+    "map_points": ("/mast3r_slam/map_points", "sensor_msgs/msg/PointCloud2", qos(DEEP, latched=True)),
     "path": ("/mast3r_slam/path", "nav_msgs/msg/Path", qos(1, latched=True)),
     "graph": ("/mast3r_slam/graph", "visualization_msgs/msg/MarkerArray", qos(1, latched=True)),
     "diagnostics": ("/diagnostics", "diagnostic_msgs/msg/DiagnosticArray", qos(10)),
@@ -359,6 +364,23 @@ def room(domain, folder, count, rate):
     print(json.dumps(report))
 
 
+def listen(domain, seconds):
+    """When diagnostics came, in seconds since the first; every one is also told at once."""
+    graph = Graph(domain)
+    take = graph.reader(*LISTENED["diagnostics"])
+    start, came = None, []
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        for _ in take():
+            if start is None:
+                start = time.monotonic()
+                until = start + seconds
+                print("heard", file=sys.stderr, flush=True)
+            came.append(time.monotonic() - start)
+        time.sleep(0.05)
+    print(json.dumps(came))
+
+
 def services(domain):
     graph = Graph(domain)
     node = "/mast3r_slam"
@@ -414,6 +436,8 @@ if what == "stream":
     stream(domain, float(sys.argv[3]), float(sys.argv[4]))
 elif what == "room":
     room(domain, sys.argv[3], int(sys.argv[4]), float(sys.argv[5]))
+elif what == "listen":
+    listen(domain, float(sys.argv[3]))
 elif what == "services":
     services(domain)
 else:

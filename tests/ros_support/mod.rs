@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 pub mod memory;
+pub mod stage;
 
 use arc_swap::ArcSwap;
 use mast3r_slam::geometry::{Calibration, Sim3};

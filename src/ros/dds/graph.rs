@@ -7,7 +7,7 @@ use crate::ros::names::NodeNames;
 use bytes::{BufMut, BytesMut};
 use rustdds::GUID;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Name of the topic, the same in DDS.
 pub const TOPIC: &str = "ros_discovery_info";
@@ -93,40 +93,61 @@ struct NodeInfo<Id> {
     _writers: Vec<Id>,
 }
 
+/// A participant's part of the ids of all that belongs to it.
+pub type Prefix = [u8; 12];
+
+/// The participant that an id belongs to.
+pub fn prefix_of(id: &[u8]) -> Prefix {
+    std::array::from_fn(|k| id.get(k).copied().unwrap_or(0))
+}
+
 /// What other participants say: full names of the nodes of each.
 #[derive(Debug, Default)]
-pub struct Others(Mutex<HashMap<Vec<u8>, Vec<String>>>);
+pub struct Others {
+    nodes: Mutex<HashMap<Prefix, Vec<String>>>,
+    /// Ours.
+    own: Mutex<Prefix>,
+}
 
 impl Others {
-    /// How many other nodes have this full name.
-    pub fn named(&self, full_name: &str) -> usize {
-        let others = self.0.lock().unwrap_or_else(|e| e.into_inner());
-        others
-            .values()
-            .flatten()
-            .filter(|n| *n == full_name)
-            .count()
+    /// Messages of participant `own` are not heard from now on; what others said is forgotten.
+    pub fn set_own(&self, own: GUID) {
+        *self.own.lock().unwrap_or_else(|e| e.into_inner()) = prefix_of(&own.to_bytes());
+        self.nodes().clear();
     }
 
-    /// Takes the messages of the topic, except those of participant `own`.
-    pub fn handler(self: &Arc<Self>, own: GUID, gid_bytes: usize) -> OnSample {
+    /// How many other nodes have this full name.
+    pub fn named(&self, full_name: &str) -> usize {
+        let nodes = self.nodes();
+        nodes.values().flatten().filter(|n| *n == full_name).count()
+    }
+
+    /// A participant has gone.
+    pub fn forget(&self, participant: &Prefix) {
+        self.nodes().remove(participant);
+    }
+
+    fn nodes(&self) -> MutexGuard<'_, HashMap<Prefix, Vec<String>>> {
+        self.nodes.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Takes the messages of the topic.
+    pub fn handler(self: &Arc<Self>, gid_bytes: usize) -> OnSample {
         let others = Arc::clone(self);
         Box::new(move |sample: Sample| {
-            if sample.writer.prefix == own.prefix {
+            let own = *others.own.lock().unwrap_or_else(|e| e.into_inner());
+            if prefix_of(&sample.writer.to_bytes()) == own {
                 return;
             }
             let payload = &sample.payload;
             let read = match gid_bytes {
                 24 => cdr::decode::<Info<Id24>>(TOPIC, payload)
-                    .map(|i| (i.gid.to_vec(), full_names(i.nodes))),
+                    .map(|i| (prefix_of(&i.gid), full_names(i.nodes))),
                 _ => cdr::decode::<Info<Id16>>(TOPIC, payload)
-                    .map(|i| (i.gid.to_vec(), full_names(i.nodes))),
+                    .map(|i| (prefix_of(&i.gid), full_names(i.nodes))),
             };
             match read {
-                Ok((participant, nodes)) => {
-                    let mut map = others.0.lock().unwrap_or_else(|e| e.into_inner());
-                    map.insert(participant, nodes);
-                }
+                Ok((participant, nodes)) => drop(others.nodes().insert(participant, nodes)),
                 Err(error) => tracing::debug!(
                     "{error}; its sender may be of another ROS distribution (see ROS_DISTRO)"
                 ),

@@ -28,6 +28,7 @@ pub type OnSample = Box<dyn FnMut(Sample) + Send>;
 
 enum Job {
     Add(u64, Box<RawReader>, OnSample),
+    Replace(u64, Box<RawReader>),
     Remove(u64),
     Look(u64),
     Stop,
@@ -44,6 +45,14 @@ pub struct Lane {
 pub struct Ticket {
     jobs: Sender<Job>,
     id: u64,
+}
+
+impl Ticket {
+    /// Reads from another reader from now on; the handler stays.
+    pub fn replace(&self, reader: RawReader) {
+        // The lane may have ended before.
+        let _ = self.jobs.send(Job::Replace(self.id, Box::new(reader)));
+    }
 }
 
 impl Drop for Ticket {
@@ -129,6 +138,12 @@ fn run(inbox: &Receiver<Job>, jobs: &Sender<Job>) {
                     bell,
                 };
                 look(entries.entry(id).or_insert(entry));
+            }
+            Job::Replace(id, reader) => {
+                if let Some(entry) = entries.get_mut(&id) {
+                    entry.reader = reader;
+                    look(entry);
+                }
             }
             Job::Remove(id) => drop(entries.remove(&id)),
             Job::Look(id) => {

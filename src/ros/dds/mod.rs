@@ -3,8 +3,10 @@
 mod environment;
 mod graph;
 mod lane;
+mod link;
 mod raw;
 mod service;
+mod watch;
 mod writer;
 
 pub use environment::{Environment, EnvironmentError, Mapping, Reach};
@@ -13,31 +15,102 @@ use super::middleware::{
     Lane as LaneName, Middleware, MiddlewareError, OnMessage, OnRequest, Publish, Qos, Subscription,
 };
 use super::names::NodeNames;
-use graph::{Others, OwnNode};
+use graph::Others;
 use lane::{Lane, OnSample, Ticket};
-use raw::{Raw, RawReader, RawWriter};
-use rustdds::{DomainParticipant, DomainParticipantBuilder, GUID, RTPSEntity, TopicKind};
-use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex};
+use link::{DdsTopic, Link};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::thread::JoinHandle;
 use writer::Writer;
 
 /// Requests and replies, as `rmw_qos_profile_services_default`.
 const SERVICE_QOS: Qos = Qos::reliable(10);
 
-/// One node on one DDS participant. Dropped, it leaves the graph.
+/// One node on a DDS participant. Dropped, it leaves the graph.
 pub struct Dds {
     // First, so that no handler runs any more when the rest goes.
-    services: Mutex<Vec<Ticket>>,
+    services: Mutex<Vec<Arc<Ticket>>>,
     images: Lane,
     rest: Lane,
+    core: Arc<Core>,
+    ending: Arc<AtomicBool>,
+    watch: Option<JoinHandle<()>>,
+}
+
+impl Drop for Dds {
+    fn drop(&mut self) {
+        // It must not be the last to hold the participant: the process may end before it lets go.
+        self.ending.store(true, Ordering::Release);
+        if self
+            .watch
+            .take()
+            .is_some_and(|thread| thread.join().is_err())
+        {
+            tracing::error!("the thread that looks for lost peers panicked");
+        }
+    }
+}
+
+/// What outlives a participant.
+struct Core {
     environment: Environment,
     names: NodeNames,
-    publisher: rustdds::Publisher,
-    subscriber: rustdds::Subscriber,
-    own: Mutex<OwnNode>,
     others: Arc<Others>,
-    graph: RawWriter,
-    participant: DomainParticipant,
+    link: Mutex<Link>,
+    endpoints: Mutex<Vec<(DdsTopic, Endpoint)>>,
+}
+
+/// What has to be made anew on another participant, as long as somebody has it.
+enum Endpoint {
+    Reader(Weak<Ticket>),
+    Writer(Weak<Writer>),
+}
+
+impl Core {
+    fn link(&self) -> MutexGuard<'_, Link> {
+        self.link.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn endpoints(&self) -> MutexGuard<'_, Vec<(DdsTopic, Endpoint)>> {
+        self.endpoints.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn remember(&self, topic: DdsTopic, endpoint: Endpoint) {
+        let mut all = self.endpoints();
+        all.retain(|(_, endpoint)| match endpoint {
+            Endpoint::Reader(ticket) => ticket.strong_count() > 0,
+            Endpoint::Writer(writer) => writer.strong_count() > 0,
+        });
+        all.push((topic, endpoint));
+    }
+
+    /// Takes another participant, with all that the node has, in place of the one it has.
+    fn rejoin(&self) -> Result<(), MiddlewareError> {
+        let mut new = Link::new(&self.names, &self.environment)?;
+        self.others.set_own(new.id());
+        let fail = |topic: &DdsTopic, cause| MiddlewareError::Create {
+            what: "reader or writer",
+            name: topic.name.clone(),
+            cause,
+        };
+        let mut link = self.link();
+        for (topic, endpoint) in self.endpoints().iter() {
+            match endpoint {
+                Endpoint::Reader(ticket) => {
+                    if let Some(ticket) = ticket.upgrade() {
+                        ticket.replace(new.reader(topic).map_err(|e| fail(topic, e))?);
+                    }
+                }
+                Endpoint::Writer(writer) => {
+                    if let Some(writer) = writer.upgrade() {
+                        writer.replace(new.writer(topic).map_err(|e| fail(topic, e))?);
+                    }
+                }
+            }
+        }
+        *link = new;
+        Ok(())
+    }
 }
 
 impl Dds {
@@ -47,119 +120,87 @@ impl Dds {
             domain: environment.domain,
             cause,
         };
-        let mut builder = DomainParticipantBuilder::new(environment.domain);
-        if environment.reach == Reach::Localhost {
-            builder = builder.with_only_networks([Ipv4Addr::LOCALHOST]);
-        }
-        let participant = builder.build().map_err(|e| fail(e.to_string()))?;
-        let any = raw::writer_policies(Qos::reliable(10));
-        let publisher = participant
-            .create_publisher(&any)
-            .map_err(|e| fail(e.to_string()))?;
-        let subscriber = participant
-            .create_subscriber(&any)
-            .map_err(|e| fail(e.to_string()))?;
-
-        // A participant's message replaces its last one, but those of all participants are read: the topic's
-        // cache has the depth of the first topic of this name.
-        let heard = raw::reader_policies(Qos::latched(100));
-        let topic = participant
-            .create_topic(
-                graph::TOPIC.into(),
-                graph::TYPE.into(),
-                &heard,
-                TopicKind::NoKey,
-            )
-            .map_err(|e| fail(e.to_string()))?;
-        let told = raw::writer_policies(Qos::latched(1));
-        let graph: RawWriter = publisher
-            .create_datawriter_no_key::<_, Raw>(&topic, Some(told))
-            .map_err(|e| fail(e.to_string()))?;
-        let reader: RawReader = subscriber
-            .create_simple_datareader_no_key::<_, Raw>(&topic, Some(heard))
-            .map_err(|e| fail(e.to_string()))?;
-
         let thread = |name| Lane::start(name).map_err(|e| fail(e.to_string()));
-        let (images, rest) = (thread("ros-images")?, thread("ros-rest")?);
-        let mut own = OwnNode::new(participant.guid(), &names, environment.gid_bytes);
-        own.add_writer(graph.guid());
-        own.add_reader(reader.guid());
+        let link = Link::new(&names, &environment)?;
         let others = Arc::new(Others::default());
-        let heard = rest.add(
-            reader,
-            others.handler(participant.guid(), environment.gid_bytes),
-        );
-        let client = Self {
-            services: Mutex::new(vec![heard]),
-            images,
-            rest,
-            environment,
-            names,
-            publisher,
-            subscriber,
-            own: Mutex::new(own),
-            others,
-            graph,
-            participant,
+        others.set_own(link.id());
+        let mut client = Self {
+            services: Mutex::default(),
+            images: thread("ros-images")?,
+            rest: thread("ros-rest")?,
+            core: Arc::new(Core {
+                environment,
+                names,
+                others,
+                link: Mutex::new(link),
+                endpoints: Mutex::default(),
+            }),
+            ending: Arc::default(),
+            watch: None,
         };
-        client.announce(|_| ());
+        // Each participant's message replaces its last one; those of all are read.
+        let topic = DdsTopic {
+            name: graph::TOPIC.into(),
+            kind: graph::TYPE.into(),
+            qos: Qos::latched(100),
+        };
+        let handler = client.core.others.handler(environment.gid_bytes);
+        let heard = client.read(topic, LaneName::Rest, handler).map_err(fail)?;
+        client.keep(heard);
+        let (core, ending) = (Arc::clone(&client.core), Arc::clone(&client.ending));
+        let thread = std::thread::Builder::new()
+            .name("ros-watch".into())
+            .spawn(move || watch::run(&core, environment.domain, &ending));
+        client.watch = Some(thread.map_err(|e| fail(e.to_string()))?);
         Ok(client)
     }
 
-    /// Changes what is known of this node, and tells.
-    fn announce(&self, change: impl FnOnce(&mut OwnNode)) {
-        let mut own = self.own.lock().unwrap_or_else(|e| e.into_inner());
-        change(&mut own);
-        if let Err(error) = self.graph.write(own.encode(), None) {
-            tracing::warn!("this node may be missing in the ROS graph: {error}");
-        }
-    }
-
-    /// A reader of the DDS topic `dds_name`.
-    fn reader(&self, dds_name: String, dds_type: String, qos: Qos) -> Result<RawReader, String> {
-        let qos = raw::reader_policies(qos);
-        let topic = self
-            .participant
-            .create_topic(dds_name, dds_type, &qos, TopicKind::NoKey)
-            .map_err(|e| e.to_string())?;
-        self.subscriber
-            .create_simple_datareader_no_key::<_, Raw>(&topic, Some(qos))
-            .map_err(|e| e.to_string())
-    }
-
-    /// A writer of the DDS topic `dds_name`, and its id.
-    fn writer(
+    /// Reads a topic until the ticket is dropped.
+    fn read(
         &self,
-        name: String,
-        dds_name: String,
-        dds_type: String,
-        qos: Qos,
-    ) -> Result<(Writer, GUID), String> {
-        let qos = raw::writer_policies(qos);
-        let topic = self
-            .participant
-            .create_topic(dds_name, dds_type, &qos, TopicKind::NoKey)
-            .map_err(|e| e.to_string())?;
-        let writer: RawWriter = self
-            .publisher
-            .create_datawriter_no_key::<_, Raw>(&topic, Some(qos))
-            .map_err(|e| e.to_string())?;
-        let id = writer.guid();
-        Ok((Writer::new(name, writer), id))
+        topic: DdsTopic,
+        lane: LaneName,
+        handler: OnSample,
+    ) -> Result<Arc<Ticket>, String> {
+        let lane = match lane {
+            LaneName::Images => &self.images,
+            LaneName::Rest => &self.rest,
+        };
+        // Held until the endpoint is remembered, so that no new participant comes without it.
+        let mut link = self.core.link();
+        let reader = link.reader(&topic)?;
+        let ticket = Arc::new(lane.add(reader, handler));
+        self.core
+            .remember(topic, Endpoint::Reader(Arc::downgrade(&ticket)));
+        Ok(ticket)
+    }
+
+    /// A writer of a topic; `name` is what ROS calls it.
+    fn write(&self, name: String, topic: DdsTopic) -> Result<Arc<Writer>, String> {
+        let mut link = self.core.link();
+        let writer = Arc::new(Writer::new(name, link.writer(&topic)?, topic.qos));
+        self.core
+            .remember(topic, Endpoint::Writer(Arc::downgrade(&writer)));
+        Ok(writer)
+    }
+
+    fn keep(&self, ticket: Arc<Ticket>) {
+        let mut services = self.services.lock().unwrap_or_else(|e| e.into_inner());
+        services.push(ticket);
     }
 }
 
 impl Middleware for Dds {
     fn describe(&self) -> String {
-        format!("DDS without ROS (RustDDS), {}", self.environment)
+        format!("DDS without ROS (RustDDS), {}", self.core.environment)
     }
 
     fn node_name(&self) -> String {
-        self.names.full()
+        self.core.names.full()
     }
 
     fn resolve(&self, name: &str) -> Result<String, MiddlewareError> {
-        Ok(self.names.resolve(name)?)
+        Ok(self.core.names.resolve(name)?)
     }
 
     fn advertise(
@@ -168,20 +209,20 @@ impl Middleware for Dds {
         type_name: &'static str,
         qos: Qos,
     ) -> Result<Box<dyn Publish>, MiddlewareError> {
-        let name = self.names.resolve(topic)?;
-        let made = self.writer(
-            name.clone(),
-            format!("rt{name}"),
-            raw::dds_type(type_name, ""),
+        let name = self.core.names.resolve(topic)?;
+        let topic = DdsTopic {
+            name: format!("rt{name}"),
+            kind: raw::dds_type(type_name, ""),
             qos,
-        );
-        let (writer, id) = made.map_err(|cause| MiddlewareError::Create {
-            what: "publisher",
-            name,
-            cause,
-        })?;
-        self.announce(|own| own.add_writer(id));
-        Ok(Box::new(writer))
+        };
+        match self.write(name.clone(), topic) {
+            Ok(writer) => Ok(Box::new(writer)),
+            Err(cause) => Err(MiddlewareError::Create {
+                what: "publisher",
+                name,
+                cause,
+            }),
+        }
     }
 
     fn subscribe(
@@ -192,20 +233,21 @@ impl Middleware for Dds {
         lane: LaneName,
         mut handler: OnMessage,
     ) -> Result<Subscription, MiddlewareError> {
-        let name = self.names.resolve(topic)?;
-        let made = self.reader(format!("rt{name}"), raw::dds_type(type_name, ""), qos);
-        let reader = made.map_err(|cause| MiddlewareError::Create {
-            what: "subscription",
-            name,
-            cause,
-        })?;
-        self.announce(|own| own.add_reader(reader.guid()));
-        let on_sample: OnSample = Box::new(move |sample| handler(sample.payload));
-        let lane = match lane {
-            LaneName::Images => &self.images,
-            LaneName::Rest => &self.rest,
+        let name = self.core.names.resolve(topic)?;
+        let topic = DdsTopic {
+            name: format!("rt{name}"),
+            kind: raw::dds_type(type_name, ""),
+            qos,
         };
-        Ok(Box::new(lane.add(reader, on_sample)))
+        let on_sample: OnSample = Box::new(move |sample| handler(sample.payload));
+        match self.read(topic, lane, on_sample) {
+            Ok(ticket) => Ok(Box::new(ticket)),
+            Err(cause) => Err(MiddlewareError::Create {
+                what: "subscription",
+                name,
+                cause,
+            }),
+        }
     }
 
     fn serve(
@@ -214,41 +256,30 @@ impl Middleware for Dds {
         type_name: &'static str,
         handler: OnRequest,
     ) -> Result<(), MiddlewareError> {
-        let name = self.names.resolve(service)?;
+        let name = self.core.names.resolve(service)?;
         let fail = |cause| MiddlewareError::Create {
             what: "service",
             name: name.clone(),
             cause,
         };
-        let (replies, id) = self
-            .writer(
-                name.clone(),
-                format!("rr{name}Reply"),
-                raw::dds_type(type_name, "_Response"),
-                SERVICE_QOS,
-            )
-            .map_err(fail)?;
-        let requests = self
-            .reader(
-                format!("rq{name}Request"),
-                raw::dds_type(type_name, "_Request"),
-                SERVICE_QOS,
-            )
-            .map_err(fail)?;
-        self.announce(|own| {
-            own.add_writer(id);
-            own.add_reader(requests.guid());
-        });
-        let on_sample = service::handler(self.environment.mapping, Arc::new(replies), handler);
-        let ticket = self.rest.add(requests, on_sample);
-        self.services
-            .lock()
-            .unwrap_or_else(|e| e.into_inner())
-            .push(ticket);
+        let replies = DdsTopic {
+            name: format!("rr{name}Reply"),
+            kind: raw::dds_type(type_name, "_Response"),
+            qos: SERVICE_QOS,
+        };
+        let requests = DdsTopic {
+            name: format!("rq{name}Request"),
+            kind: raw::dds_type(type_name, "_Request"),
+            qos: SERVICE_QOS,
+        };
+        let replies = self.write(name.clone(), replies).map_err(fail)?;
+        let on_sample = service::handler(self.core.environment.mapping, replies, handler);
+        let ticket = self.read(requests, LaneName::Rest, on_sample);
+        self.keep(ticket.map_err(fail)?);
         Ok(())
     }
 
     fn namesakes(&self) -> usize {
-        self.others.named(&self.names.full())
+        self.core.others.named(&self.core.names.full())
     }
 }

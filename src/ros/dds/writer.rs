@@ -1,12 +1,14 @@
 //! A topic to write to, with the readers that it reaches.
+//!
+//! What late joiners are to get is kept here too, for when the writer is replaced.
 
 use super::raw::RawWriter;
-use crate::ros::middleware::{MiddlewareError, Publish};
+use crate::ros::middleware::{MiddlewareError, Publish, Qos};
 use bytes::Bytes;
 use rustdds::dds::WriteError;
 use rustdds::{DataWriterStatus, GUID, SampleIdentity, StatusEvented, WriteOptionsBuilder};
-use std::collections::BTreeSet;
-use std::sync::Mutex;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex};
 
 /// A writer.
 pub struct Writer {
@@ -17,16 +19,37 @@ pub struct Writer {
 struct Inner {
     writer: RawWriter,
     readers: BTreeSet<GUID>,
+    /// The last messages of a latched topic.
+    kept: VecDeque<Bytes>,
+    /// How many of them.
+    keep: usize,
 }
 
 impl Writer {
     /// `topic` is its name in ROS.
-    pub fn new(topic: String, writer: RawWriter) -> Self {
-        let readers = BTreeSet::new();
+    pub fn new(topic: String, writer: RawWriter, qos: Qos) -> Self {
         Self {
             topic,
-            inner: Mutex::new(Inner { writer, readers }),
+            inner: Mutex::new(Inner {
+                writer,
+                readers: BTreeSet::new(),
+                kept: VecDeque::new(),
+                keep: if qos.transient_local { qos.depth } else { 0 },
+            }),
         }
+    }
+
+    /// Writes with another writer from now on, which tells late joiners what this one did.
+    pub fn replace(&self, writer: RawWriter) {
+        self.with(|inner| {
+            inner.readers.clear();
+            for data in &inner.kept {
+                if let Err(error) = writer.write(data.clone(), None) {
+                    tracing::warn!("a latched message is lost: {error}");
+                }
+            }
+            inner.writer = writer;
+        });
     }
 
     /// Sends `data`, as the reply to the request `related` if there is one.
@@ -38,7 +61,15 @@ impl Writer {
         let options = WriteOptionsBuilder::new()
             .related_sample_identity_opt(related)
             .build();
-        let written = self.with(|inner| inner.writer.write_with_options(data, options));
+        let written = self.with(|inner| {
+            if inner.keep > 0 {
+                if inner.kept.len() >= inner.keep {
+                    inner.kept.pop_front();
+                }
+                inner.kept.push_back(data.clone());
+            }
+            inner.writer.write_with_options(data, options)
+        });
         match written {
             Ok(_) => Ok(()),
             Err(error) => Err(MiddlewareError::Send {
@@ -94,7 +125,7 @@ impl Inner {
     }
 }
 
-impl Publish for Writer {
+impl Publish for Arc<Writer> {
     fn publish(&self, data: Bytes) -> Result<(), MiddlewareError> {
         self.write(data, None)
     }

@@ -29,6 +29,8 @@ const CHUNK_PERIOD: Duration = Duration::from_millis(10);
 const BATCH: usize = 4;
 /// Longest wait for the mapping side.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// After so many periods without change the map is published again: viewers let the pieces of a cloud fade.
+const REFRESH: u32 = 5;
 /// Chunks that late joiners get.
 const CHUNKS_KEPT: usize = 400;
 
@@ -189,10 +191,12 @@ impl Clouds {
     fn map(&mut self, table: &PoseTable, placement: &Arc<Placement>, settings: &Settings) {
         let subscribers = self.topics.map_points.subscribers();
         let period = Duration::try_from_secs_f64(settings.map_publish_period).unwrap_or(TICK);
-        let early = self.published.is_some_and(|at| at.elapsed() < period);
+        let within = |time: Duration| self.published.is_some_and(|at| at.elapsed() < time);
+        let early = within(period);
         let shown = self.shown.as_ref();
         let same = shown.is_some_and(|(v, p)| *v == table.version && p == placement);
-        if subscribers == 0 || early || same || table.poses.is_empty() {
+        let fresh = same && within(period.saturating_mul(REFRESH));
+        if subscribers == 0 || early || fresh || table.poses.is_empty() {
             return;
         }
         if !self.fetch(table, placement.submap, settings.map_voxel_size) {

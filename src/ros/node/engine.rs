@@ -62,11 +62,11 @@ pub trait Engine: Send {
     /// The keyframes' poses as mapping publishes them.
     fn poses(&self) -> Arc<ArcSwap<PoseTable>>;
 
-    /// Asks for the keyframes of these ids, and nothing else of the map; `false` if mapping is too busy to
-    /// be asked.
+    /// Asks for the keyframes of these ids, and nothing else of the map; `false` if too much is asked
+    /// already.
     fn read_keyframes(&mut self, ids: Vec<u32>, reply: OnMap) -> bool;
 
-    /// Asks for the whole map; `false` if mapping is too busy to be asked.
+    /// Asks for the whole map; `false` if too much is asked already.
     fn read_map(&mut self, reply: OnMap) -> bool;
 
     /// Whether frames may become keyframes.
