@@ -1,10 +1,10 @@
 //! A small ONNX graph builder: static shapes, unique names, weights in one buffer.
 
 use super::fp8::to_e4m3;
+use super::parts::{CONTRIB, GraphParts, Stored};
 use super::proto::{
-    AttributeProto, DimensionProto, EXTERNAL, GraphProto, ModelProto, NodeProto,
-    OperatorSetIdProto, StringStringEntryProto, TensorProto, TensorShapeProto, TensorTypeProto,
-    TypeProto, ValueInfoProto, attribute_type, data_type,
+    AttributeProto, DimensionProto, GraphProto, NodeProto, TensorProto, TensorShapeProto,
+    TensorTypeProto, TypeProto, ValueInfoProto, attribute_type, data_type,
 };
 use half::{bf16, f16};
 use std::collections::HashMap;
@@ -12,9 +12,9 @@ use std::collections::HashMap;
 /// Which operators there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OperatorSet {
-    opset: i64,
+    pub(super) opset: i64,
     /// The file format's version that goes with it.
-    ir_version: i64,
+    pub(super) ir_version: i64,
 }
 
 /// The first set with `Gelu`; every runtime in use reads it.
@@ -27,9 +27,6 @@ pub const WITH_ATTENTION: OperatorSet = OperatorSet {
     opset: 23,
     ir_version: 11,
 };
-/// ONNX Runtime's own operators.
-const CONTRIB: &str = "com.microsoft";
-
 /// Weights start at multiples of this, so that a runtime can use them in place.
 const ALIGNMENT: usize = 64;
 
@@ -49,7 +46,7 @@ pub enum Number {
 }
 
 impl Number {
-    fn data_type(self) -> i32 {
+    pub(super) fn data_type(self) -> i32 {
         match self {
             Self::F32 => data_type::FLOAT,
             Self::F16 => data_type::FLOAT16,
@@ -90,15 +87,6 @@ pub enum Attribute<'a> {
     Ints(&'a [i64]),
     Float(f32),
     Text(&'a str),
-}
-
-/// A stored weight: where its bytes lie in the weights buffer.
-pub struct Stored {
-    pub name: String,
-    pub number: Number,
-    pub shape: Vec<usize>,
-    pub offset: usize,
-    pub bytes: usize,
 }
 
 /// The graph under construction.
@@ -572,82 +560,6 @@ fn put<const N: usize>(to: &mut Vec<u8>, values: &[f32], bytes: impl Fn(f32) -> 
     let (elements, _) = to[start..].as_chunks_mut::<N>();
     for (element, value) in elements.iter_mut().zip(values) {
         *element = bytes(*value);
-    }
-}
-
-/// A finished graph without its weights.
-pub struct GraphParts {
-    operators: OperatorSet,
-    contrib: bool,
-    /// Multiplications and additions of all products and convolutions.
-    pub operations: u64,
-    graph: GraphProto,
-    pub stored: Vec<Stored>,
-}
-
-impl GraphParts {
-    /// Names and extents of the inputs, then of the outputs.
-    pub fn tensors(&self) -> Vec<(&str, Vec<usize>)> {
-        let all = self.graph.input.iter().chain(&self.graph.output);
-        all.map(|info| {
-            let tensor = info.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
-            let shape = tensor.and_then(|t| t.shape.as_ref());
-            let extents = shape.iter().flat_map(|shape| &shape.dim);
-            let extents = extents.map(|d| d.dim_value.unwrap_or(0) as usize);
-            (info.name(), extents.collect())
-        })
-        .collect()
-    }
-
-    /// The model with its weights inside.
-    pub fn embedded(&self, weights: &[u8]) -> ModelProto {
-        self.model(|stored| TensorProto {
-            raw_data: Some(weights[stored.offset..stored.offset + stored.bytes].to_vec()),
-            ..Default::default()
-        })
-    }
-
-    /// The model with references into the file `location`, which lies beside it.
-    pub fn referring_to(&self, location: &str) -> ModelProto {
-        let entry = |key: &str, value: String| StringStringEntryProto {
-            key: Some(key.to_owned()),
-            value: Some(value),
-        };
-        self.model(|stored| TensorProto {
-            external_data: vec![
-                entry("location", location.to_owned()),
-                entry("offset", stored.offset.to_string()),
-                entry("length", stored.bytes.to_string()),
-            ],
-            data_location: Some(EXTERNAL),
-            ..Default::default()
-        })
-    }
-
-    fn model(&self, data: impl Fn(&Stored) -> TensorProto) -> ModelProto {
-        let mut graph = self.graph.clone();
-        graph
-            .initializer
-            .extend(self.stored.iter().map(|stored| TensorProto {
-                dims: stored.shape.iter().map(|&n| n as i64).collect(),
-                data_type: Some(stored.number.data_type()),
-                name: Some(stored.name.clone()),
-                ..data(stored)
-            }));
-        ModelProto {
-            ir_version: Some(self.operators.ir_version),
-            producer_name: Some(env!("CARGO_PKG_NAME").to_owned()),
-            producer_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
-            graph: Some(graph),
-            opset_import: [("", self.operators.opset), (CONTRIB, 1)]
-                .into_iter()
-                .take(if self.contrib { 2 } else { 1 })
-                .map(|(domain, version)| OperatorSetIdProto {
-                    domain: Some(domain.to_owned()),
-                    version: Some(version),
-                })
-                .collect(),
-        }
     }
 }
 

@@ -10,6 +10,7 @@ mod fp8;
 mod graph;
 mod heads;
 mod maps;
+mod parts;
 mod proto;
 mod together;
 
@@ -19,7 +20,8 @@ use prost::Message;
 
 use super::architecture::{Network, PATCH};
 use crate::files;
-use graph::{Graph, GraphParts, Number, Value};
+use graph::{Graph, Number, Value};
+use parts::GraphParts;
 
 /// A serialised model may not reach two gibibytes, a limit of protocol buffers; a mebibyte is
 /// left for the graph itself.
