@@ -64,7 +64,7 @@ struct Export {
     const float* held_points;
     const float* held_confidence;
     const State* state;
-    // Puts points on their pixels' rays; null parts: leaves them.
+    // Puts points on their pixels' rays; null slopes: leaves them.
     Rays rays;
     // N x 3, and N average confidences in one or both formats.
     float* points;
@@ -320,7 +320,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ms_fusion_export(const Ex
     const float count = static_cast<float>(max(e.state->count, 1u));
     const float* from = e.held_points + 3 * n;
     float point[3] = {from[0], from[1], from[2]};
-    if (e.rays.parts != nullptr) {
+    if (e.rays.slopes != nullptr) {
         on_ray(e.rays, static_cast<unsigned>(n), from[2], point);
     }
     for (int k = 0; k < 3; ++k) {

@@ -8,7 +8,7 @@
 // keyframes that is 118 M matches, of which
 //   0.94 GB of matches + 0.47 GB of points (once, while L2 holds the keyframes of neighbouring edges) = 1.4 GB, 0.32 ms
 //     at 4.4 TB/s (3.8 GB, 0.86 ms without L2);
-//   184 instructions each (rays, sm_90), 6.8e8 for warps: 0.71 ms on 132 multiprocessors that issue four a cycle at
+//   189 instructions each (rays, sm_90), 7.0e8 for warps: 0.73 ms on 132 multiprocessors that issue four a cycle at
 //     1.8 GHz.
 // So instructions are the limit, and are what was saved: shared products (global_sums.cuh), matches packed densely before
 // the arithmetic, one shuffle tree a thousand matches. The gates are 9 B a match and 14 B a pixel, 1.6 GB, 0.4 ms.
@@ -32,9 +32,13 @@ constexpr unsigned kTileWords = kTile / kLanes;
 constexpr unsigned kWarps = 4;
 // Blocks that a multiprocessor can hold by their registers: five times 128 threads of 96.
 constexpr unsigned kResidentBlocks = 5;
-// Threads of a block that only tests pixels, and words of bits of one when it tests matches.
+// Threads of a block that only tests pixels or matches.
 constexpr unsigned kTestThreads = 256;
-constexpr unsigned kTestWords = 32;
+// Pixels that a thread tests of a keyframe.
+constexpr unsigned kMaskPixels = 4;
+// Matches that a thread tests: kQuads times kQuad in a row; and words of bits of a block.
+constexpr unsigned kQuad = 4, kQuads = 2;
+constexpr unsigned kTestWords = kTestThreads * kQuad * kQuads / kLanes;
 
 struct Keyframe {
     const float* points; // pixels x 3
@@ -78,8 +82,8 @@ __device__ __forceinline__ unsigned row_of(const Problem& p, unsigned pixel) {
     return __umulhi(pixel, p.magic) >> p.shift;
 }
 
-// z K^-1 [u, v, 1]^T, to two roundings of f32: the CPU rounds f64 once. Only a point within 1e-7 of the range of usable
-// norms (10 nm, 100,000 km) could be judged otherwise.
+// z K^-1 [u, v, 1]^T, to a rounding of f32 more than the CPU, which has the ray from f64. Only a point within 1e-7 of the
+// range of usable norms (10 nm, 100,000 km) could be judged otherwise.
 __device__ __forceinline__ void on_ray(const Problem& p, unsigned pixel, float z, float (&out)[3]) {
     const unsigned v = row_of(p, pixel);
     const unsigned u = pixel - v * p.width;
@@ -108,6 +112,9 @@ __device__ __forceinline__ float sum_over_lanes(float (&v)[kSums], unsigned lane
     exchange<1>(v, lane);
     return v[0];
 }
+
+// Asks for the line of an address; nothing waits for it.
+__device__ __forceinline__ void prefetch(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 
 // The points of a match as a model reads them.
 struct FullPoints {
@@ -142,7 +149,8 @@ __device__ __forceinline__ bool moved_to_a_place(const float (&p)[3], float& nor
     return norm2 > kLeastMovedNorm2 && norm2 < kGreatestMovedNorm2;
 }
 
-// Each: adds the match of pixel n of j and pixel m of i to the sums, or says that it does not count at this pose.
+// Each: adds the match of pixel n of j and pixel m of i to the sums; whether it did. Quality 0 is no match, and the points may
+// then be anything.
 template <class Model> struct RayOrPoint {
     using Loaded = FullPoints;
 
@@ -150,11 +158,11 @@ template <class Model> struct RayOrPoint {
                                                const Loaded& points, unsigned, unsigned, float q) {
         float p[3], norm2;
         transform(pose, points.moving, p);
-        if (!moved_to_a_place(p, norm2)) {
-            return false;
+        const bool counts = moved_to_a_place(p, norm2) && q > 0.0f;
+        if (counts) {
+            Model::add(s, p, norm2, points.target, q, weights);
         }
-        Model::add(s, p, norm2, points.target, q, weights);
-        return true;
+        return counts;
     }
 };
 
@@ -167,7 +175,7 @@ struct Calibrated {
         float x[3], p[3], norm2;
         on_ray(problem, n, points.moving, x);
         transform(pose, x, p);
-        if (!moved_to_a_place(p, norm2) || !(p[2] > problem.view.depth)) {
+        if (!(moved_to_a_place(p, norm2) && q > 0.0f && p[2] > problem.view.depth)) {
             return false;
         }
         const unsigned v = row_of(problem, m);
@@ -177,38 +185,51 @@ struct Calibrated {
     }
 };
 
-// A match on its way: pixel n of j, pixel m of i. Quality 0: none.
+// A match on its way: pixel n of j, pixel m of i. Quality 0: none. What is read into it must not be looked at before its turn,
+// or the warp waits: it is read only where there is a match, rather than selected afterwards.
 struct Record {
     unsigned n;
     unsigned m;
     float q;
 };
 
-// The matches of a warp's pixels. Where hardly one is missing (Listed = false) they are taken in order, elsewhere those that
-// count were listed first, which takes a sixteenth of the arithmetic that it saves.
-template <bool Listed> struct Matches {
+// The matches of a warp's pixels, of which nearly all count: taken in order. All the pixels are inside the image.
+struct DenseMatches {
+    const unsigned* __restrict__ index;  // of the lane's first pixel
+    const float* __restrict__ quality;   // of the same
+    unsigned first;                      // that pixel
+    unsigned bits;                       // of lane's word
+    unsigned lane;
+
+    // The lane's match in a round of the whole warp; beyond the last round they come round again, for nothing.
+    __device__ __forceinline__ Record operator[](unsigned round) const {
+        const unsigned at = round % kTileWords * kLanes;
+        Record r = {first + at, 0, 0.0f};
+        if ((__shfl_sync(kAllLanes, bits, round) >> lane & 1) != 0) {
+            // Streamed: the caches are for points.
+            r.m = __ldcs(index + at);
+            r.q = __ldcs(quality + at);
+        }
+        return r;
+    }
+};
+
+// The same where some are missing: those that count were listed first, which takes a sixteenth of the arithmetic that it
+// saves.
+struct ListedMatches {
     const unsigned* __restrict__ index;
     const float* __restrict__ quality;
     const unsigned short* list;
-    unsigned first; // pixel
-    unsigned bits;  // of lane's word
+    unsigned first; // pixel of the warp
     unsigned count;
     unsigned lane;
 
-    // The lane's match in a round of the whole warp; where there is none, the first pixels of both.
+    // Where there is none, the first pixels of both.
     __device__ __forceinline__ Record operator[](unsigned round) const {
         Record r = {first, 0, 0.0f};
         const unsigned k = round * kLanes + lane;
-        bool is_match;
-        if (Listed) {
-            is_match = k < count;
-        } else {
-            // Beyond the last round this comes round again, for nothing.
-            is_match = (__shfl_sync(kAllLanes, bits, round) >> lane & 1) != 0;
-        }
-        if (is_match) {
-            r.n = first + (Listed ? list[k] : k % kTile);
-            // Streamed: the caches are for points.
+        if (k < count) {
+            r.n = first + list[k];
             r.m = __ldcs(index + r.n);
             r.q = __ldcs(quality + r.n);
         }
@@ -216,10 +237,10 @@ template <bool Listed> struct Matches {
     }
 };
 
-// Adds a warp's matches to `s`; how many did not count at this pose is added to `missed`.
-template <class Model, bool Listed>
-__device__ __forceinline__ void add_matches(float (&s)[kSums], unsigned& missed, const Problem& p, const Pose& pose,
-                                            const Matches<Listed>& matches, const float* __restrict__ from,
+// Adds a warp's matches to `s`; how many counted is added to `used`.
+template <class Model, class Matches>
+__device__ __forceinline__ void add_matches(float (&s)[kSums], unsigned& used, const Problem& p, const Pose& pose,
+                                            const Matches& matches, const float* __restrict__ from,
                                             const float* __restrict__ to, unsigned rounds) {
     const Weights factors = weights(p.noise);
     // Matches are read two rounds ahead, points one.
@@ -231,9 +252,7 @@ __device__ __forceinline__ void add_matches(float (&s)[kSums], unsigned& missed,
         typename Model::Loaded next_points;
         next_points.load(from, to, next.n, next.m);
         const Record after = matches[round + 2];
-        if (now.q > 0.0f && !Model::add(s, p, pose, factors, points, now.n, now.m, now.q)) {
-            ++missed;
-        }
+        used += Model::add(s, p, pose, factors, points, now.n, now.m, now.q);
         now = next;
         next = after;
         points = next_points;
@@ -265,17 +284,24 @@ __device__ __forceinline__ void linearise(const Problem& p, const unsigned* __re
     for (int k = 0; k < kSums; ++k) {
         s[k] = 0.0f;
     }
-    unsigned missed = 0;
+    unsigned counted = 0;
     if (count > 0) {
         const Direction d = p.directions[direction];
         const float* from = p.keyframes[d.j].points;
         const float* to = p.keyframes[d.i].points;
         const Pose pose = relative[direction];
         const unsigned first = first_word * kLanes;
+        // The matches of all rounds, a line of each array for each lane: reading them two rounds ahead, as below, does not
+        // hide memory's latency. On one NVIDIA H200 it takes 5 % off the sums.
+        if (bits != 0) {
+            prefetch(d.index + own_word * kLanes);
+            prefetch(d.quality + own_word * kLanes);
+        }
         const unsigned rounds = (count + kLanes - 1) / kLanes;
-        if (rounds + 2 > kTileWords) {
-            const Matches<false> matches = {d.index, d.quality, nullptr, first, bits, count, lane};
-            add_matches<Model>(s, missed, p, pose, matches, from, to, kTileWords);
+        if (rounds + 2 > kTileWords && first + kTile <= p.pixels) {
+            const unsigned own = first + lane;
+            const DenseMatches matches = {d.index + own, d.quality + own, own, bits, lane};
+            add_matches<Model>(s, counted, p, pose, matches, from, to, kTileWords);
         } else {
             const unsigned before = (1u << lane) - 1;
             unsigned next = 0;
@@ -288,14 +314,14 @@ __device__ __forceinline__ void linearise(const Problem& p, const unsigned* __re
                 next += __popc(word);
             }
             __syncwarp();
-            const Matches<true> matches = {d.index, d.quality, listed[warp], first, bits, count, lane};
-            add_matches<Model>(s, missed, p, pose, matches, from, to, rounds);
+            const ListedMatches matches = {d.index, d.quality, listed[warp], first, count, lane};
+            add_matches<Model>(s, counted, p, pose, matches, from, to, rounds);
         }
     }
     totals[warp][lane] = sum_over_lanes(s, lane);
-    missed = __reduce_add_sync(kAllLanes, missed);
+    counted = __reduce_add_sync(kAllLanes, counted);
     if (lane == 0) {
-        counts[warp] = count - missed;
+        counts[warp] = counted;
     }
     __syncthreads();
     if (warp == 0) {
@@ -352,69 +378,133 @@ constexpr unsigned kReduceThreads = 192;
 
 using namespace ms::global;
 
-// Bits of every pixel of keyframe blockIdx.y: masks[keyframe][kTrusted, kMovable, kTarget][words].
+// Bits of every pixel of keyframe blockIdx.y: masks[keyframe][kTrusted, kMovable, kTarget][words]. A warp has kMaskPixels
+// words in a row, and reads all of its pixels before it looks at one.
 extern "C" __global__ void __launch_bounds__(kTestThreads) ms_global_mask(const Problem p, unsigned* __restrict__ masks) {
     const Keyframe keyframe = p.keyframes[blockIdx.y];
-    const unsigned n = blockIdx.x * kTestThreads + threadIdx.x;
-    bool trusted = false, movable = false, target = false;
-    if (n < p.pixels) {
+    const unsigned lane = threadIdx.x % kLanes;
+    const unsigned first = (blockIdx.x * kTestThreads + threadIdx.x - lane) * kMaskPixels + lane;
+    float points[kMaskPixels][3], confidence[kMaskPixels];
+#pragma unroll
+    for (unsigned k = 0; k < kMaskPixels; ++k) {
+        const unsigned n = min(first + k * kLanes, p.pixels - 1);
         const float* at = keyframe.points + 3ull * n;
-        const float point[3] = {at[0], at[1], at[2]};
-        trusted = __half2float(keyframe.confidence[n]) > p.confidence;
-        movable = target = ms::has_place(point);
-        target = target && trusted && point[2] > p.depth;
+        for (int c = 0; c < 3; ++c) {
+            points[k][c] = __ldg(at + c);
+        }
+        confidence[k] = __half2float(keyframe.confidence[n]);
+    }
+#pragma unroll
+    for (unsigned k = 0; k < kMaskPixels; ++k) {
+        const unsigned n = first + k * kLanes;
+        const bool inside = n < p.pixels;
+        const bool trusted = inside && confidence[k] > p.confidence;
+        const bool placed = inside && ms::has_place(points[k]);
+        const bool target = placed && trusted && points[k][2] > p.depth;
+        bool movable = placed;
         if (p.calibrated != 0) {
             float constrained[3];
-            on_ray(p, n, point[2], constrained);
-            movable = ms::has_place(constrained);
+            on_ray(p, n, points[k][2], constrained);
+            movable = inside && ms::has_place(constrained);
         }
-    }
-    const unsigned words[kMasks] = {__ballot_sync(kAllLanes, trusted), __ballot_sync(kAllLanes, movable),
-                                    __ballot_sync(kAllLanes, target)};
-    const unsigned word = n / kLanes;
-    if (n % kLanes == 0 && word < p.words) {
-        unsigned* out = masks + static_cast<unsigned long long>(blockIdx.y) * kMasks * p.words + word;
-        for (unsigned k = 0; k < kMasks; ++k) {
-            out[static_cast<unsigned long long>(k) * p.words] = words[k];
+        const unsigned words[kMasks] = {__ballot_sync(kAllLanes, trusted), __ballot_sync(kAllLanes, movable),
+                                        __ballot_sync(kAllLanes, target)};
+        const unsigned word = n / kLanes;
+        if (lane == 0 && word < p.words) {
+            unsigned* out = masks + static_cast<unsigned long long>(blockIdx.y) * kMasks * p.words + word;
+            for (unsigned m = 0; m < kMasks; ++m) {
+                out[static_cast<unsigned long long>(m) * p.words] = words[m];
+            }
         }
     }
 }
 
+namespace {
+
+// kQuad matches in a row, from pixel `n`.
+struct Quad {
+    unsigned index[kQuad];
+    float quality[kQuad];
+    // Not 0 where the match holds; 0 beyond the last pixel.
+    unsigned char valid[kQuad];
+
+    // Streamed: the caches are for bits. `whole`: the arrays start where a vector may.
+    __device__ __forceinline__ void load(const Direction& d, unsigned n, unsigned pixels, bool whole) {
+        if (whole && n + kQuad <= pixels) {
+            const uint4 i = __ldcs(reinterpret_cast<const uint4*>(d.index + n));
+            const float4 q = __ldcs(reinterpret_cast<const float4*>(d.quality + n));
+            const uchar4 v = __ldcs(reinterpret_cast<const uchar4*>(d.valid + n));
+            index[0] = i.x, index[1] = i.y, index[2] = i.z, index[3] = i.w;
+            quality[0] = q.x, quality[1] = q.y, quality[2] = q.z, quality[3] = q.w;
+            valid[0] = v.x, valid[1] = v.y, valid[2] = v.z, valid[3] = v.w;
+            return;
+        }
+#pragma unroll
+        for (unsigned k = 0; k < kQuad; ++k) {
+            const unsigned at = min(n + k, pixels - 1);
+            index[k] = __ldcs(d.index + at);
+            quality[k] = __ldcs(d.quality + at);
+            const unsigned char holds = __ldcs(d.valid + at);
+            valid[k] = at == n + k ? holds : 0;
+        }
+    }
+};
+
+__device__ __forceinline__ bool starts_at(const void* p, unsigned bytes) {
+    return reinterpret_cast<unsigned long long>(p) % bytes == 0;
+}
+
+} // namespace
+
 // gates[direction][words]: a bit for each pixel of j whose match passes every gate that no pose changes. Matches that would
-// but point outside the image are counted in `outside`. `blocks` of kTestWords words make a direction.
+// but point outside the image are counted in `outside`. `blocks` of kTestWords words make a direction. A thread reads all
+// of its matches before it looks at one: 72 B, with 2048 threads on a multiprocessor three times what the memory's latency
+// asks for.
 extern "C" __global__ void __launch_bounds__(kTestThreads)
     ms_global_gate(const Problem p, const unsigned* __restrict__ masks, unsigned blocks, unsigned* __restrict__ gates,
                    unsigned long long* __restrict__ outside) {
-    constexpr unsigned kTestWarps = kTestThreads / kLanes;
+    // Threads of a word.
+    constexpr unsigned kSharers = kLanes / kQuad;
     const unsigned direction = blockIdx.x / blocks;
-    const unsigned first = (blockIdx.x - direction * blocks) * kTestWords;
-    const unsigned lane = threadIdx.x % kLanes, warp = threadIdx.x / kLanes;
+    const unsigned lane = threadIdx.x % kLanes;
+    const unsigned first = (blockIdx.x - direction * blocks) * kTestWords * kLanes +
+                           (threadIdx.x - lane) * kQuad * kQuads + lane * kQuad;
     const Direction d = p.directions[direction];
+    const bool whole = starts_at(d.index, 16) && starts_at(d.quality, 16) && starts_at(d.valid, 4);
+    Quad quads[kQuads];
+#pragma unroll
+    for (unsigned g = 0; g < kQuads; ++g) {
+        quads[g].load(d, first + g * kQuad * kLanes, p.pixels, whole);
+    }
     const unsigned* from = masks + static_cast<unsigned long long>(d.j) * kMasks * p.words;
     const unsigned* targets = masks + (static_cast<unsigned long long>(d.i) * kMasks + kTarget) * p.words;
     unsigned strays = 0;
 #pragma unroll
-    for (unsigned w = warp; w < kTestWords; w += kTestWarps) {
-        const unsigned word = first + w;
-        const unsigned n = word * kLanes + lane;
-        bool kept = false;
-        if (n < p.pixels) {
-            const float quality = __ldcs(d.quality + n);
-            const unsigned m = __ldcs(d.index + n);
-            const unsigned char valid = __ldcs(d.valid + n);
-            const unsigned trusted = __ldg(from + kTrusted * p.words + word);
-            const unsigned movable = __ldg(from + kMovable * p.words + word);
-            if (valid != 0 && quality > p.quality && (trusted >> lane & 1) != 0) {
-                if (m >= p.pixels) {
-                    ++strays;
-                } else {
-                    kept = quality > 0.0f && quality < INFINITY && (movable >> lane & 1) != 0 &&
-                           (__ldg(targets + m / kLanes) >> (m % kLanes) & 1) != 0;
-                }
-            }
+    for (unsigned g = 0; g < kQuads; ++g) {
+        const Quad& quad = quads[g];
+        const unsigned word = first / kLanes + g * kQuad;
+        const unsigned shift = lane % kSharers * kQuad;
+        const unsigned at = min(word, p.words - 1);
+        const unsigned trusted = __ldg(from + kTrusted * p.words + at) >> shift;
+        const unsigned movable = __ldg(from + kMovable * p.words + at) >> shift;
+        unsigned bits = 0;
+#pragma unroll
+        for (unsigned k = 0; k < kQuad; ++k) {
+            const float quality = quad.quality[k];
+            const unsigned m = quad.index[k];
+            const bool wanted = quad.valid[k] != 0 && quality > p.quality && (trusted >> k & 1) != 0;
+            const bool inside = m < p.pixels;
+            strays += wanted && !inside;
+            const bool good = wanted && inside && quality > 0.0f && quality < INFINITY && (movable >> k & 1) != 0;
+            // Wherever it points, the read is of a word of this keyframe.
+            const unsigned target = __ldg(targets + (inside ? m / kLanes : 0));
+            bits |= (good && (target >> (m % kLanes) & 1) != 0 ? 1u : 0u) << (shift + k);
         }
-        const unsigned bits = __ballot_sync(kAllLanes, kept);
-        if (lane == 0 && word < p.words) {
+#pragma unroll
+        for (unsigned step = kSharers / 2; step > 0; step /= 2) {
+            bits |= __shfl_xor_sync(kAllLanes, bits, step);
+        }
+        if (lane % kSharers == 0 && word < p.words) {
             gates[static_cast<unsigned long long>(direction) * p.words + word] = bits;
         }
     }
@@ -457,7 +547,8 @@ extern "C" __global__ void __launch_bounds__(kWarps* kLanes, kResidentBlocks)
 }
 
 // The equations of edge blockIdx.x from its two directions' sums, in world poses: with A = Ad(T_i^-1), A^T H A and A^T g of
-// each direction, whose i and j are exchanged in the second. f64: the last stage of the sums. One block an edge.
+// each direction, whose i and j are exchanged in the second. f64: the last stage of the sums. One block an edge; `out` is
+// the host's memory.
 extern "C" __global__ void __launch_bounds__(kReduceThreads)
     ms_global_reduce(const Problem p, const double* __restrict__ poses, const unsigned char* __restrict__ active,
                      const float* __restrict__ sums, const unsigned* __restrict__ used, unsigned model,

@@ -3,8 +3,12 @@
 // A thread keeps its sums in registers, and 32 of them are one for each lane when a warp adds up. All three models fit:
 // entries of the Hessian that are always zero are not kept, nor is the one that follows from two others. Instructions
 // decide the time (see global.cu), so products are shared by what the rows have in common rather than taken row by row:
-// 87 for a match's rays against 112. Everything is f32: a residual carries a few 2^-24 of what it is the difference of
+// 96 for a match's rays against 112. Everything is f32: a residual carries a few 2^-24 of what it is the difference of
 // (a unit ray, a distance, a pixel's coordinate), which is 1e-4 of the sigmas that it is weighed by.
+//
+// What is shared is a sum of products, each of two entries of one row and its weight, which is at most sqrt(H_aa H_bb): so
+// that is what entry (a, b) is off by a few 2^-24 of, also for few matches. Along its ray a point is known 10^7 times less
+// than across (information, at the default sigmas); a difference of what is known across would leave noise there.
 #pragma once
 
 #include "residual.cuh"
@@ -105,9 +109,12 @@ __device__ __forceinline__ void add_moment(float (&sums)[kSums], int first, cons
 
 // e = (P/|P| - X/|X|, |P| - |X|); rows [M, -r^, 0] and [r^T, 0, d] with r = P/|P|, d = |P|, M = (I - r r^T)/d.
 //
-// With W the weights of the ray's components, w_d the distance's:
-//   tau tau      M W M + w_d r r^T = (p_a [a = b] + r_a r_b (C - p_a - p_b)),  p = W/d^2,  C = sum p_k r_k^2 + w_d
-//   tau phi      M W (-r^)         = 1/d (W (-r^) - r k^T),  k = ((w_2 - w_1) y z, (w_0 - w_2) x z, (w_1 - w_0) x y)
+// With W the weights of the ray's components, w_d the distance's, r = (x, y, z), v = W/d, n_k = 1 - r_k^2 as the sum of the
+// other two squares, b_k = v_k n_k, and m_ab = b_a + v_c r_a^2 for the c that is neither a nor b:
+//   tau phi      M W (-r^): (a, a) is x y z (v_b - v_c) for a, b, c in cyclic order, (a, b) is r_c m_ab, + where b
+//                follows a, else -
+//   tau tau      M W M + w_d r r^T: (a, a) is (r_b^2 m_ac + r_c^2 m_ab)/d + w_d r_a^2, (a, b) is
+//                r_a r_b (w_d - (b_a + b_b - v_c r_c^2)/d)
 //   phi phi      (-r^)^T W (-r^)
 //   tau sigma    w_d d r;  sigma sigma  w_d d^2;  phi sigma  0
 //   gradient     M W e + w_d e_d r;  r x W e;  w_d e_d d
@@ -133,26 +140,28 @@ struct RaySums {
         const float xx = r[0] * r[0], yy = r[1] * r[1], zz = r[2] * r[2];
         const float xy = r[0] * r[1], xz = r[0] * r[2], yz = r[1] * r[2];
         const float v[3] = {w[0] * i, w[1] * i, w[2] * i};
-        const float t[3] = {v[0] * i, v[1] * i, v[2] * i};
+        const float n[3] = {yy + zz, xx + zz, xx + yy};
+        const float b[3] = {v[0] * n[0], v[1] * n[1], v[2] * n[2]};
+        const float m01 = fused(v[2], xx, b[0]), m02 = fused(v[1], xx, b[0]);
+        const float m10 = fused(v[2], yy, b[1]), m12 = fused(v[0], yy, b[1]);
+        const float m20 = fused(v[1], zz, b[2]), m21 = fused(v[0], zz, b[2]);
 
-        const float c = fused(t[0], xx, fused(t[1], yy, fused(t[2], zz, wd)));
-        const float c0 = c - t[0], c1 = c - t[1];
-        s[0] = fused(xx, c0 - t[0], s[0] + t[0]);
-        s[1] = fused(xy, c0 - t[1], s[1]);
-        s[2] = fused(xz, c0 - t[2], s[2]);
-        s[3] = fused(yy, c1 - t[1], s[3] + t[1]);
-        s[4] = fused(yz, c1 - t[2], s[4]);
-        s[5] = fused(zz, fused(-2.0f, t[2], c), s[5] + t[2]);
+        s[0] = fused(i, fused(yy, m02, zz * m01), fused(wd, xx, s[0]));
+        s[1] = fused(xy, fused(-i, fused(-v[2], zz, b[0] + b[1]), wd), s[1]);
+        s[2] = fused(xz, fused(-i, fused(-v[1], yy, b[0] + b[2]), wd), s[2]);
+        s[3] = fused(i, fused(xx, m12, zz * m10), fused(wd, yy, s[3]));
+        s[4] = fused(yz, fused(-i, fused(-v[0], xx, b[1] + b[2]), wd), s[4]);
+        s[5] = fused(i, fused(xx, m21, yy * m20), fused(wd, zz, s[5]));
 
-        const float k0 = (v[2] - v[1]) * yz, k1 = (v[0] - v[2]) * xz, k2 = (v[1] - v[0]) * xy;
-        s[6] = fused(-r[0], k0, s[6]);
-        s[7] = fused(v[0], r[2], fused(-r[0], k1, s[7]));
-        s[8] = fused(-v[0], r[1], fused(-r[0], k2, s[8]));
-        s[9] = fused(-v[1], r[2], fused(-r[1], k0, s[9]));
-        s[10] = fused(-r[1], k1, s[10]);
-        s[11] = fused(v[1], r[0], fused(-r[1], k2, s[11]));
-        s[12] = fused(v[2], r[1], fused(-r[2], k0, s[12]));
-        s[13] = fused(-v[2], r[0], fused(-r[2], k1, s[13]));
+        const float xyz = xy * r[2];
+        s[6] = fused(xyz, v[1] - v[2], s[6]);
+        s[7] = fused(r[2], m01, s[7]);
+        s[8] = fused(-r[1], m02, s[8]);
+        s[9] = fused(-r[2], m10, s[9]);
+        s[10] = fused(xyz, v[2] - v[0], s[10]);
+        s[11] = fused(r[0], m12, s[11]);
+        s[12] = fused(r[1], m20, s[12]);
+        s[13] = fused(-r[0], m21, s[13]);
 
         add_rotation(s, 14, w, xx, yy, zz, xy, xz, yz);
 
@@ -162,14 +171,12 @@ struct RaySums {
         s[22] = fused(wdd, r[2], s[22]);
         s[23] = fused(wdd, d, s[23]);
 
-        // M W e = (f - r (r.f)) / d
         const float f[3] = {w[0] * e[0], w[1] * e[1], w[2] * e[2]};
-        const float rf = fused(r[0], f[0], fused(r[1], f[1], r[2] * f[2]));
         const float fd = wd * ed;
-        const float along = fused(-i, rf, fd);
-        s[24] = fused(i, f[0], fused(r[0], along, s[24]));
-        s[25] = fused(i, f[1], fused(r[1], along, s[25]));
-        s[26] = fused(i, f[2], fused(r[2], along, s[26]));
+        const float g[3] = {v[0] * e[0], v[1] * e[1], v[2] * e[2]};
+        s[24] = fused(n[0], g[0], fused(-xy, g[1], fused(-xz, g[2], fused(r[0], fd, s[24]))));
+        s[25] = fused(n[1], g[1], fused(-xy, g[0], fused(-yz, g[2], fused(r[1], fd, s[25]))));
+        s[26] = fused(n[2], g[2], fused(-xz, g[0], fused(-yz, g[1], fused(r[2], fd, s[26]))));
         add_moment(s, 27, r, f);
         s[30] = fused(fd, d, s[30]);
     }

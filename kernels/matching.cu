@@ -10,8 +10,9 @@
 //   defined sum ((0+1)+(2+3)) + ((4+5)+(6+7)): a candidate is then three 16-byte loads a lane and one addition between
 //   the lanes; the four pixels of eight lanes are 96 B apart, which touches each bank once, without another layout.
 //   One thread a pixel would meet each bank twice; eight lanes a pixel would issue four times the loads.
-//   Refilling the first-level cache for a tile of 16x16 pixels costs 24 reads of each descriptor from the second
-//   level, 0.45 GB, 80 us beside the above; a tile of 16x8 would cost 0.7 GB.
+//   Refilling the first-level cache costs reads from the second level, which a larger tile needs fewer of: on one
+//   NVIDIA H200 smooth matches took 209 us with tiles of 32x16 pixels, one on a multiprocessor, 223 with two of 16x16,
+//   260 with four of 16x8; scattered ones 334, 351 and 387.
 // * the rest (quality, gates, distinct matches) rides on the refinement's end: 30 B a pixel, 1 us.
 
 #include "index.cuh"
@@ -266,9 +267,9 @@ struct RefineArgs {
 
 namespace {
 
-// Pixels of a block: one warp is one row of the tile.
-constexpr unsigned kTileW = 16, kTileH = 16;
-constexpr unsigned kThreads = 2 * kTileW * kTileH;
+// Pixels of a block; a warp has 16 of a row. More registers leave room for fewer.
+constexpr unsigned kTileW = 32, kTileH = 16;
+constexpr unsigned kAnyTileW = 16, kAnyTileH = 16;
 // Candidates of a column that are scored together: all of radius 3.
 constexpr unsigned kGroup = 7;
 
@@ -398,8 +399,8 @@ __device__ __forceinline__ unsigned mark(unsigned* seen, unsigned mask, unsigned
     return __popc(bits & ~atomicOr(seen + word, bits));
 }
 
-// Two lanes a pixel of view 2.
-template <unsigned kQuads>
+// Two lanes a pixel of view 2, blocks of kWidth x kHeight pixels.
+template <unsigned kQuads, unsigned kWidth, unsigned kHeight>
 __device__ __forceinline__ void refine(const RefineArgs& a) {
     __shared__ unsigned totals[5];
     if (threadIdx.x < 5) {
@@ -408,8 +409,8 @@ __device__ __forceinline__ void refine(const RefineArgs& a) {
     __syncthreads();
 
     const unsigned half = threadIdx.x & 1;
-    const unsigned px = blockIdx.x * kTileW + threadIdx.x % (2 * kTileW) / 2;
-    const unsigned py = blockIdx.y * kTileH + threadIdx.x / (2 * kTileW);
+    const unsigned px = blockIdx.x * kWidth + threadIdx.x % (2 * kWidth) / 2;
+    const unsigned py = blockIdx.y * kHeight + threadIdx.x / (2 * kWidth);
     const bool inside = px < a.width && py < a.height;
     const unsigned n = inside ? py * a.width + px : 0;
     unsigned u, v;
@@ -517,7 +518,11 @@ __device__ __forceinline__ void refine(const RefineArgs& a) {
 } // namespace
 
 // 24 channels, radius at most 3.
-extern "C" __global__ void __launch_bounds__(kThreads, 2) ms_match_refine(const RefineArgs a) { refine<6>(a); }
+extern "C" __global__ void __launch_bounds__(2 * kTileW * kTileH, 1) ms_match_refine(const RefineArgs a) {
+    refine<6, kTileW, kTileH>(a);
+}
 
 // Any number of channels that is a multiple of eight, any radius.
-extern "C" __global__ void __launch_bounds__(kThreads, 1) ms_match_refine_any(const RefineArgs a) { refine<0>(a); }
+extern "C" __global__ void __launch_bounds__(2 * kAnyTileW * kAnyTileH, 1) ms_match_refine_any(const RefineArgs a) {
+    refine<0, kAnyTileW, kAnyTileH>(a);
+}

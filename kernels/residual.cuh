@@ -58,22 +58,19 @@ __device__ __forceinline__ bool accepts(const Gate& gate, const float (&moving)[
            target[2] > gate.depth;
 }
 
-// Columns and rows as rays, K^-1 [u, v, 1], for an image of `width` columns and `height` rows: each coordinate in two
-// parts, (high parts of columns, their low parts, high parts of rows, their low parts).
+// Columns and then rows as rays, the x and y of K^-1 [u, v, 1], for an image of `width` columns and `height` rows.
 struct Rays {
-    const float* parts;
+    const float* slopes;
     unsigned width;
     unsigned height;
 };
 
-// z K^-1 [u, v, 1]^T of a pixel below width * height. The parts hold 48 bits, so the only rounding that shows is the
-// last: the CPU's result, computed in f64, to one ulp and nearly always to the bit.
+// z K^-1 [u, v, 1]^T of a pixel below width * height: the CPU's bits.
 __device__ __forceinline__ void on_ray(const Rays& rays, unsigned pixel, float z, float (&out)[3]) {
     const unsigned v = pixel / rays.width;
     const unsigned u = pixel - v * rays.width;
-    const float* rows = rays.parts + 2 * static_cast<unsigned long long>(rays.width);
-    out[0] = __fmaf_rn(rays.parts[u], z, rays.parts[rays.width + u] * z);
-    out[1] = __fmaf_rn(rows[v], z, rows[rays.height + v] * z);
+    out[0] = rays.slopes[u] * z;
+    out[1] = rays.slopes[static_cast<unsigned long long>(rays.width) + v] * z;
     out[2] = z;
 }
 

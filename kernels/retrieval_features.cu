@@ -202,19 +202,33 @@ extern "C" __global__ void __launch_bounds__(128)
 // allowed here: T C additions (0.8 M) are 20 us even where f64 runs at 1/64 of f32's rate. Block 128 threads for 32 rows.
 extern "C" __global__ void __launch_bounds__(128)
     ms_retrieval_norms(const float* __restrict__ rows, unsigned tokens, unsigned dim, unsigned long long* __restrict__ norms) {
+    constexpr unsigned kThreads = 128;
     constexpr unsigned kTile = 64;
+    constexpr unsigned kReads = 32 * kTile / kThreads;
     __shared__ float tile[32][kTile + 1];
     const unsigned first = blockIdx.x * 32;
-    double sum = 0.0;
-    for (unsigned start = 0; start < dim; start += kTile) {
-        for (unsigned at = threadIdx.x; at < 32 * kTile; at += 128) {
+    // A tile is on its way while the one before is added up.
+    float read[kReads];
+    const auto load = [&](unsigned start) {
+#pragma unroll
+        for (unsigned k = 0; k < kReads; ++k) {
+            const unsigned at = k * kThreads + threadIdx.x;
             const unsigned t = first + at / kTile;
             const unsigned c = start + at % kTile;
             // Zeros beyond the end change no sum.
-            tile[at / kTile][at % kTile] =
-                t < tokens && c < dim ? rows[static_cast<unsigned long long>(t) * dim + c] : 0.0f;
+            read[k] = t < tokens && c < dim ? rows[static_cast<unsigned long long>(t) * dim + c] : 0.0f;
+        }
+    };
+    load(0);
+    double sum = 0.0;
+    for (unsigned start = 0; start < dim; start += kTile) {
+#pragma unroll
+        for (unsigned k = 0; k < kReads; ++k) {
+            const unsigned at = k * kThreads + threadIdx.x;
+            tile[at / kTile][at % kTile] = read[k];
         }
         __syncthreads();
+        load(start + kTile);
         if (threadIdx.x < 32) {
 #pragma unroll 16
             for (unsigned c = 0; c < kTile; ++c) {
@@ -251,8 +265,13 @@ extern "C" __global__ void __launch_bounds__(1024)
                 tile[thread] = other + thread < tokens ? norms[other + thread] : 0;
                 __syncthreads();
                 const unsigned count = min(1024u, tokens - other);
-                for (unsigned i = 0; i < count; ++i) {
-                    before += tile[i] > norm || (tile[i] == norm && other + i < mine);
+                // Equal ones count where they are the first of the two.
+                const unsigned equal = mine > other ? min(mine - other, count) : 0;
+                for (unsigned i = 0; i < equal; ++i) {
+                    before += tile[i] >= norm;
+                }
+                for (unsigned i = equal; i < count; ++i) {
+                    before += tile[i] > norm;
                 }
             }
             const unsigned chosen = mine < tokens && before < keep;

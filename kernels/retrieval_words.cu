@@ -67,14 +67,13 @@ extern "C" __global__ void __launch_bounds__(256, 2)
     const unsigned steps = padded_dim / kStep;
     for (unsigned step = 0; step < steps; ++step) {
         const unsigned stage = step % 2;
+        copies_wait<0>();
+        // What the stage holds is there for all, and nobody reads the other one any more.
+        __syncthreads();
         if (step + 1 < steps) {
             load(1 - stage, (step + 1) * kStep);
-            copies_wait<1>();
-        } else {
-            copies_wait<0>();
         }
-        __syncthreads();
-#pragma unroll 4
+#pragma unroll
         for (unsigned k = 0; k < kStep; ++k) {
             const float4 y0 = *reinterpret_cast<const float4*>(&a[stage][k][row]);
             const float4 y1 = *reinterpret_cast<const float4*>(&a[stage][k][row + 4]);
@@ -90,7 +89,6 @@ extern "C" __global__ void __launch_bounds__(256, 2)
                 }
             }
         }
-        __syncthreads();
     }
 
     const unsigned first_word = blockIdx.y * kPanel + lane * 4;

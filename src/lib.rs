@@ -1,7 +1,7 @@
 //! Monocular dense SLAM on top of the two-view network MASt3R: images in; a trajectory with
 //! metric scale, keyframes and a dense coloured point cloud out.
 //!
-//! Layers, each knowing only those after it: [`cli`] → [`source`], [`slam`], [`map`], [`eval`] →
+//! Layers, each knowing only those after it: [`cli`] → `ros` (with feature `dds` or `r2r`), [`source`], [`slam`], [`map`], [`eval`] →
 //! [`compute`] → [`inference`], [`network`] → [`image`], [`geometry`], [`config`], [`time`],
 //! [`files`].
 
@@ -15,6 +15,8 @@ pub mod image;
 pub mod inference;
 pub mod map;
 pub mod network;
+#[cfg(feature = "ros")]
+pub mod ros;
 pub mod slam;
 pub mod source;
 pub mod time;

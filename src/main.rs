@@ -7,7 +7,9 @@ use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    let cli = Cli::parse();
+    let filter = EnvFilter::try_from_default_env();
+    let filter = filter.unwrap_or_else(|_| EnvFilter::new(cli.log_filter()));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -16,7 +18,7 @@ fn main() -> ExitCode {
         .with_target(false)
         .log_internal_errors(false)
         .init();
-    match cli::execute(&Cli::parse()) {
+    match cli::execute(&cli) {
         Ok(finished) => finished.into(),
         Err(error) => {
             cli::complain(&format!("error: {error}"));

@@ -5,7 +5,9 @@ mod network_support;
 use std::collections::HashSet;
 
 use mast3r_slam::inference::{Backend, PairOutput};
-use mast3r_slam::network::onnx::{InputSize, OnnxModel, Views};
+use mast3r_slam::network::onnx::{
+    AttentionForm, Branches, EmitOptions, InputSize, Maps, OnnxModel, Precision, Upsampling, Views,
+};
 use network_support::{backend, noise, noise_image, relative_error, tiny_checkpoint, tiny_network};
 use tract_onnx::pb::{self, attribute_proto::AttributeType};
 use tract_onnx::prelude::*;
@@ -163,19 +165,83 @@ fn weights_beside_the_model_are_the_same_model() {
     assert!(model.save(&nowhere, false).is_err());
 }
 
+#[test]
+fn a_model_of_pairs_both_ways_decodes_both_ways() {
+    let network = tiny_network(tiny_checkpoint());
+    let (width, height) = (48, 32);
+    let odd = InputSize::new(3, width, height).unwrap();
+    assert!(
+        network
+            .decoder_both_ways(odd, EmitOptions::default())
+            .is_none()
+    );
+
+    // Two pairs: images 0 and 1, images 2 and 3.
+    let size = InputSize::new(4, width, height).unwrap();
+    let model = network
+        .decoder_both_ways(size, EmitOptions::default())
+        .unwrap();
+    let channels = network.architecture.encoder.width;
+    let one = size.tokens() * channels;
+    let features = noise(1, 4 * one);
+    let found = run(
+        in_tract(&model),
+        &[(&[4, size.tokens(), channels], &features)],
+    );
+    let mut backend = backend(&network, width, height);
+    let dim = network.architecture.descriptor_dim;
+    let mut out = PairOutput::zeros(backend.shape());
+    for (item, partner) in [(0, 1), (1, 0), (2, 3), (3, 2)] {
+        let of = |image: usize| &features[image * one..(image + 1) * one];
+        backend.decode(of(item), of(partner), &mut out).unwrap();
+        for (found, (expected, tuple)) in found.iter().zip([
+            (&out.view1.points, 3),
+            (&out.view1.confidence, 1),
+            (&out.view1.descriptors, dim),
+            (&out.view1.descriptor_confidence, 1),
+            (&out.view2.points, 3),
+            (&out.view2.confidence, 1),
+            (&out.view2.descriptors, dim),
+            (&out.view2.descriptor_confidence, 1),
+        ]) {
+            let found = &found[item * expected.len()..(item + 1) * expected.len()];
+            assert!(relative_error(found, expected, tuple, 1e-2) < TOLERANCE);
+        }
+    }
+}
+
 /// TensorRT's parser refuses a name that is used twice, and expects graphs in order.
 #[test]
 fn names_are_unique_and_defined_before_use() {
     let network = tiny_network(tiny_checkpoint());
     let size = InputSize::new(2, 80, 48).unwrap();
-    let models = [network.encoder(size), network.decoder(size, Views::Both)];
-    for model in models {
+    let operators = EmitOptions {
+        precision: Precision::F16,
+        attention: AttentionForm::Fused,
+        branches: Branches::Together,
+        upsampling: Upsampling::Products,
+        maps: Maps::ChannelsLast,
+    };
+    let contrib = EmitOptions {
+        maps: Maps::ChannelsLastOperator,
+        ..operators
+    };
+    let models = [
+        (network.encoder(size), 20),
+        (network.decoder(size, Views::Both), 20),
+        (network.encoder_as(size, operators), 23),
+        (network.decoder_as(size, Views::First, operators), 23),
+        (network.decoder_both_ways(size, operators).unwrap(), 23),
+        (network.decoder_as(size, Views::Both, contrib), 23),
+    ];
+    for (model, opset) in models {
         let bytes = model.to_bytes().unwrap();
         let proto = tract_onnx::onnx()
             .proto_model_for_read(&mut &bytes[..])
             .unwrap();
-        assert_eq!(proto.opset_import.len(), 1);
-        assert_eq!(proto.opset_import[0].version, 20);
+        let own = proto.opset_import.get(1).map(|set| &set.domain[..]);
+        assert!(matches!(own, None | Some("com.microsoft")), "{own:?}");
+        assert_eq!(proto.opset_import[0].version, opset);
         let graph: pb::GraphProto = proto.graph.unwrap();
         let mut values = HashSet::new();
         for initializer in &graph.initializer {

@@ -3,15 +3,14 @@
 
 mod common;
 
+use common::recording::Recording;
 use common::{RoomBackend, SIZE, Spoil, intrinsics, square_walk};
 use mast3r_slam::config::{Config, FilteringMode, Threads};
 use mast3r_slam::image::RgbImage;
-use mast3r_slam::inference::{Backend, InferenceError, NetworkShape, PairOutput, ViewOutput};
 use mast3r_slam::map::TrackingState;
 use mast3r_slam::slam::{FrameInput, Pace, System};
 use mast3r_slam::time::Stamp;
 use std::alloc::{GlobalAlloc, Layout};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 struct Counting;
@@ -48,75 +47,15 @@ static COUNTING: Counting = Counting;
 const FRAMES: usize = 24;
 const WARM: usize = 8;
 
-/// Plays what the room's network would say of frame `k` and keyframe 0.
-struct Recording {
-    shape: NetworkShape,
-    outputs: Arc<Vec<PairOutput>>,
-    frame: usize,
-}
-
-impl Backend for Recording {
-    fn shape(&self) -> &NetworkShape {
-        &self.shape
-    }
-
-    fn name(&self) -> String {
-        "recording".into()
-    }
-
-    fn share(&self) -> Box<dyn Backend> {
-        Box::new(Self {
-            shape: self.shape.clone(),
-            outputs: Arc::clone(&self.outputs),
-            frame: 0,
-        })
-    }
-
-    fn encode(&mut self, image: &RgbImage, features: &mut [f32]) -> Result<(), InferenceError> {
-        self.frame = usize::from(image.data[0]);
-        features.fill(0.0);
-        Ok(())
-    }
-
-    fn decode(&mut self, _: &[f32], _: &[f32], out: &mut PairOutput) -> Result<(), InferenceError> {
-        let copy = |from: &ViewOutput, to: &mut ViewOutput| {
-            to.points.copy_from_slice(&from.points);
-            to.confidence.copy_from_slice(&from.confidence);
-            to.descriptors.copy_from_slice(&from.descriptors);
-            to.descriptor_confidence
-                .copy_from_slice(&from.descriptor_confidence);
-        };
-        let from = &self.outputs[self.frame];
-        copy(&from.view1, &mut out.view1);
-        copy(&from.view2, &mut out.view2);
-        Ok(())
-    }
-}
-
 /// Allocations of each frame after the first `WARM`.
-fn allocations(
-    calibrated: bool,
-    mode: FilteringMode,
-    outputs: &Arc<Vec<PairOutput>>,
-) -> Vec<usize> {
-    let shape = NetworkShape {
-        width: SIZE.0,
-        height: SIZE.1,
-        tokens: SIZE.0 * SIZE.1 / 256,
-        feature_dim: 32,
-        descriptor_dim: 24,
-    };
+fn allocations(calibrated: bool, mode: FilteringMode, recording: &Recording) -> Vec<usize> {
     let mut config = Config {
         use_calib: calibrated,
         threads: Threads::Single,
         ..Config::default()
     };
     config.tracking.filtering_mode = mode;
-    let backend = Box::new(Recording {
-        shape,
-        outputs: Arc::clone(outputs),
-        frame: 0,
-    });
+    let backend = Box::new(recording.clone());
     let mut system = System::new(
         config,
         Pace::EveryFrame,
@@ -151,33 +90,13 @@ fn allocations(
 
 #[test]
 fn tracking_does_not_allocate() {
-    let mut room = RoomBackend::new(
-        SIZE,
-        square_walk(600, 1.0)[..FRAMES].to_vec(),
-        Spoil {
-            noise: 0.01,
-            outliers: 0.05,
-            bias: 0.0,
-        },
-    );
-    let shape = room.shape().clone();
-    let features: Vec<Vec<f32>> = (0..FRAMES)
-        .map(|k| {
-            let mut features = vec![0.0; shape.tokens * shape.feature_dim];
-            let image = room.image(k);
-            room.encode(&image, &mut features).expect("encode");
-            features
-        })
-        .collect();
-    let outputs: Vec<PairOutput> = features
-        .iter()
-        .map(|frame| {
-            let mut out = PairOutput::zeros(&shape);
-            room.decode(frame, &features[0], &mut out).expect("decode");
-            out
-        })
-        .collect();
-    let outputs = Arc::new(outputs);
+    let spoil = Spoil {
+        noise: 0.01,
+        outliers: 0.05,
+        bias: 0.0,
+    };
+    let walk = square_walk(600, 1.0)[..FRAMES].to_vec();
+    let recording = Recording::of(RoomBackend::new(SIZE, walk, spoil));
     // On a worker of the pool: a call from outside may make rayon grow its queue.
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(2)
@@ -185,7 +104,7 @@ fn tracking_does_not_allocate() {
         .expect("pool");
     for calibrated in [false, true] {
         for mode in [FilteringMode::WeightedPointmap, FilteringMode::BestScore] {
-            let counts = pool.install(|| allocations(calibrated, mode, &outputs));
+            let counts = pool.install(|| allocations(calibrated, mode, &recording));
             assert_eq!(
                 counts,
                 [0; FRAMES - WARM],

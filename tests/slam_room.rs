@@ -2,68 +2,23 @@
 
 mod common;
 
+use common::walk::{ate, config, images, lost, stamp, vocabulary, walk};
 use common::{RoomBackend, SIZE, Spoil, intrinsics, path_length, square_walk};
-use mast3r_slam::compute::retrieval::{BuildOptions, RetrievalModel};
-use mast3r_slam::config::{Config, Loops, Threads};
-use mast3r_slam::eval::{self, Alignment};
+use mast3r_slam::config::{Config, Loops, ResidualChoice, Threads};
 use mast3r_slam::geometry::Sim3;
-use mast3r_slam::image::RgbImage;
 use mast3r_slam::inference::Backend;
-use mast3r_slam::map::{MapSnapshot, StampedPose, TrackingState};
+use mast3r_slam::map::{MapSnapshot, TrackingState};
 use mast3r_slam::slam::{FrameInput, Pace, System};
-use mast3r_slam::time::Stamp;
-use std::sync::Arc;
-
-fn config(calibrated: bool) -> Config {
-    let mut config = Config {
-        use_calib: calibrated,
-        threads: Threads::Single,
-        ..Config::default()
-    };
-    // The room's descriptors all have confidence 4.
-    config.reloc.strict = false;
-    config
-}
-
-fn stamp(k: usize) -> Stamp {
-    Stamp {
-        nanos: 1_000_000_000 + 33_000_000 * k as i64,
-    }
-}
-
-/// A vocabulary learnt from the room itself.
-fn vocabulary(backend: &mut RoomBackend, frames: usize) -> Arc<RetrievalModel> {
-    let shape = backend.shape().clone();
-    let features: Vec<Vec<f32>> = (0..frames)
-        .step_by(3)
-        .map(|k| {
-            let mut f = vec![0.0; shape.tokens * shape.feature_dim];
-            let image = backend.image(k);
-            backend.encode(&image, &mut f).expect("encode");
-            f
-        })
-        .collect();
-    let options = BuildOptions {
-        clusters: 256,
-        ..BuildOptions::default()
-    };
-    Arc::new(RetrievalModel::build(&features, shape.feature_dim, &options).expect("vocabulary"))
-}
 
 /// Runs the frames named by `order` (`None`: a black image).
 fn run(
     mut backend: RoomBackend,
-    frames: usize,
     order: impl IntoIterator<Item = Option<usize>>,
     config: Config,
 ) -> (MapSnapshot, System) {
-    let model = vocabulary(&mut backend, frames);
+    let model = vocabulary(&mut backend);
     let size = (backend.shape().width, backend.shape().height);
-    let image = |frame: Option<usize>| match frame {
-        Some(frame) => backend.image(frame),
-        None => backend.black_image(),
-    };
-    let images: Vec<RgbImage> = order.into_iter().map(image).collect();
+    let images = images(&backend, order);
     let mut system = System::new(
         config,
         Pace::EveryFrame,
@@ -72,66 +27,29 @@ fn run(
         Some(intrinsics(size)),
     )
     .expect("system");
-    for (k, image) in images.iter().enumerate() {
-        let input = FrameInput {
-            index: k,
-            stamp: stamp(k),
-            image: image.into(),
-        };
-        system.process(input).expect("frame");
-    }
-    system.finish().expect("finish");
-    (system.snapshot(), system)
-}
-
-fn ate(snapshot: &MapSnapshot, truth: &[Sim3]) -> f64 {
-    let estimate: Vec<StampedPose> = snapshot
-        .frames
-        .iter()
-        .filter(|f| f.state != TrackingState::Lost)
-        .map(|f| StampedPose {
-            stamp: f.stamp,
-            world_from_camera: f.world_from_camera,
-        })
-        .collect();
-    let truth: Vec<StampedPose> = truth
-        .iter()
-        .enumerate()
-        .map(|(k, pose)| StampedPose {
-            stamp: stamp(k),
-            world_from_camera: *pose,
-        })
-        .collect();
-    let options = eval::Options {
-        alignment: Alignment::Sim3,
-        ..eval::Options::default()
-    };
-    eval::evaluate(&estimate, &truth, &options)
-        .expect("evaluation")
-        .ate
-        .rmse
-}
-
-fn lost(snapshot: &MapSnapshot) -> usize {
-    snapshot
-        .frames
-        .iter()
-        .filter(|f| f.state == TrackingState::Lost)
-        .count()
+    let snapshot = walk(&mut system, &images);
+    (snapshot, system)
 }
 
 #[test]
 fn exact_pointmaps_give_an_exact_trajectory() {
     let poses = square_walk(90, 1.1);
     let length = path_length(&poses);
-    for calibrated in [false, true] {
+    let measured = [
+        (false, ResidualChoice::Camera),
+        (true, ResidualChoice::Camera),
+        (false, ResidualChoice::Points),
+    ];
+    for (calibrated, residual) in measured {
         let backend = RoomBackend::new(SIZE, poses.clone(), Spoil::default());
-        let (snapshot, _) = run(backend, 90, (0..90).map(Some), config(calibrated));
+        let mut config = config(calibrated);
+        config.local_opt.residual = residual;
+        let (snapshot, _) = run(backend, (0..90).map(Some), config);
         assert_eq!(lost(&snapshot), 0);
         let error = ate(&snapshot, &poses);
         assert!(
             error <= 1e-3 * length,
-            "calibrated {calibrated}: ATE {error} m on {length} m"
+            "calibrated {calibrated}, {residual:?}: ATE {error} m on {length} m"
         );
     }
 }
@@ -147,7 +65,7 @@ fn noise_and_outliers_stay_within_a_percent() {
     };
     for calibrated in [false, true] {
         let backend = RoomBackend::new(SIZE, poses.clone(), spoil);
-        let (snapshot, _) = run(backend, 90, (0..90).map(Some), config(calibrated));
+        let (snapshot, _) = run(backend, (0..90).map(Some), config(calibrated));
         assert_eq!(lost(&snapshot), 0);
         let error = ate(&snapshot, &poses);
         assert!(
@@ -170,7 +88,6 @@ fn a_walk_that_returns_closes_its_loop() {
         let backend = RoomBackend::new(SIZE, poses.clone(), spoil);
         let (snapshot, system) = run(
             backend,
-            120,
             (0..120).map(Some),
             Config {
                 loops,
@@ -200,7 +117,7 @@ fn a_kidnapped_camera_is_found_again() {
     // Half the walk, ten black frames, then a place seen at the start.
     let order = (0..30).map(Some).chain([None; 10]).chain((5..20).map(Some));
     let backend = RoomBackend::new(SIZE, poses.clone(), spoil);
-    let (snapshot, system) = run(backend, 60, order, config(false));
+    let (snapshot, system) = run(backend, order, config(false));
     let states: Vec<TrackingState> = snapshot.frames.iter().map(|f| f.state).collect();
     assert!(
         states[30..40].iter().all(|s| *s == TrackingState::Lost),
@@ -234,7 +151,7 @@ fn a_place_never_seen_starts_a_submap_and_joins_when_it_meets_the_old_one() {
         .chain((110..200).map(Some))
         .chain((0..25).map(Some));
     let backend = RoomBackend::new(SIZE, poses.clone(), Spoil::default());
-    let (snapshot, system) = run(backend, 200, order, config);
+    let (snapshot, system) = run(backend, order, config);
     let lost = lost(&snapshot);
     assert!((3..=6).contains(&lost), "{lost} lost");
     let counts = system.mapping_counts().expect("counts");
@@ -260,7 +177,7 @@ fn a_covered_lens_uses_up_no_tries() {
     let order = (0..40).map(Some).chain([None; 20]);
     let order = order.chain((110..120).map(Some));
     let backend = RoomBackend::new(SIZE, poses, Spoil::default());
-    let (snapshot, _) = run(backend, 200, order, config);
+    let (snapshot, _) = run(backend, order, config);
     let states: Vec<TrackingState> = snapshot.frames.iter().map(|f| f.state).collect();
     assert_eq!(states[40..63], [TrackingState::Lost; 23]);
     // The fourth frame is one more than may be tried.
@@ -272,7 +189,7 @@ fn a_black_start_costs_no_submap() {
     let poses = square_walk(60, 0.3);
     let order = [None; 5].into_iter().chain((0..20).map(Some));
     let backend = RoomBackend::new(SIZE, poses, Spoil::default());
-    let (snapshot, _) = run(backend, 60, order, config(false));
+    let (snapshot, _) = run(backend, order, config(false));
     assert_eq!(lost(&snapshot), 5);
     assert!(snapshot.keyframes.iter().all(|k| k.submap == 0));
     assert_eq!(snapshot.frames[5].state, TrackingState::Initialising);
@@ -281,7 +198,7 @@ fn a_black_start_costs_no_submap() {
 #[test]
 fn nothing_but_black_frames_is_a_named_state_and_ends() {
     let backend = RoomBackend::new(SIZE, square_walk(60, 0.1), Spoil::default());
-    let (snapshot, _) = run(backend, 60, [None; 12], config(false));
+    let (snapshot, _) = run(backend, [None; 12], config(false));
     assert_eq!(lost(&snapshot), 12);
     assert!(snapshot.keyframes.is_empty());
 }
@@ -296,7 +213,7 @@ fn single_threaded_runs_repeat_bit_for_bit() {
     };
     let once = || {
         let backend = RoomBackend::new(SIZE, poses.clone(), spoil);
-        let (snapshot, _) = run(backend, 40, (0..40).map(Some), config(false));
+        let (snapshot, _) = run(backend, (0..40).map(Some), config(false));
         let bits = |p: &Sim3| p.to_array().map(f64::to_bits);
         let frames: Vec<_> = snapshot
             .frames
@@ -321,8 +238,8 @@ fn the_pipelined_system_drains_its_queue_and_agrees() {
         threads: Threads::Pipelined,
         ..config(false)
     };
-    let (a, _) = run(backend(), 60, (0..60).map(Some), pipelined);
-    let (b, _) = run(backend(), 60, (0..60).map(Some), config(false));
+    let (a, _) = run(backend(), (0..60).map(Some), pipelined);
+    let (b, _) = run(backend(), (0..60).map(Some), config(false));
     assert_eq!(a.keyframes.len(), b.keyframes.len());
     assert!(a.keyframes.len() > 3);
     let length = path_length(&poses);
@@ -338,7 +255,7 @@ fn more_than_512_keyframes() {
     config.loops = Loops::Off;
     config.local_opt.max_iters = 1;
     let backend = RoomBackend::new((48, 32), poses.clone(), Spoil::default());
-    let (snapshot, _) = run(backend, 540, (0..540).map(Some), config);
+    let (snapshot, _) = run(backend, (0..540).map(Some), config);
     assert_eq!(snapshot.keyframes.len(), 540);
     assert_eq!(lost(&snapshot), 0);
 }

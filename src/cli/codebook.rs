@@ -1,6 +1,6 @@
 //! `mast3r-slam codebook`: the vocabulary of place recognition.
 
-use super::engine::load_backend;
+use super::backend;
 use super::frames::{self, FrameRange};
 use super::output::check_folder_of;
 use super::progress::Progress;
@@ -93,7 +93,12 @@ fn build(settings: &Settings, args: &BuildArgs, jobs: usize) -> Result<String, C
                 Some(b) if (b.shape().width, b.shape().height) == (width, height) => {
                     loaded.insert(b)
                 }
-                _ => loaded.insert(load_backend(&settings.weights, width, height, jobs)?),
+                _ => loaded.insert(backend::load(&backend::Wanted {
+                    config: &settings.config,
+                    weights: &settings.weights,
+                    size: (width, height),
+                    jobs,
+                })?),
             };
             let mut image = RgbImage::new(width, height);
             preprocessor.run(&frame.image, &mut image)?;

@@ -1,14 +1,15 @@
 //! The system as the command line drives it: preprocessing, tracking, mapping.
 
-use super::CliError;
+use super::device::CameraImages;
 use super::session::Engine;
 use super::settings::Settings;
-use crate::compute::cpu;
+use super::{CliError, backend, device};
 use crate::compute::device::Setup;
 use crate::compute::retrieval::RetrievalModel;
 use crate::geometry::Calibration;
+use crate::image::encoding::RawImage;
 use crate::image::{PreprocessOptions, Preprocessor, RgbImage};
-use crate::inference::{Backend, InferenceError, cpu::CpuBackend};
+use crate::inference::InferenceError;
 use crate::map::{FrameRecord, MapSnapshot};
 use crate::network;
 use crate::slam::{FrameInput, Pace, System};
@@ -32,6 +33,18 @@ impl SlamEngine {
         jobs: usize,
         pace: Pace,
     ) -> Result<Self, CliError> {
+        let images = (&RawImage::from(first)).into();
+        Self::for_images(settings, calibration, images, jobs, pace)
+    }
+
+    /// [`SlamEngine::new`] for any camera's images.
+    pub fn for_images(
+        settings: &Settings,
+        calibration: Option<&Calibration>,
+        images: CameraImages,
+        jobs: usize,
+        pace: Pace,
+    ) -> Result<Self, CliError> {
         let config = &settings.config;
         let options = PreprocessOptions {
             center_principal_point: config.dataset.center_principle_point,
@@ -39,16 +52,20 @@ impl SlamEngine {
         };
         let size = config.network.size;
         let preprocessor =
-            Preprocessor::new(first.width, first.height, size, calibration, options)?;
+            Preprocessor::new(images.width, images.height, size, calibration, options)?;
         let (width, height) = preprocessor.output_size();
-        let backend = load_backend(&settings.weights, width, height, jobs)?;
+        let backend = backend::load(&backend::Wanted {
+            config,
+            weights: &settings.weights,
+            size: (width, height),
+            jobs,
+        })?;
         let intrinsics = preprocessor.intrinsics().filter(|_| config.use_calib);
         let camera = match intrinsics {
             Some(k) => format!("calibrated, f = {:.1} × {:.1} px", k.fx, k.fy),
             None if preprocessor.undistorts() => "uncalibrated, undistorted".into(),
             None => "uncalibrated".into(),
         };
-        let description = describe(settings, backend.as_ref(), &camera);
         let config = Arc::new(config.clone());
         let setup = Setup {
             config: Arc::clone(&config),
@@ -56,12 +73,23 @@ impl SlamEngine {
             intrinsics,
             places: retrieval_model(settings)?,
         };
-        let device = cpu::device(backend, setup);
+        let device = device::make(config.device, backend, setup, images)?;
+        let description = format!(
+            "{} at {width}×{height}, {}, {camera}",
+            settings.weights_name(),
+            device.tracking.describe(),
+        );
         let system = System::with_device(config, pace, device, intrinsics)?;
         Ok(Self {
             system,
             description,
         })
+    }
+
+    /// The system and what it is made of, for whoever feeds it otherwise.
+    #[cfg(any(feature = "dds", feature = "r2r"))]
+    pub fn into_parts(self) -> (System, String) {
+        (self.system, self.description)
     }
 }
 
@@ -86,16 +114,6 @@ impl Engine for SlamEngine {
     fn snapshot(&self) -> MapSnapshot {
         self.system.snapshot()
     }
-}
-
-/// The network on the CPU for images of `width × height`; loading tests it.
-pub fn load_backend(
-    weights: &Path,
-    width: usize,
-    height: usize,
-    jobs: usize,
-) -> Result<Box<dyn Backend>, CliError> {
-    Ok(Box::new(CpuBackend::load(weights, width, height, jobs)?))
 }
 
 /// The codebook of the configuration, or the one that lies beside the weights: `codebook.safetensors`,
@@ -149,15 +167,4 @@ fn warn_of_other_weights(
         );
     }
     Ok(())
-}
-
-fn describe(settings: &Settings, backend: &dyn Backend, camera: &str) -> String {
-    let shape = backend.shape();
-    format!(
-        "{} at {}×{}, {}, {camera}",
-        settings.weights_name(),
-        shape.width,
-        shape.height,
-        backend.name(),
-    )
 }

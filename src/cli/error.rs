@@ -27,6 +27,9 @@ pub enum CliError {
     /// Of the system.
     #[error(transparent)]
     Slam(#[from] crate::slam::SlamError),
+    /// Of the device that everything but the network runs on.
+    #[error(transparent)]
+    Device(#[from] crate::compute::device::DeviceError),
     /// Of an output file.
     #[error(transparent)]
     Export(#[from] crate::map::ExportError),
@@ -114,6 +117,10 @@ pub enum CliError {
     /// Of place recognition.
     #[error(transparent)]
     Retrieval(#[from] crate::compute::retrieval::RetrievalError),
+    /// Of the ROS node.
+    #[cfg(any(feature = "dds", feature = "r2r"))]
+    #[error(transparent)]
+    Node(#[from] crate::ros::node::NodeError),
     /// The run failed, and then its results could not be saved.
     #[error("{run}; then what was computed could not be saved: {saving}")]
     RunAndSaving {

@@ -10,13 +10,16 @@ pub const EXIT_CODE: u8 = 130;
 
 /// Starts catching Ctrl-C (and the system's request to terminate).
 pub fn install() -> Result<(), CliError> {
-    ctrlc::set_handler(|| {
+    install_for("stopping after this frame, then writing the results; Ctrl-C again quits at once")
+}
+
+/// [`install`] for a command that says something else.
+pub fn install_for(message: &'static str) -> Result<(), CliError> {
+    ctrlc::set_handler(move || {
         if REQUESTED.swap(true, Ordering::SeqCst) {
             std::process::exit(i32::from(EXIT_CODE));
         }
-        super::complain(
-            "\nstopping after this frame, then writing the results; Ctrl-C again quits at once",
-        );
+        super::complain(&format!("\n{message}"));
     })?;
     Ok(())
 }

@@ -4,15 +4,20 @@
 //! the results written.
 
 mod assets;
+mod backend;
 #[cfg(feature = "cuda")]
 mod bench;
 mod codebook;
+mod device;
 mod engine;
+mod engines;
 mod error;
 mod eval;
 mod frames;
 mod interrupt;
 mod network;
+#[cfg(any(feature = "dds", feature = "r2r"))]
+mod node;
 mod output;
 mod plan;
 mod progress;
@@ -46,12 +51,16 @@ enum Command {
     #[command(subcommand)]
     Network(network::NetworkCommand),
     #[command(subcommand)]
+    Engine(engines::EngineCommand),
+    #[command(subcommand)]
     Codebook(codebook::CodebookCommand),
     /// Say what memory a run on a GPU takes, buffer by buffer, and what to lower. Needs no GPU.
     Plan(plan::PlanArgs),
     /// Time every stage on the GPU and compare it with what the GPU can do.
     #[cfg(feature = "cuda")]
     Bench(bench::BenchArgs),
+    #[cfg(any(feature = "dds", feature = "r2r"))]
+    Node(node::NodeArgs),
     /// Look at configurations.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -61,6 +70,17 @@ enum Command {
 enum ConfigCommand {
     /// Print the effective configuration as YAML.
     Show(settings::ConfigArgs),
+}
+
+impl Cli {
+    /// What is logged where `RUST_LOG` does not say: a node tells what it does, as nodes do.
+    pub fn log_filter(&self) -> &'static str {
+        match &self.command {
+            #[cfg(any(feature = "dds", feature = "r2r"))]
+            Command::Node(_) => "warn,mast3r_slam=info,rustdds=error",
+            _ => "warn",
+        }
+    }
 }
 
 /// How a command that did not fail ended.
@@ -88,12 +108,15 @@ pub fn execute(cli: &Cli) -> Result<Finished, CliError> {
         Command::Run(args) => run::run(args),
         Command::Eval(args) => eval::run(args),
         Command::Network(command) => network::run(command),
+        Command::Engine(command) => engines::run(command),
         Command::Codebook(command) => codebook::run(command),
         Command::Plan(args) => plan::run(args),
         #[cfg(feature = "cuda")]
         Command::Bench(args) => bench::run(args),
+        #[cfg(any(feature = "dds", feature = "r2r"))]
+        Command::Node(args) => node::run(args),
         Command::Config(ConfigCommand::Show(args)) => {
-            say(args.config()?.to_yaml()?.trim_end());
+            say(args.config(None)?.to_yaml()?.trim_end());
             Ok(Finished::Done)
         }
     }

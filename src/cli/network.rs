@@ -6,7 +6,7 @@ use crate::inference::InferenceError;
 use crate::map::{ExportError, atomic};
 use crate::network;
 use crate::network::architecture::Stack;
-use crate::network::onnx::{InputSize, Views};
+use crate::network::onnx::{AttentionForm, EmitOptions, InputSize, Precision, Views};
 use clap::{Args, Subcommand};
 use std::path::{Path, PathBuf};
 
@@ -36,6 +36,12 @@ pub struct ExportArgs {
     /// Images in a batch.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
     pub batch: usize,
+    /// What it computes with: fp32, fp16, bf16, fp8. Inputs and outputs are fp32 whatever it is.
+    #[arg(long, value_name = "TYPE", default_value_t = Precision::F32)]
+    pub precision: Precision,
+    /// Write attention as the operators Attention and RotaryEmbedding of opset 23.
+    #[arg(long)]
+    pub fused: bool,
 }
 
 /// Runs the sub-command.
@@ -92,11 +98,22 @@ fn export(args: &ExportArgs) -> Result<Vec<PathBuf>, CliError> {
             "{width}x{height}: both sides must be multiples of 16"
         ))
     })?;
+    let options = EmitOptions {
+        precision: args.precision,
+        attention: match args.fused {
+            true => AttentionForm::Fused,
+            false => AttentionForm::Decomposed,
+        },
+        ..EmitOptions::default()
+    };
     atomic::create_folder(&args.out)?;
     let mut files = Vec::with_capacity(2);
     for (name, model) in [
-        ("encoder.onnx", network.encoder(size)),
-        ("decoder.onnx", network.decoder(size, Views::Both)),
+        ("encoder.onnx", network.encoder_as(size, options)),
+        (
+            "decoder.onnx",
+            network.decoder_as(size, Views::Both, options),
+        ),
     ] {
         let path = args.out.join(name);
         let saved = model.save(&path, false);

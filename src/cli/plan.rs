@@ -153,7 +153,7 @@ mod with_cuda {
     }
 
     pub fn run(args: &PlanArgs) -> Result<Finished, CliError> {
-        let mut config = args.config.config()?;
+        let mut config = args.config.config(args.size.map(|(width, _)| width))?;
         config.validate()?;
         // Of the input: width and height, the width being what `network.size` says here.
         let ratio = args.size.unwrap_or((4, 3));
@@ -203,6 +203,9 @@ mod with_cuda {
                 preprocessor: &preprocessor,
                 encoding: Encoding::Rgb8,
                 stride: 3 * raw_width,
+                calibrated: config.use_calib,
+                network_on_host: true,
+                network_workspace: 0,
                 words: Some(sizes.words),
             })?;
             Ok((plan, shape))

@@ -1,12 +1,18 @@
 //! The effective configuration of a run: files, options, overrides.
 
 use super::{CliError, assets};
-use crate::config::{self, Base, Config, Loops, Threads};
+use crate::config::{self, BackendChoice, Base, Config, DeviceChoice, Loops, Threads};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
 /// The configuration for the bundled model.
 const MINI: &str = "mini.yaml";
+
+/// The same for sizes above [`MINI_SIZE`].
+const MINI_LARGE: &str = "mini_512.yaml";
+
+/// The largest long side that [`MINI`] is for, between the sizes that both were chosen at.
+const MINI_SIZE: usize = 384;
 
 /// Options that choose the configuration.
 #[derive(Debug, Clone, Default, Args)]
@@ -43,12 +49,42 @@ pub struct RunOptions {
     /// Keep every N-th frame.
     #[arg(long, value_name = "N", value_parser = positive)]
     pub stride: Option<usize>,
+    /// What everything but the network runs on.
+    #[arg(long, value_enum)]
+    pub device: Option<DeviceArg>,
+    /// What the network runs on.
+    #[arg(long, value_enum)]
+    pub backend: Option<BackendArg>,
     /// How stages are scheduled.
     #[arg(long, value_enum)]
     pub threads: Option<ThreadsArg>,
     /// Whether places seen before are looked for.
     #[arg(long, value_enum)]
     pub loops: Option<LoopsArg>,
+}
+
+/// `--device`.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum DeviceArg {
+    /// A GPU if there is one that can be used, else the CPU.
+    Auto,
+    /// The CPU.
+    Cpu,
+    /// A GPU, or an error.
+    Cuda,
+}
+
+/// `--backend`.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum BackendArg {
+    /// The quickest that works.
+    Auto,
+    /// The CPU.
+    Cpu,
+    /// ONNX Runtime, or an error.
+    Onnxruntime,
+    /// TensorRT, or an error.
+    Tensorrt,
 }
 
 /// `--threads`.
@@ -81,8 +117,9 @@ pub struct Settings {
 }
 
 impl ConfigArgs {
-    /// Reads the configuration. Without `--config` the bundled model brings its own.
-    pub fn config(&self) -> Result<Config, CliError> {
+    /// Reads the configuration. Without `--config` the bundled model brings its own, which depends on
+    /// the network's size: `size`, or else what the configuration says.
+    pub fn config(&self, size: Option<usize>) -> Result<Config, CliError> {
         let own_weights = self.weights.is_some()
             || (self.set.iter()).any(|s| s.trim_start().starts_with("network.weights="));
         let base = match &self.config {
@@ -90,7 +127,11 @@ impl ConfigArgs {
             None if own_weights => Base::Defaults,
             None => Base::Builtin(MINI),
         };
+        let bundled = matches!(base, Base::Builtin(_));
         let mut config = config::load_with(base, &self.set)?;
+        if bundled && size.unwrap_or(config.network.size) > MINI_SIZE {
+            config = config::load_with(Base::Builtin(MINI_LARGE), &self.set)?;
+        }
         if let Some(path) = &self.weights {
             config.network.weights = path.to_string_lossy().into_owned();
         }
@@ -99,7 +140,7 @@ impl ConfigArgs {
 
     /// Configuration and weights, with the options of a run applied.
     pub fn settings(&self, options: &RunOptions) -> Result<Settings, CliError> {
-        let mut config = self.config()?;
+        let mut config = self.config(options.size)?;
         options.apply(&mut config);
         config.validate()?;
         let own = self.weights.clone().or_else(|| {
@@ -152,6 +193,21 @@ impl RunOptions {
         if let Some(stride) = self.stride {
             config.dataset.subsample = stride;
         }
+        if let Some(device) = self.device {
+            config.device = match device {
+                DeviceArg::Auto => DeviceChoice::Auto,
+                DeviceArg::Cpu => DeviceChoice::Cpu,
+                DeviceArg::Cuda => DeviceChoice::Cuda,
+            };
+        }
+        if let Some(backend) = self.backend {
+            config.network.backend = match backend {
+                BackendArg::Auto => BackendChoice::Auto,
+                BackendArg::Cpu => BackendChoice::Cpu,
+                BackendArg::Onnxruntime => BackendChoice::Onnxruntime,
+                BackendArg::Tensorrt => BackendChoice::Tensorrt,
+            };
+        }
         if let Some(threads) = self.threads {
             config.threads = match threads {
                 ThreadsArg::Single => Threads::Single,
@@ -192,14 +248,26 @@ mod tests {
 
     #[test]
     fn the_bundled_model_brings_its_configuration() {
-        let mini = ConfigArgs::default().config().expect("mini");
+        let mini = ConfigArgs::default().config(None).expect("mini");
         assert_eq!(mini.network.size, 256);
+
+        // At a larger size it brings others, however that size was asked for.
+        let large = ConfigArgs::default().config(Some(512)).expect("mini");
+        assert_ne!(
+            large.tracking.match_frac_thresh,
+            mini.tracking.match_frac_thresh
+        );
+        let set = ConfigArgs {
+            set: vec!["network.size=512".into()],
+            ..Default::default()
+        };
+        assert_eq!(set.config(None).expect("mini"), large);
 
         let own = ConfigArgs {
             weights: Some("big.pth".into()),
             ..Default::default()
         };
-        let own = own.config().expect("base");
+        let own = own.config(None).expect("base");
         assert_eq!(
             (own.network.size, own.network.weights.as_str()),
             (512, "big.pth")
@@ -209,13 +277,13 @@ mod tests {
             set: vec!["network.weights=big.pth".into()],
             ..Default::default()
         };
-        assert_eq!(set.config().expect("base").network.size, 512);
+        assert_eq!(set.config(None).expect("base").network.size, 512);
 
         let named = ConfigArgs {
             config: Some("calib".into()),
             ..Default::default()
         };
-        let named = named.config().expect("calib");
+        let named = named.config(None).expect("calib");
         assert!(named.use_calib && named.network.size == 512);
     }
 
@@ -226,6 +294,8 @@ mod tests {
             calibrated: true,
             size: Some(320),
             stride: Some(4),
+            device: Some(DeviceArg::Cpu),
+            backend: Some(BackendArg::Onnxruntime),
             threads: Some(ThreadsArg::Single),
             loops: Some(LoopsArg::Off),
             codebook: Some("c.bin".into()),
@@ -235,6 +305,8 @@ mod tests {
         assert!(config.use_calib);
         assert_eq!(config.network.size, 320);
         assert_eq!(config.dataset.subsample, 4);
+        assert_eq!(config.device, DeviceChoice::Cpu);
+        assert_eq!(config.network.backend, BackendChoice::Onnxruntime);
         assert_eq!(config.threads, Threads::Single);
         assert_eq!(config.loops, Loops::Off);
         assert_eq!(config.retrieval.codebook, "c.bin");

@@ -1,7 +1,7 @@
 //! The files of `config/`, compiled in, so that the program works from any folder.
 
 /// Name and text of every file of `config/`.
-const FILES: [(&str, &str); 6] = [
+const FILES: [(&str, &str); 7] = [
     ("base.yaml", include_str!("../../config/base.yaml")),
     ("calib.yaml", include_str!("../../config/calib.yaml")),
     (
@@ -14,6 +14,7 @@ const FILES: [(&str, &str); 6] = [
     ),
     ("eth3d.yaml", include_str!("../../config/eth3d.yaml")),
     ("mini.yaml", include_str!("../../config/mini.yaml")),
+    ("mini_512.yaml", include_str!("../../config/mini_512.yaml")),
 ];
 
 /// The text of a built-in configuration, with or without `.yaml` in its name.

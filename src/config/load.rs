@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// Most files in a chain of `inherit`.
 const MAX_DEPTH: usize = 8;
 /// Settings that name files; relative ones are relative to the YAML file that holds them.
-const PATH_KEYS: [&str; 2] = ["network.weights", "retrieval.codebook"];
+const PATH_KEYS: [&str; 3] = ["network.weights", "network.engines", "retrieval.codebook"];
 
 /// Reads a YAML file and everything that it inherits from.
 pub fn load(path: &Path) -> Result<Config, ConfigError> {

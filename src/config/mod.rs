@@ -19,6 +19,8 @@ use serde::{Deserialize, Serialize};
 pub struct Config {
     /// Use the camera's intrinsics: undistort, constrain pointmaps to rays, pixel residuals.
     pub use_calib: bool,
+    /// What everything but the network runs on.
+    pub device: DeviceChoice,
     /// How stages are scheduled.
     pub threads: Threads,
     /// Loop closures: retrieval and the edges it proposes.
@@ -41,6 +43,19 @@ pub struct Config {
     pub memory: MemoryConfig,
     /// What is written.
     pub output: OutputConfig,
+}
+
+/// What everything but the network runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceChoice {
+    /// A GPU that can be used, else the CPU, which is then said.
+    #[default]
+    Auto,
+    /// The CPU.
+    Cpu,
+    /// A GPU; without one nothing runs.
+    Cuda,
 }
 
 /// How stages are scheduled.
@@ -74,6 +89,48 @@ pub struct NetworkConfig {
     pub size: usize,
     /// Checkpoint: the official `.pth` or a safetensors file. Empty: the bundled mini model.
     pub weights: String,
+    /// What the network runs on.
+    pub backend: BackendChoice,
+    /// What it computes with.
+    pub precision: PrecisionChoice,
+    /// ONNX Runtime's library, or a folder with it. Empty: it is looked for.
+    pub onnxruntime: String,
+    /// Folder of TensorRT's engines. Empty: `mast3r_slam/engines` in the user's folder for caches.
+    pub engines: String,
+    /// Whether TensorRT may build an engine where none fits, which takes minutes.
+    pub build_engine: bool,
+}
+
+/// What the network computes with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "lowercase")]
+pub enum PrecisionChoice {
+    /// binary16 on a GPU, binary32 on the CPU.
+    #[default]
+    Auto,
+    /// binary32
+    Fp32,
+    /// binary16, with what needs more in binary32.
+    Fp16,
+    /// The upper half of binary32, likewise. TensorRT only.
+    Bf16,
+    /// binary16, with 8-bit floats in the transformer's linear layers. TensorRT only.
+    Fp8,
+}
+
+/// What the network runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "lowercase")]
+pub enum BackendChoice {
+    /// The quickest that works where [`Config::device`] says.
+    #[default]
+    Auto,
+    /// The CPU.
+    Cpu,
+    /// ONNX Runtime.
+    Onnxruntime,
+    /// TensorRT.
+    Tensorrt,
 }
 
 /// Reading frames.
@@ -180,6 +237,8 @@ pub enum FilteringScore {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LocalOptConfig {
+    /// What is measured.
+    pub residual: ResidualChoice,
     /// Leading keyframes that stay fixed.
     pub pin: usize,
     /// Gate on the average confidence of points.
@@ -228,6 +287,17 @@ pub struct LocalOptConfig {
     pub sigma_point: f64,
 }
 
+/// What a solve of the whole graph measures (spec 6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum ResidualChoice {
+    /// Pixels and log depths with the camera's intrinsics, else rays and distances.
+    #[default]
+    Camera,
+    /// Distances of points in space; the reference has it and never uses it.
+    Points,
+}
+
 /// Place recognition (spec 7).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -267,6 +337,9 @@ pub struct MemoryConfig {
     pub edges: usize,
     /// Keyframes that place recognition can remember.
     pub places: usize,
+    /// Folder of the file for what fits neither device nor host memory. Empty: the system's for
+    /// temporary files.
+    pub directory: String,
 }
 
 /// What is written.
@@ -285,6 +358,11 @@ impl Default for NetworkConfig {
         Self {
             size: 512,
             weights: String::new(),
+            backend: BackendChoice::default(),
+            precision: PrecisionChoice::default(),
+            onnxruntime: String::new(),
+            engines: String::new(),
+            build_engine: true,
         }
     }
 }
@@ -338,6 +416,7 @@ impl Default for TrackingConfig {
 impl Default for LocalOptConfig {
     fn default() -> Self {
         Self {
+            residual: ResidualChoice::default(),
             pin: 1,
             max_keyframes: 0,
             window: 128,
@@ -388,6 +467,7 @@ impl Default for MemoryConfig {
             host_slots: 128,
             edges: 512,
             places: 8192,
+            directory: String::new(),
         }
     }
 }

@@ -16,8 +16,18 @@ pub struct Sim3 {
     pub scale: f64,
 }
 
-/// Below this norm of `σI + φ^` the power series of W is used: 16 terms leave less than 1e-17.
+/// Below this norm of `σI + φ^` the power series of W is used.
 const SERIES_LIMIT: f64 = 0.5;
+/// `1/(k+1)` for the terms `k ≥ 1` of the series, as many as leave less than 1e-17.
+const SERIES: [f64; 16] = {
+    let mut shares = [0.0; 16];
+    let mut k = 0;
+    while k < shares.len() {
+        shares[k] = 1.0 / (k + 2) as f64;
+        k += 1;
+    }
+    shares
+};
 
 impl Default for Sim3 {
     fn default() -> Self {
@@ -92,7 +102,7 @@ impl Sim3 {
         let phi = Vector3::new(xi[3], xi[4], xi[5]);
         let sigma = xi[6];
         Self {
-            translation: w_matrix(&phi, sigma) * tau,
+            translation: w_times(&phi, sigma, &tau),
             rotation: UnitQuaternion::from_scaled_axis(phi),
             scale: sigma.exp(),
         }
@@ -160,6 +170,19 @@ fn rotation_log(q: &UnitQuaternion<f64>) -> Vector3<f64> {
     v * (2.0 * n.atan2(w) / n)
 }
 
+/// `W·τ`. Where the series holds, which is where every step of a solver is, by Horner's rule: the products of
+/// matrices would be nearly all the time of an exponential.
+fn w_times(phi: &Vector3<f64>, sigma: f64, tau: &Vector3<f64>) -> Vector3<f64> {
+    let size = phi.norm() + sigma.abs();
+    if size < SERIES_LIMIT {
+        // (1/16)⁹/10! is below 1e-17, too.
+        let terms = if size < 0.0625 { 8 } else { SERIES.len() };
+        let shares = SERIES[..terms].iter().rev();
+        return shares.fold(*tau, |t, share| tau + (phi.cross(&t) + t * sigma) * *share);
+    }
+    w_matrix(phi, sigma) * tau
+}
+
 /// `W = ∫₀¹ exp(t(σI + φ^)) dt`, which takes τ to the translation.
 fn w_matrix(phi: &Vector3<f64>, sigma: f64) -> Matrix3<f64> {
     let hat = phi.cross_matrix();
@@ -167,8 +190,8 @@ fn w_matrix(phi: &Vector3<f64>, sigma: f64) -> Matrix3<f64> {
     if theta + sigma.abs() < SERIES_LIMIT {
         let x = hat + Matrix3::identity() * sigma;
         let (mut term, mut sum) = (Matrix3::identity(), Matrix3::identity());
-        for k in 1..=16 {
-            term = term * x / f64::from(k + 1);
+        for share in SERIES {
+            term = term * x * share;
             sum += term;
         }
         return sum;

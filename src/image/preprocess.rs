@@ -122,7 +122,7 @@ fn round_half_even(numerator: usize, denominator: usize) -> usize {
 /// The long side becomes the network's, the other follows (halves round to even), and the middle is
 /// cut to whole patches of 16 pixels; a square becomes 4:3, portrait stays portrait. Lanczos when the
 /// long side shrinks, else bicubic.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Preprocessor {
     shape: Shape,
     undistorter: Option<Undistorter>,

@@ -98,7 +98,7 @@ struct Span {
 }
 
 /// One axis: the weights of each wanted output position.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Axis {
     spans: Vec<Span>,
     weights: Vec<i32>,
@@ -194,7 +194,7 @@ impl AxisTable {
 }
 
 /// Resizes images of one size to another and keeps a part of the result.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Resampler {
     input: (usize, usize),
     crop: Crop,

@@ -204,7 +204,7 @@ struct Tap {
 }
 
 /// Undistorts images of one camera; the map is made once.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Undistorter {
     size: (usize, usize),
     camera: Intrinsics,

@@ -2,8 +2,13 @@
 
 mod activations;
 mod check;
+pub mod compare;
 pub mod cpu;
 mod device;
+#[cfg(feature = "onnxruntime")]
+pub mod onnxruntime;
+#[cfg(feature = "tensorrt")]
+pub mod tensorrt;
 
 pub use check::{MAX_CONFIDENCE, sanitise, self_test};
 pub use device::{DeviceBackend, DeviceSpan, DeviceViewOutput};
@@ -126,6 +131,14 @@ pub enum InferenceError {
         /// Its size as given.
         found: String,
     },
+    /// The runtime is not there, or cannot run the network here.
+    #[error("{runtime} cannot be used: {reason}")]
+    Unavailable {
+        /// The runtime's name.
+        runtime: &'static str,
+        /// Why, and what to do.
+        reason: String,
+    },
     /// The runtime refused.
     #[error("{runtime} failed while {doing}: {message}")]
     Runtime {
@@ -136,6 +149,10 @@ pub enum InferenceError {
         /// Its own words.
         message: String,
     },
+    /// TensorRT or its engine cannot be used.
+    #[cfg(feature = "tensorrt")]
+    #[error(transparent)]
+    TensorRt(#[from] tensorrt::TensorRtError),
     /// The network ran but what it gives cannot be true (all zero, not finite).
     #[error("the network's self-test failed: {0}")]
     SelfTest(String),

@@ -2,6 +2,7 @@
 
 pub mod architecture;
 pub mod checkpoint;
+pub mod flops;
 pub mod onnx;
 pub mod pickle;
 pub mod pth;

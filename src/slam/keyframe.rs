@@ -2,6 +2,7 @@
 
 use crate::geometry::Sim3;
 use crate::map::MapEdge;
+use crate::time::Stamp;
 
 /// A keyframe's place relative to an older one, valid whatever happens to the older one's pose.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -22,6 +23,8 @@ pub struct PoseTable {
     pub poses: Vec<Sim3>,
     /// Submap by keyframe id.
     pub submaps: Vec<u32>,
+    /// Time of the image by keyframe id.
+    pub stamps: Vec<Stamp>,
     /// What connects them.
     pub edges: Vec<MapEdge>,
 }

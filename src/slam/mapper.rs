@@ -100,13 +100,6 @@ struct Link {
     poses: Option<TwoWay>,
 }
 
-impl Link {
-    /// Whether this edge joins `a` and `b`, in either order.
-    fn joins(&self, a: u32, b: u32) -> bool {
-        (self.i, self.j) == (a, b) || (self.i, self.j) == (b, a)
-    }
-}
-
 /// The map as it is built.
 pub struct Mapper {
     device: Box<dyn MappingDevice>,
@@ -298,6 +291,11 @@ impl Mapper {
     /// Keyframe records of the map as it stands. One that the device cannot give back any more has
     /// its pose, and no image and no points.
     pub fn records(&self) -> Vec<KeyframeRecord> {
+        self.records_of(|_| true)
+    }
+
+    /// Those of [`Mapper::records`] whose id is `wanted`.
+    pub fn records_of(&self, wanted: impl Fn(u32) -> bool) -> Vec<KeyframeRecord> {
         let mut failure = None;
         let record = |(k, pose): (&MapKeyframe, &Sim3)| {
             let bulk = self.device.read_keyframe(k.info.id);
@@ -316,7 +314,9 @@ impl Mapper {
                 confidence: bulk.confidence,
             }
         };
-        let records = self.keyframes.iter().zip(&self.poses).map(record).collect();
+        let all = self.keyframes.iter().zip(&self.poses);
+        let wanted = all.filter(|(k, _)| wanted(k.info.id));
+        let records = wanted.map(record).collect();
         if let Some(error) = failure {
             tracing::error!("keyframes are saved without their points: {error}");
         }
@@ -512,27 +512,28 @@ impl Mapper {
         Ok(())
     }
 
-    /// What tracking said of keyframes whose edge with the one before is too weak (B44).
+    /// What tracking said of keyframes whose edge with the one before is too weak (B44), in order.
     fn priors(&self) -> Vec<PosePrior> {
         let weak = self.config.local_opt.min_match_frac;
-        let prior = |(j, keyframe): (usize, &MapKeyframe)| {
-            let anchor = keyframe.chain?;
-            let strong = self
-                .edges
-                .iter()
-                .any(|e| e.joins(anchor.keyframe, j as u32) && e.match_fraction >= weak);
-            (!strong).then(|| PosePrior {
+        let mut strong = vec![false; self.keyframes.len()];
+        for edge in self.edges.iter().filter(|e| e.match_fraction >= weak) {
+            let (older, newer) = (edge.i.min(edge.j), edge.i.max(edge.j) as usize);
+            let chain = self.keyframes.get(newer).and_then(|k| k.chain.as_ref());
+            if chain.is_some_and(|anchor| anchor.keyframe == older) {
+                strong[newer] = true;
+            }
+        }
+        let prior = |((j, keyframe), strong): ((usize, &MapKeyframe), bool)| {
+            let anchor = keyframe.chain.filter(|_| !strong)?;
+            Some(PosePrior {
                 i: anchor.keyframe as usize,
                 j,
                 i_from_j: anchor.keyframe_from_camera,
                 information: Tangent::repeat(CHAIN_INFORMATION),
             })
         };
-        self.keyframes
-            .iter()
-            .enumerate()
-            .filter_map(prior)
-            .collect()
+        let keyframes = self.keyframes.iter().enumerate();
+        keyframes.zip(strong).filter_map(prior).collect()
     }
 
     fn publish(&self) {
@@ -546,6 +547,7 @@ impl Mapper {
             version,
             poses: self.poses.clone(),
             submaps: self.keyframes.iter().map(|k| k.submap).collect(),
+            stamps: self.keyframes.iter().map(|k| k.info.stamp).collect(),
             edges: self.edges.iter().map(edge).collect(),
         }));
     }

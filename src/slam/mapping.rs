@@ -2,22 +2,28 @@
 
 use super::mapper::{Finished, KeyframeEvent, Mapper, RelocaliseReply, RelocaliseRequest};
 use super::system::SlamError;
+use crate::compute::device::HAND_OVERS;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 /// Keyframes that may wait for the mapper before a live tracker postpones the next.
-const QUEUE: usize = 8;
+const QUEUE: usize = HAND_OVERS - 4;
 
 enum Job {
     Keyframe(KeyframeEvent),
     Relocalise(RelocaliseRequest),
     Finish(Option<Finished>),
     Reset,
+    /// Somebody wants to look, and there may be no other job.
+    Look,
 }
+
+/// Looks at the map where it is kept.
+pub type Look = Box<dyn FnOnce(&Mapper) + Send>;
 
 /// The mapper's side of the system.
 pub enum Mapping {
@@ -35,7 +41,14 @@ pub struct MapperThread {
     replies: Receiver<RelocaliseReply>,
     handle: JoinHandle<Ended>,
     waiting: Arc<AtomicUsize>,
+    looks: Looks,
 }
+
+/// Those who want to look; served after each job.
+type Looks = Arc<Mutex<Vec<Look>>>;
+
+/// Looks that may wait.
+const LOOKS: usize = 16;
 
 impl Mapping {
     /// Moves `mapper` into a thread.
@@ -44,6 +57,8 @@ impl Mapping {
         let (outbox, replies) = sync_channel(1);
         let waiting = Arc::new(AtomicUsize::new(0));
         let left = Arc::clone(&waiting);
+        let looks = Looks::default();
+        let wanted = Arc::clone(&looks);
         let handle = std::thread::Builder::new()
             .name("mapping".into())
             .spawn(move || {
@@ -51,7 +66,13 @@ impl Mapping {
                     let last = matches!(job, Job::Finish(_));
                     // A panic must not take the map with it. The mapper stays whole: it is changed
                     // only between the calls that could panic.
-                    let done = catch_unwind(AssertUnwindSafe(|| work(&mut mapper, job, &outbox)))
+                    let all = AssertUnwindSafe(|| {
+                        work(&mut mapper, job, &outbox)?;
+                        let looks = std::mem::take(&mut *lock(&wanted));
+                        looks.into_iter().for_each(|look| look(&mapper));
+                        Ok(())
+                    });
+                    let done = catch_unwind(all)
                         .unwrap_or_else(|payload| Err(SlamError::Thread(words(payload.as_ref()))));
                     left.fetch_sub(1, Ordering::AcqRel);
                     if last || done.is_err() {
@@ -66,6 +87,7 @@ impl Mapping {
             replies,
             handle,
             waiting,
+            looks,
         }))
     }
 
@@ -135,6 +157,29 @@ impl Mapping {
             }
             _ => self.send(Job::Reset),
         }
+    }
+
+    /// Has `look` called with the mapper, at the latest when the job that it is at is done. Never waits:
+    /// `false` if too many want to look or there is no mapper any more.
+    pub fn look(&mut self, look: Look) -> bool {
+        match self {
+            Self::Inline(mapper) | Self::Ended(Some(mapper)) => look(mapper),
+            Self::Ended(None) => return false,
+            Self::Thread(thread) => {
+                let mut looks = lock(&thread.looks);
+                if looks.len() >= LOOKS {
+                    return false;
+                }
+                looks.push(look);
+                drop(looks);
+                // With a full queue there are jobs enough after which it is served.
+                thread.waiting.fetch_add(1, Ordering::AcqRel);
+                if thread.jobs.try_send(Job::Look).is_err() {
+                    thread.waiting.fetch_sub(1, Ordering::AcqRel);
+                }
+            }
+        }
+        true
     }
 
     /// Waits until all is done (B34) and brings the mapper back into the caller's thread.
@@ -218,8 +263,14 @@ fn work(mapper: &mut Mapper, job: Job, replies: &SyncSender<RelocaliseReply>) ->
         Job::Finish(Some(finished)) => mapper.finish_keyframe(finished)?,
         Job::Finish(None) => {}
         Job::Reset => mapper.reset(),
+        Job::Look => {}
     }
     Ok(())
+}
+
+fn lock(looks: &Mutex<Vec<Look>>) -> MutexGuard<'_, Vec<Look>> {
+    // A list is whole whoever panicked.
+    looks.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 /// What a panic said.

@@ -2,6 +2,7 @@
 //! is done with it, is behind [`crate::compute::device`].
 
 mod keyframe;
+mod live;
 mod mapper;
 mod mapping;
 mod system;

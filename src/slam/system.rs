@@ -19,6 +19,7 @@ use crate::inference::{Backend, InferenceError};
 use crate::map::{FrameRecord, MapSnapshot, StageTimes, TrackingState};
 use crate::time::Stamp;
 use arc_swap::ArcSwap;
+use nalgebra::Isometry3;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -90,15 +91,15 @@ const RECORDS: usize = 4096;
 /// passes, a network that lost its weights is an error instead of a search without end.
 const BLANK_FRAMES: usize = 10;
 
-struct Entry {
+pub(super) struct Entry {
     record: FrameRecord,
     /// Where the frame is, relative to a keyframe; `None` while lost.
-    anchor: Option<Anchor>,
+    pub(super) anchor: Option<Anchor>,
 }
 
 /// The keyframe that frames are tracked against.
 #[derive(Debug, Clone, Copy)]
-struct Active {
+pub(super) struct Active {
     id: u32,
     /// Frames tracked against it.
     tracked: usize,
@@ -109,24 +110,28 @@ pub struct System {
     config: Arc<Config>,
     pace: Pace,
     device: Box<dyn TrackingDevice>,
-    intrinsics: Option<Intrinsics>,
-    mapping: Mapping,
-    table: Arc<ArcSwap<PoseTable>>,
-    active: Option<Active>,
+    pub(super) intrinsics: Option<Intrinsics>,
+    pub(super) mapping: Mapping,
+    pub(super) table: Arc<ArcSwap<PoseTable>>,
+    pub(super) active: Option<Active>,
     /// Keyframes that the table does not know yet.
-    pending: Vec<(u32, Anchor)>,
+    pub(super) pending: Vec<(u32, Anchor)>,
     /// A keyframe that tracking left, until the mapper gets its last pointmap.
-    retired: Option<Finished>,
-    next_id: u32,
-    lost_tries: usize,
+    pub(super) retired: Option<Finished>,
+    pub(super) next_id: u32,
+    pub(super) lost_tries: usize,
     /// Frames in a row of which the network showed nothing.
-    blank: usize,
+    pub(super) blank: usize,
     /// The frame whose relocalisation the mapping thread is working on, by its place in `entries`.
-    asked: Option<usize>,
+    pub(super) asked: Option<usize>,
     /// What the current frame waited for mapping, in milliseconds.
     mapping_ms: f64,
-    last_pose: Sim3,
-    entries: Vec<Entry>,
+    pub(super) last_pose: Sim3,
+    pub(super) entries: Vec<Entry>,
+    /// This frame's camera in that of the frame before, as both were tracked.
+    pub(super) step: Option<Isometry3<f64>>,
+    /// Whether frames may become keyframes.
+    pub(super) grows: bool,
 }
 
 impl System {
@@ -183,6 +188,8 @@ impl System {
             mapping_ms: 0.0,
             last_pose: Sim3::identity(),
             entries: Vec::with_capacity(RECORDS),
+            step: None,
+            grows: true,
         })
     }
 
@@ -205,6 +212,7 @@ impl System {
             error => error.into(),
         })?;
         self.mapping_ms = 0.0;
+        self.step = None;
 
         self.entries.push(Entry {
             record: FrameRecord {
@@ -368,6 +376,7 @@ impl System {
             keyframe: active.id,
             keyframe_from_camera: tracked.keyframe_from_frame,
         };
+        self.step = self.step_to(&anchor);
         if let Some(entry) = self.entries.last_mut() {
             let r = &mut entry.record;
             r.state = TrackingState::Tracking;
@@ -376,7 +385,7 @@ impl System {
             r.iterations = tracked.iterations;
             entry.anchor = Some(anchor);
         }
-        let may = self.pace == Pace::EveryFrame || self.mapping.has_room();
+        let may = self.grows && (self.pace == Pace::EveryFrame || self.mapping.has_room());
         let weakest = fractions.good.min(fractions.unique);
         if !(weakest < self.config.tracking.match_frac_thresh && may) {
             self.active = Some(active);
@@ -444,6 +453,7 @@ impl System {
         self.mapping_ms += millis(start);
         if self.active.is_none()
             && self.asked.is_none()
+            && self.grows
             && self.lost_tries > self.config.reloc.max_tries
         {
             tracing::warn!(
@@ -456,7 +466,7 @@ impl System {
         Ok(())
     }
 
-    fn collect_reply(&mut self, wait: bool) -> Result<(), SlamError> {
+    pub(super) fn collect_reply(&mut self, wait: bool) -> Result<(), SlamError> {
         if let Some(reply) = self.mapping.reply(wait)? {
             self.take_reply(reply)?;
         }
@@ -555,7 +565,7 @@ impl System {
         table.submaps.get(id as usize).copied().unwrap_or(0)
     }
 
-    fn world_from(&self, anchor: &Anchor) -> Sim3 {
+    pub(super) fn world_from(&self, anchor: &Anchor) -> Sim3 {
         let table = self.table.load();
         let mut pose = anchor.keyframe_from_camera;
         let mut id = anchor.keyframe;

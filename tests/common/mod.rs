@@ -3,7 +3,9 @@
 
 #![allow(dead_code)] // Each test uses its own part of it.
 
+pub mod recording;
 pub mod rig;
+pub mod walk;
 
 use mast3r_slam::geometry::{Intrinsics, Sim3};
 use mast3r_slam::image::RgbImage;

@@ -5,9 +5,29 @@ use crate::global_support::{Case, OnDevice, bits, residuals, spoilt_case};
 use crate::tracking_common::{self, Graph, Random, distance};
 use mast3r_slam::compute::cuda::allocations;
 use mast3r_slam::compute::cuda::global::{DeviceProblem, GlobalCapacity, GlobalError};
-use mast3r_slam::compute::global::{EdgeEquations, GlobalReport, GlobalResidual, PosePrior};
+use mast3r_slam::compute::global::{
+    EdgeEquations, GlobalReport, GlobalResidual, Matrix7, PosePrior,
+};
 use mast3r_slam::config::LocalOptConfig;
 use mast3r_slam::geometry::{Sim3, Tangent};
+
+/// What rows of `H` in world poses are measured by, where f32 summed `A⁻ᵀ·H·A⁻¹` in a keyframe's own frame,
+/// `A = Ad(T⁻¹)`: there entry (a, b) is off by a fraction of `√(H_aa·H_bb)`, and `A` takes these errors along
+/// without their signs. The other direction's matches are in `H`, too, which makes the scales larger, not
+/// smaller. Directions of points carry an error of their own, four roundings, `direction` of that fraction:
+/// what one row knows of the others' motion by that.
+fn scales(pose: &Sim3, hessian: &Matrix7, direction: f64) -> Tangent {
+    let there = pose.adjoint();
+    let own = (there.transpose() * hessian * there).diagonal();
+    let own = own.map(|v| v.max(0.0));
+    let turned = Tangent::from_fn(|r, _| match r {
+        0..3 => own.fixed_rows::<3>(0).sum(),
+        3..6 => own.fixed_rows::<3>(3).sum(),
+        _ => own[6],
+    });
+    let own = own.map(f64::sqrt) + turned.map(f64::sqrt) * direction;
+    pose.inverse().adjoint().abs().transpose() * own
+}
 
 /// Entries of `H`, `g` and the cost against bounds that follow from the errors of f32.
 fn compare_equations(what: &str, case: &Case, found: &[EdgeEquations], expected: &[EdgeEquations]) {
@@ -28,6 +48,10 @@ fn compare_equations(what: &str, case: &Case, found: &[EdgeEquations], expected:
         let share = off as f64 / x.matches.max(1) as f64;
         let rows = (4 * x.matches) as f64;
         let moved = error * rows.sqrt() + (relative + 30.0 * share) * (2.0 * x.robust).sqrt();
+        let direction = 4.0 / f64::from(1 << 24) / relative;
+        let m = &case.graph.matches[e];
+        let of = |k: usize| scales(&case.graph.start[k], &x.hessian, direction);
+        let (one, other) = (of(m.i), of(m.j));
         let mut check = |k: usize, name: String, f: f64, x: f64, bound: f64| {
             worst[k] = worst[k].max((f - x).abs() / bound.max(f64::MIN_POSITIVE));
             assert!(
@@ -36,10 +60,9 @@ fn compare_equations(what: &str, case: &Case, found: &[EdgeEquations], expected:
             );
         };
         for r in 0..7 {
-            let scale = x.hessian[(r, r)].sqrt();
             for c in 0..7 {
                 // A match's share of H is at most thirty times the average: near points weigh more.
-                let bound = (relative + 30.0 * share) * scale * x.hessian[(c, c)].sqrt();
+                let bound = (relative + 30.0 * share) * (one[r] * one[c] + other[r] * other[c]);
                 let (f, x) = (f.hessian[(r, c)], x.hessian[(r, c)]);
                 check(0, format!("H({r}, {c})"), f, x, bound);
             }
@@ -49,7 +72,7 @@ fn compare_equations(what: &str, case: &Case, found: &[EdgeEquations], expected:
                 format!("g({r})"),
                 f.gradient[r],
                 x.gradient[r],
-                moved * scale,
+                moved * (one[r] + other[r]),
             );
         }
         let bound = error * (2.0 * x.robust * rows).sqrt()

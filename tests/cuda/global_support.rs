@@ -103,6 +103,8 @@ impl Case {
 }
 
 struct Matches {
+    /// Elements in front of the first: with one, no vector starts at it.
+    skipped: usize,
     index: DeviceBuffer<u32>,
     valid: DeviceBuffer<u8>,
     quality: DeviceBuffer<f32>,
@@ -110,10 +112,11 @@ struct Matches {
 
 impl Matches {
     pub fn view(&self) -> DeviceMatches<'_> {
+        let range = self.skipped..self.index.len();
         DeviceMatches {
-            index: self.index.all(),
-            valid: self.valid.all(),
-            quality: self.quality.all(),
+            index: self.index.slice(range.clone()).unwrap(),
+            valid: self.valid.slice(range.clone()).unwrap(),
+            quality: self.quality.slice(range).unwrap(),
         }
     }
 }
@@ -132,7 +135,7 @@ impl OnDevice {
         let padded = |buffers: Vec<Spec>| buffers.iter().map(|b| b.bytes() + 256).sum::<u64>();
         let pixels = case.graph.width * case.graph.height;
         let keyframe = 14 * pixels as u64 + 512;
-        let edge = 18 * pixels as u64 + 1536;
+        let edge = 18 * (1 + pixels as u64) + 1536;
         let bytes = padded(capacity.device_buffers())
             + keyframe * case.graph.truth.len() as u64
             + edge * case.graph.matches.len() as u64;
@@ -152,14 +155,19 @@ impl OnDevice {
             keyframes.push((to, sure));
         }
         let mut put = |index: &[u32], valid: &[u8], quality: &[f32]| {
+            // Images of whole vectors and others are met with and without.
+            let skipped = pixels / 4 % 2;
+            let room = skipped + pixels;
             let matches = Matches {
-                index: device.carve("index", index.len()).unwrap(),
-                valid: device.carve("valid", valid.len()).unwrap(),
-                quality: device.carve("quality", quality.len()).unwrap(),
+                skipped,
+                index: device.carve("index", room).unwrap(),
+                valid: device.carve("valid", room).unwrap(),
+                quality: device.carve("quality", room).unwrap(),
             };
-            stream.write(index, matches.index.all()).unwrap();
-            stream.write(valid, matches.valid.all()).unwrap();
-            stream.write(quality, matches.quality.all()).unwrap();
+            let view = matches.view();
+            stream.write(index, view.index).unwrap();
+            stream.write(valid, view.valid).unwrap();
+            stream.write(quality, view.quality).unwrap();
             matches
         };
         let matches = case.graph.matches.iter().map(|m| {

@@ -4,6 +4,9 @@
 //! Without a GPU every test says so and passes, unless `MAST3R_REQUIRE_CUDA=1`.
 
 mod cloud;
+/// The room.
+#[path = "../common/mod.rs"]
+mod common;
 mod convert;
 mod fusion;
 mod global;
@@ -13,6 +16,7 @@ mod plan;
 mod platform;
 mod preprocess;
 mod retrieval;
+mod slam;
 mod slots;
 mod tracking;
 /// The solvers' scenes.
@@ -20,6 +24,8 @@ mod tracking;
 mod tracking_common;
 
 use mast3r_slam::compute::cuda::{Context, CudaError};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::ops::Deref;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -55,6 +61,46 @@ fn cuda() -> Option<Gpu> {
         }
     }
 }
+
+/// Counts the allocations of each thread.
+struct Counting;
+
+std::thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+fn count() {
+    // A thread that ends may still free and allocate; that is nobody's count.
+    let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
+}
+
+/// Allocations of this thread so far.
+fn host_allocations() -> usize {
+    ALLOCATIONS.with(Cell::get)
+}
+
+// SAFETY: every call is passed on unchanged to the system's allocator; counting does not allocate.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promises are those that the system's allocator asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        count();
+        // SAFETY: as above, and `ptr` came from `System` with this layout.
+        unsafe { System.realloc(ptr, layout, new_size) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: `ptr` came from `System` through `alloc` with this layout.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
 
 /// Fails with the first differences and their count.
 fn assert_same<T: PartialEq + std::fmt::Debug>(what: &str, found: &[T], expected: &[T]) {

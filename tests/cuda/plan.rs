@@ -63,6 +63,9 @@ fn camera(width: usize, height: usize) -> Calibration {
     }
 }
 
+/// What a network that works in memory of ours would ask for.
+const WORKSPACE: usize = 12_345_678;
+
 fn plan(config: &Config, shape: &NetworkShape, info: &DeviceInfo) -> (DevicePlan, Preprocessor) {
     let (width, height) = (shape.width + 128, shape.height + 96);
     let calibration = camera(width, height);
@@ -77,6 +80,9 @@ fn plan(config: &Config, shape: &NetworkShape, info: &DeviceInfo) -> (DevicePlan
         preprocessor: &preprocessor,
         encoding: Encoding::Nv12,
         stride: width,
+        calibrated: config.use_calib,
+        network_on_host: true,
+        network_workspace: WORKSPACE,
         words: Some(1000),
     });
     (plan.unwrap(), preprocessor)
@@ -99,9 +105,9 @@ fn a_keyframe_takes_at_most_5_2_megabytes_at_512_by_384() {
 fn a_plan_lists_every_byte_and_says_what_to_lower() {
     let (config, shape, info) = (Config::default(), shape(512, 384, 1024), info());
     let (whole, _) = plan(&config, &shape, &info);
-    let of = |group: Option<Group>, place: Place| -> u64 {
+    let of = |place: Place| -> u64 {
         let requests = whole.memory.requests().iter();
-        let wanted = requests.filter(|r| group.is_none_or(|g| r.group == g) && r.place == place);
+        let wanted = requests.filter(|r| r.place == place);
         wanted.map(|r| r.bytes).sum()
     };
     // What is listed, and at most one gap of alignment after each buffer.
@@ -110,14 +116,22 @@ fn a_plan_lists_every_byte_and_says_what_to_lower() {
         (Place::Device, whole.memory.device_bytes()),
         (Place::Pinned, whole.memory.pinned_bytes()),
     ] {
-        let listed = of(None, place);
+        let listed = of(place);
         assert!(
             (listed..=listed + gaps).contains(&bytes),
             "{listed} {bytes}"
         );
     }
+    // Both threads run the network, at the same time.
+    let workspaces = whole.memory.requests().iter();
+    let workspaces = workspaces.filter(|r| r.name.ends_with("network workspace"));
+    let bytes: Vec<u64> = workspaces.map(|r| r.bytes).collect();
+    assert_eq!(bytes, [WORKSPACE as u64; 2]);
     let slots = (config.memory.keyframe_slots * whole.slots.layout.bytes) as u64;
-    assert_eq!(of(Some(Group::Keyframes), Place::Device), slots);
+    let listed = whole.memory.requests().iter();
+    let listed = listed.filter(|r| r.place == Place::Device && r.name.starts_with("slots."));
+    let keyframes = listed.filter(|r| r.group == Group::Keyframes);
+    assert_eq!(keyframes.map(|r| r.bytes).sum::<u64>(), slots);
     for request in whole.memory.requests() {
         let elements: usize = request.shape.iter().product();
         assert!(
@@ -203,7 +217,7 @@ fn everybody_carves_what_was_planned() {
         let (cpu, nv12) = (&preprocessor, Encoding::Nv12);
         DevicePreprocessor::new(context, &mut a, &stream, cpu, nv12, stride).unwrap();
         assert_used_up("preprocessor", &a);
-        let mut a = arena(tracking.rays.unwrap());
+        let mut a = arena(plan.rays.unwrap());
         CameraRays::new(&stream, &mut a, camera, width, height).unwrap();
         assert_used_up("rays", &a);
         let mut a = arena(tracking.fusion);
@@ -216,10 +230,10 @@ fn everybody_carves_what_was_planned() {
         let mut a = arena(tracking.pointmap);
         FusedPointmap::new(&stream, &mut a, n).unwrap();
         assert_used_up("pointmap", &a);
-        for pair in [tracking.pair, plan.mapping.pair] {
-            for view in pair.views {
+        for (pair, ways) in [(tracking.pair, 1), (plan.mapping.pair, 2)] {
+            for view in pair.network.views {
                 let mut a = arena(view);
-                ViewBuffers::carve(&mut a, n, dim).unwrap();
+                ViewBuffers::carve(&mut a, ways * n, dim).unwrap();
                 assert_used_up("view", &a);
             }
             let mut a = arena(pair.sanitiser);

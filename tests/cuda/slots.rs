@@ -209,35 +209,38 @@ impl<'a> Worker<'a> {
     fn compare(&mut self) {
         let stream = self.stream();
         let (log, patterns) = (&self.bench.logs[self.lane.index()], &self.bench.patterns);
-        fn bits<T: Element>(stream: &Stream, buffer: &DeviceBuffer<T>) -> Vec<u8> {
-            let values = stream.read_vec(buffer.all()).unwrap();
+        /// The bytes of the first `count` keyframes: nobody has written the log beyond.
+        fn bits<T: Element>(stream: &Stream, buffer: &DeviceBuffer<T>, count: usize) -> Vec<u8> {
+            let values = stream.read_vec(buffer.slice(0..count).unwrap()).unwrap();
             // SAFETY: an element's bytes are all initialised.
             let (_, bytes, _) = unsafe { values.align_to::<u8>() };
             bytes.to_vec()
         }
+        let [image, points, confidence, features] = log.each;
+        let (kept, all) = (self.expected.len(), PATTERNS);
         let parts = [
             (
                 "image",
-                bits(stream, &log.image),
-                bits(stream, &patterns.image),
+                bits(stream, &log.image, kept * image),
+                bits(stream, &patterns.image, all * image),
                 1,
             ),
             (
                 "points",
-                bits(stream, &log.points),
-                bits(stream, &patterns.points),
+                bits(stream, &log.points, kept * points),
+                bits(stream, &patterns.points, all * points),
                 4,
             ),
             (
                 "confidences",
-                bits(stream, &log.confidence),
-                bits(stream, &patterns.confidence),
+                bits(stream, &log.confidence, kept * confidence),
+                bits(stream, &patterns.confidence, all * confidence),
                 2,
             ),
             (
                 "features",
-                bits(stream, &log.features),
-                bits(stream, &patterns.features),
+                bits(stream, &log.features, kept * features),
+                bits(stream, &patterns.features, all * features),
                 2,
             ),
         ];

@@ -8,8 +8,12 @@ use mast3r_slam::inference::cpu::CpuBackend;
 use mast3r_slam::inference::{Backend, PairOutput};
 use mast3r_slam::network::{Checkpoint, Hints, Network, Tensor};
 
+/// A file of the repository: the working folder's, where a test that was built elsewhere runs in one.
 pub fn repository(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+    match std::env::current_dir() {
+        Ok(here) if here.join(path).exists() => here.join(path),
+        _ => Path::new(env!("CARGO_MANIFEST_DIR")).join(path),
+    }
 }
 
 /// 128×96 input, 8 encoder channels' worth of everything: quick.

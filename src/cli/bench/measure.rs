@@ -232,7 +232,7 @@ impl Bench {
 }
 
 /// The value below which a fraction of all lie, by nearest rank.
-fn percentile(values: &mut [f64], fraction: f64) -> f64 {
+pub fn percentile(values: &mut [f64], fraction: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let rank = (fraction * values.len() as f64).ceil() as usize;
     values.get(rank.max(1) - 1).copied().unwrap_or(f64::NAN)

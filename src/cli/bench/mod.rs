@@ -4,14 +4,17 @@ mod frame;
 mod graph;
 mod map;
 mod measure;
+mod network;
 mod scene;
 mod track;
 
-use super::{CliError, Finished};
+use super::settings::{BackendArg, ConfigArgs, RunOptions};
+use super::{CliError, Finished, backend};
 use crate::compute::cuda::{Context, CudaError, DeviceArena, DeviceBuffer, Element};
 use crate::compute::plan::{ALIGNMENT, Spec, arena_bytes};
 use clap::Args;
 use measure::{Bench, Limits, Row, Stage};
+use network::NetworkRow;
 use scene::Scene;
 use serde::Serialize;
 
@@ -33,6 +36,11 @@ pub struct BenchArgs {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// What the network runs on.
+    #[arg(long, value_enum)]
+    backend: Option<BackendArg>,
 }
 
 /// What stages are made from.
@@ -71,10 +79,28 @@ struct Report {
     samples: usize,
     limits: Limits,
     stages: Vec<Row>,
+    /// What ran the network.
+    backend: String,
+    network: Vec<NetworkRow>,
 }
 
 /// Times the stages and prints the table.
 pub fn run(args: &BenchArgs) -> Result<Finished, CliError> {
+    let wanted = |name: &str| args.only.as_ref().is_none_or(|only| name.contains(only));
+    let names = STAGES.iter().map(|(name, _)| *name);
+    let names = names.chain(network::STAGES.iter().copied());
+    if !names.clone().any(wanted) {
+        let names: Vec<&str> = names.collect();
+        return Err(CliError::Usage(format!(
+            "--only {}: no stage's name contains this; stages: {}",
+            args.only.as_deref().unwrap_or_default(),
+            names.join(", ")
+        )));
+    }
+    let settings = args.config.settings(&RunOptions {
+        backend: args.backend,
+        ..Default::default()
+    })?;
     let context = Context::open(args.gpu)?;
     let bench = Bench::new(&context, args.samples)?;
     let setup = Setup {
@@ -82,24 +108,41 @@ pub fn run(args: &BenchArgs) -> Result<Finished, CliError> {
         bench: &bench,
         scene: Scene::new(args.size.0, args.size.1, 24),
     };
-    let wanted = |name: &str| args.only.as_ref().is_none_or(|only| name.contains(only));
     let mut rows = Vec::new();
     for (_, make) in STAGES.iter().filter(|(name, _)| wanted(name)) {
         // Made, timed and dropped one after the other: all of them together need not fit.
         rows.push(bench.time(make(&setup)?.as_mut())?);
     }
+    let mut network = None;
+    if network::STAGES.iter().any(|name| wanted(name)) && args.gpu == 0 {
+        let of = backend::Wanted {
+            config: &settings.config,
+            weights: &settings.weights,
+            size: args.size,
+            jobs: 1,
+        };
+        network = network::time(&context, &of, args.samples, &wanted)?;
+    }
+    let (backend, network) = network.unwrap_or_default();
     let report = Report {
         device: context.info().name.clone(),
         size: args.size,
         samples: args.samples,
         limits: bench.limits,
         stages: rows,
+        backend,
+        network,
     };
     if args.json {
         let text = serde_json::to_string_pretty(&report);
         super::say(&text.map_err(|e| CliError::Usage(e.to_string()))?);
     } else {
-        super::say(&table(&report));
+        if !report.stages.is_empty() {
+            super::say(&table(&report));
+        }
+        if !report.network.is_empty() {
+            super::say(&network::table(&report.backend, &report.network));
+        }
     }
     Ok(Finished::Done)
 }

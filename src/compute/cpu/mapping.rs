@@ -229,10 +229,7 @@ impl MappingDevice for Mapping {
         };
         let edges = graph.edges.iter().map(of_edge);
         let edges: Vec<global::Edge<'_>> = edges.collect::<Result<_, DeviceError>>()?;
-        let residual = match self.intrinsics {
-            Some(k) => GlobalResidual::Calibrated(k),
-            None => GlobalResidual::Rays,
-        };
+        let residual = GlobalResidual::of(self.config.local_opt.residual, self.intrinsics);
         let (w, h) = (self.shape.width, self.shape.height);
         Ok(self.global.solve(
             &keyframes,

@@ -21,7 +21,8 @@ const RADIUS: usize = 3;
 const RAY: usize = 12;
 /// Tiles of a block in `matching.cu`, pixels.
 const RAY_TILE: (u32, u32) = (32, 8);
-const REFINE_TILE: (u32, u32) = (16, 16);
+const REFINE_TILE: (u32, u32) = (32, 16);
+const REFINE_ANY_TILE: (u32, u32) = (16, 16);
 const SEARCH_THREADS: u32 = 128;
 const PAD_THREADS: u32 = 256;
 
@@ -394,12 +395,12 @@ impl Matcher {
         // The fast kernel counts the bytes of a step in 32 bits.
         let step = levels as u64 * u64::from(self.width) * (4 * CHANNELS) as u64;
         let fast = padded == CHANNELS && radius <= RADIUS && u32::try_from(step).is_ok();
-        let kernel = if fast {
-            &self.refine_kernel
+        let (kernel, tile) = if fast {
+            (&self.refine_kernel, REFINE_TILE)
         } else {
-            &self.refine_any_kernel
+            (&self.refine_any_kernel, REFINE_ANY_TILE)
         };
-        let grid = self.tiles(REFINE_TILE, 2 * REFINE_TILE.0 * REFINE_TILE.1);
+        let grid = self.tiles(tile, 2 * tile.0 * tile.1);
         // SAFETY: every buffer has elements for all pixels, checked in `enqueue`; `index` was written
         // by the search and lies inside the image, and the refinement stays there.
         unsafe { kernel.launch(stream, grid, (arguments,)) }

@@ -322,6 +322,21 @@ impl<T> Clone for DeviceSlice<'_, T> {
 
 impl<T> Copy for DeviceSlice<'_, T> {}
 
+impl<T: Element> DeviceSlice<'static, T> {
+    /// Memory that is somebody else's, such as another library's.
+    ///
+    /// # Safety
+    /// `len` elements of device memory, aligned for `T`, lie at `address` as long as anything uses the
+    /// slice.
+    pub unsafe fn foreign(address: u64, len: usize) -> Self {
+        Self {
+            pointer: address,
+            len,
+            buffer: PhantomData,
+        }
+    }
+}
+
 impl<'a, T: Element> From<&'a DeviceBuffer<T>> for DeviceSlice<'a, T> {
     fn from(buffer: &'a DeviceBuffer<T>) -> Self {
         buffer.all()
@@ -401,7 +416,8 @@ impl<'a, T: Element> DeviceSlice<'a, T> {
         Ok(self)
     }
 
-    pub(super) fn address(&self) -> sys::CUdeviceptr {
+    /// Where it begins on the device, for libraries that work there.
+    pub fn address(&self) -> sys::CUdeviceptr {
         self.pointer
     }
 }
@@ -423,7 +439,7 @@ impl PinnedMemory {
     pub(super) fn new(context: &Context, bytes: u64) -> Result<Self, CudaError> {
         context.bind()?;
         let size = usize::try_from(bytes.max(1)).unwrap_or(usize::MAX);
-        let flags = sys::CU_MEMHOSTALLOC_PORTABLE;
+        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
         // SAFETY: the context is current; the memory is released once, when this is dropped.
         let base = unsafe { result::malloc_host(size, flags) }.map_err(|error| {
             CudaError::OutOfPinnedMemory {
@@ -501,7 +517,7 @@ impl PinnedArena {
 pub struct PinnedBuffer<T> {
     pointer: *mut T,
     len: usize,
-    _memory: Arc<PinnedMemory>,
+    memory: Arc<PinnedMemory>,
 }
 
 impl<T: Element> PinnedBuffer<T> {
@@ -519,8 +535,21 @@ impl<T: Element> PinnedBuffer<T> {
         Ok(Self {
             pointer: pointer.cast(),
             len,
-            _memory: memory.clone(),
+            memory: memory.clone(),
         })
+    }
+
+    /// Where kernels find it. What they write is there for the host when their stream has been waited for; until
+    /// then nobody looks at it.
+    pub(super) fn on_device(&self) -> Result<DevicePointer<T>, CudaError> {
+        self.memory.context.bind()?;
+        let mut address = 0;
+        // SAFETY: the pointer is to memory that the driver gave out for devices, too, and is still there; the
+        // call writes one address.
+        unsafe { sys::cuMemHostGetDevicePointer_v2(&mut address, self.pointer.cast(), 0) }
+            .result()
+            .during("asking where the GPU finds pinned memory")?;
+        Ok(DevicePointer(address, PhantomData))
     }
 }
 

@@ -18,6 +18,7 @@ mod stream;
 
 pub mod cloud;
 pub mod convert;
+pub mod device;
 pub mod device_plan;
 pub mod fusion;
 pub mod global;

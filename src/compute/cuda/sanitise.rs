@@ -80,6 +80,20 @@ impl ViewBuffers {
         })
     }
 
+    /// Of memory for the outputs of several pairs of `pixels` each, those of pair `which`.
+    pub fn of_pair(&self, which: usize, pixels: usize) -> Result<Self, CudaError> {
+        let part = |buffer: &DeviceBuffer<f32>| {
+            let each = buffer.len() / (self.confidence.len() / pixels.max(1)).max(1);
+            buffer.part(which * each..(which + 1) * each)
+        };
+        Ok(Self {
+            points: part(&self.points)?,
+            confidence: part(&self.confidence)?,
+            descriptors: part(&self.descriptors)?,
+            descriptor_confidence: part(&self.descriptor_confidence)?,
+        })
+    }
+
     /// All of them.
     pub fn view(&self) -> DeviceView<'_> {
         DeviceView {

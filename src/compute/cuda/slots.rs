@@ -131,7 +131,7 @@ struct Slots {
 }
 
 /// Records in pinned memory, one after the other.
-struct Records {
+pub(super) struct Records {
     /// Where the first one starts.
     start: *mut u8,
     bytes: usize,
@@ -148,7 +148,7 @@ unsafe impl Send for Records {}
 unsafe impl Sync for Records {}
 
 impl Records {
-    fn new(mut memory: PinnedBuffer<u8>, bytes: usize) -> Self {
+    pub(super) fn new(mut memory: PinnedBuffer<u8>, bytes: usize) -> Self {
         Self {
             start: memory.as_mut_ptr(),
             bytes,
@@ -160,7 +160,11 @@ impl Records {
     }
 
     /// Calls `with` with a record's bytes; nobody else has them meanwhile.
-    fn with<R>(&self, record: u32, with: impl FnOnce(&mut [u8]) -> R) -> Result<R, CudaError> {
+    pub(super) fn with<R>(
+        &self,
+        record: u32,
+        with: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R, CudaError> {
         let record = record as usize;
         let lock = self.locks.get(record).ok_or(CudaError::Length {
             what: "host slots",
@@ -346,20 +350,20 @@ impl CudaSlots {
 }
 
 #[derive(Clone, Copy)]
-enum Direction {
+pub(super) enum Direction {
     ToHost,
     ToDevice,
 }
 
 /// Copies of the parts of one record.
-struct Copies<'a> {
-    stream: &'a Stream,
-    record: &'a mut [u8],
-    direction: Direction,
+pub(super) struct Copies<'a> {
+    pub(super) stream: &'a Stream,
+    pub(super) record: &'a mut [u8],
+    pub(super) direction: Direction,
 }
 
 impl Copies<'_> {
-    fn part<T: Element>(
+    pub(super) fn part<T: Element>(
         &mut self,
         device: DeviceSlice<'_, T>,
         section: Section,

@@ -22,7 +22,12 @@ pub use mapping::{EdgeId, GraphEdge, KeyframeBulk, MappingDevice, NewEdge, PoseG
 pub use ticket::{Exchange, Ticket};
 pub use tracking::{Fractions, FrameTimes, LostReason, Outcome, Tracked, TrackingDevice};
 
+/// Pointmaps and frames that may be on their way between the halves at once. What policy lets wait must
+/// be fewer by those that it holds itself: the one being handed over, the last keyframe's and a lost frame's.
+pub const HAND_OVERS: usize = 12;
+
 /// What a device is made for.
+#[derive(Clone)]
 pub struct Setup {
     /// Gates, modes, stop rules.
     pub config: Arc<Config>,

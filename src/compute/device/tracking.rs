@@ -31,8 +31,8 @@ pub trait TrackingDevice: Send {
     /// the active keyframe. The ticket stands for its image, features and first pointmap.
     fn start_keyframe(&mut self) -> Result<Ticket, DeviceError>;
 
-    /// Puts the current frame, as it was seen last, down for a relocalisation. The active keyframe
-    /// stays what it is.
+    /// Puts the current frame, as it was seen last, down for a relocalisation. There is no active
+    /// keyframe after it.
     fn put_down_frame(&mut self) -> Result<Ticket, DeviceError>;
 
     /// Makes the frame of `ticket`, which [`TrackingDevice::put_down_frame`] gave, the active

@@ -9,11 +9,16 @@ use multiversion::multiversion;
 
 /// Rows and columns of a block.
 pub(super) const SIZE: usize = 7;
-/// Rows as they are stored, the last one unused: whole vectors, whatever their width.
+/// Rows as they are stored, one more than there are: whole vectors, whatever their width.
 const STRIDE: usize = 8;
+/// Where a column keeps its entry of the right-hand side, and behind that in time, the inverse of its diagonal entry.
+const RIGHT: usize = STRIDE - 1;
+const INVERSE: usize = RIGHT;
 
+/// Seven rows of a vector; what is stored behind them stays what it was.
+pub(super) type Rows = [f64; STRIDE];
 /// A block, columns first.
-pub(super) type Block = [[f64; STRIDE]; SIZE];
+pub(super) type Block = [Rows; SIZE];
 
 const ZERO: Block = [[0.0; STRIDE]; SIZE];
 
@@ -138,55 +143,23 @@ impl Blocks {
         self.below.copy_from_slice(&other.below);
     }
 
-    /// Replaces the matrix by its factor `L`; `false` if it is not positive definite.
-    pub(super) fn factorise(&mut self, pattern: &Pattern) -> bool {
-        factorise(pattern, &mut self.diagonal, &mut self.below)
-    }
-
-    /// With the factor in place: replaces `b` by `(LLᵀ)⁻¹ b`. Entries are in order of position.
-    pub(super) fn solve(&self, pattern: &Pattern, b: &mut [f64]) {
-        let nodes = pattern.len();
-        for j in 0..nodes {
-            let diagonal = &self.diagonal[j];
-            for c in 0..SIZE {
-                b[SIZE * j + c] /= diagonal[c][c];
-                for r in c + 1..SIZE {
-                    b[SIZE * j + r] -= diagonal[c][r] * b[SIZE * j + c];
-                }
-            }
-            for place in pattern.starts[j]..pattern.starts[j + 1] {
-                let row = SIZE * pattern.rows[place];
-                for (c, column) in self.below[place].iter().enumerate() {
-                    for r in 0..SIZE {
-                        b[row + r] -= column[r] * b[SIZE * j + c];
-                    }
-                }
-            }
-        }
-        for j in (0..nodes).rev() {
-            for place in pattern.starts[j]..pattern.starts[j + 1] {
-                let row = SIZE * pattern.rows[place];
-                for (c, column) in self.below[place].iter().enumerate() {
-                    for r in 0..SIZE {
-                        b[SIZE * j + c] -= column[r] * b[row + r];
-                    }
-                }
-            }
-            let diagonal = &self.diagonal[j];
-            for c in (0..SIZE).rev() {
-                for r in c + 1..SIZE {
-                    b[SIZE * j + c] -= diagonal[c][r] * b[SIZE * j + r];
-                }
-                b[SIZE * j + c] /= diagonal[c][c];
-            }
-        }
+    /// Replaces the matrix by its factor `L`, and `b` by the solution `(LLᵀ)⁻¹ b`, whose entries are in order of
+    /// position; `false` if the matrix is not positive definite.
+    pub(super) fn solve(&mut self, pattern: &Pattern, b: &mut [Rows]) -> bool {
+        solve(pattern, &mut self.diagonal, &mut self.below, b)
     }
 }
 
-/// A column at a time: its diagonal block, what is below it, then what that takes from later columns.
+/// A column at a time: its diagonal block, what is below it, then what that takes from later columns. The last
+/// row of the diagonal blocks is the right-hand side, so that on the way it becomes `L⁻¹ b`. Then up again.
 // Wider vectors compute the same lanes and nothing is fused: the choice changes nothing but the time.
 #[multiversion(targets("x86_64+avx512f+avx512dq+avx512vl", "x86_64+avx2"))]
-fn factorise(pattern: &Pattern, diagonal: &mut [Block], below: &mut [Block]) -> bool {
+fn solve(pattern: &Pattern, diagonal: &mut [Block], below: &mut [Block], b: &mut [Rows]) -> bool {
+    for (block, b) in diagonal.iter_mut().zip(&*b) {
+        for (column, b) in block.iter_mut().zip(b) {
+            column[RIGHT] = *b;
+        }
+    }
     for j in 0..pattern.len() {
         let (start, end) = (pattern.starts[j], pattern.starts[j + 1]);
         let Some(inverse) = factorise_block(&mut diagonal[j]) else {
@@ -194,6 +167,9 @@ fn factorise(pattern: &Pattern, diagonal: &mut [Block], below: &mut [Block]) -> 
         };
         for block in &mut below[start..end] {
             divide(&diagonal[j], &inverse, block);
+            for (column, own) in block.iter_mut().zip(&diagonal[j]) {
+                column[RIGHT] = own[RIGHT];
+            }
         }
         let (done, later) = below.split_at_mut(end);
         let (done, rows) = (&done[start..], &pattern.rows[start..end]);
@@ -208,30 +184,62 @@ fn factorise(pattern: &Pattern, diagonal: &mut [Block], below: &mut [Block]) -> 
                 take(&done[a], &done[b], &mut later[place - end]);
             }
         }
+        for ((b, column), inverse) in b[j].iter_mut().zip(&mut diagonal[j]).zip(inverse) {
+            *b = std::mem::replace(&mut column[INVERSE], inverse);
+        }
+    }
+    for j in (0..pattern.len()).rev() {
+        let places = pattern.starts[j]..pattern.starts[j + 1];
+        // Row by row, so that sums stay apart until all blocks are in them.
+        let mut sums = [[0.0; STRIDE]; SIZE];
+        for (block, &row) in below[places.clone()].iter().zip(&pattern.rows[places]) {
+            for (sum, column) in sums.iter_mut().zip(block) {
+                for ((v, &l), &x) in sum.iter_mut().zip(column).zip(&b[row]) {
+                    *v += l * x;
+                }
+            }
+        }
+        let mut own = b[j];
+        for (v, sum) in own.iter_mut().zip(&sums) {
+            *v -= sum[..SIZE].iter().sum::<f64>();
+        }
+        let diagonal = &diagonal[j];
+        for c in (0..SIZE).rev() {
+            own[c] *= diagonal[c][INVERSE];
+            // The others' share, once this one is known.
+            for r in 0..c {
+                own[r] -= diagonal[r][c] * own[c];
+            }
+        }
+        b[j] = own;
     }
     true
 }
 
-/// The factor of one block, and the inverses of its diagonal entries.
+/// The factor of one block, and the inverses of its diagonal entries. Roots are taken at the end, all at once: on
+/// the way from pivot to pivot they would be most of the time.
 #[inline(always)]
 fn factorise_block(block: &mut Block) -> Option<[f64; SIZE]> {
-    let mut inverse = [0.0; SIZE];
+    let mut pivots = [0.0; SIZE];
     for c in 0..SIZE {
-        let pivot = block[c][c];
+        let column = block[c];
+        pivots[c] = column[c];
         // Not the other way round: NaN is no pivot either.
-        if !(pivot > 0.0 && pivot < f64::INFINITY) {
+        if !(pivots[c] > 0.0 && pivots[c] < f64::INFINITY) {
             return None;
         }
-        inverse[c] = 1.0 / pivot.sqrt();
-        let mut column = block[c];
-        for v in &mut column {
-            *v *= inverse[c];
-        }
-        block[c] = column;
+        let inverse = 1.0 / pivots[c];
         for (k, later) in block.iter_mut().enumerate().skip(c + 1) {
+            let share = column[k] * inverse;
             for (v, &l) in later.iter_mut().zip(&column) {
-                *v -= l * column[k];
+                *v -= l * share;
             }
+        }
+    }
+    let inverse = pivots.map(|pivot| 1.0 / pivot.sqrt());
+    for (column, inverse) in block.iter_mut().zip(inverse) {
+        for v in column {
+            *v *= inverse;
         }
     }
     Some(inverse)
@@ -297,6 +305,19 @@ mod tests {
         m
     }
 
+    fn solve(blocks: &Blocks, pattern: &Pattern, b: &[f64]) -> Option<Vec<f64>> {
+        // What lies behind the seven rows must not matter.
+        let mut rows = vec![[1e300; STRIDE]; pattern.len()];
+        for (rows, b) in rows.iter_mut().zip(b.chunks_exact(SIZE)) {
+            rows[..SIZE].copy_from_slice(b);
+        }
+        let solved = blocks.clone().solve(pattern, &mut rows);
+        solved.then(|| {
+            let rows = rows.iter().flat_map(|rows| &rows[..SIZE]);
+            rows.copied().collect()
+        })
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         /// Against the dense factorisation, on graphs from none to all edges.
@@ -327,9 +348,7 @@ mod tests {
             let matrix = dense(&pattern, &blocks);
             let b = DVector::from_fn(SIZE * nodes, |_, _| next());
             let expected = matrix.clone().cholesky().unwrap().solve(&b);
-            let mut found = b.clone();
-            prop_assert!(blocks.factorise(&pattern));
-            blocks.solve(&pattern, found.as_mut_slice());
+            let found = DVector::from_vec(solve(&blocks, &pattern, b.as_slice()).unwrap());
             // Diagonally dominant: conditioning below 100, rounding of a hundred operations.
             prop_assert!((found - expected).norm() < 1e-12 * b.norm().max(1.0));
         }
@@ -395,9 +414,7 @@ mod tests {
             .sp_cholesky(faer::Side::Lower)
             .unwrap()
             .solve_in_place(&mut expected);
-        let mut found = b;
-        assert!(blocks.factorise(&pattern));
-        blocks.solve(&pattern, &mut found);
+        let found = solve(&blocks, &pattern, &b).unwrap();
         for (k, (f, x)) in found.iter().zip(expected.iter()).enumerate() {
             // Entries of 1/140, conditioning below 100, roundings of some thousand operations.
             assert!((f - x).abs() < 1e-14, "{k}: {f} {x}");
@@ -413,9 +430,10 @@ mod tests {
                 for block in &mut blocks.diagonal {
                     (0..SIZE).for_each(|c| block[c][c] = 2.0);
                 }
-                assert!(blocks.clone().factorise(&pattern));
+                assert!(solve(&blocks, &pattern, &[1.0; 2 * SIZE]).is_some());
                 blocks.diagonal[node][column][column] = bad;
-                assert!(!blocks.factorise(&pattern), "{bad} {column} {node}");
+                let solved = solve(&blocks, &pattern, &[1.0; 2 * SIZE]);
+                assert_eq!(solved, None, "{bad} {column} {node}");
             }
         }
         // Definite blocks, but not together.
@@ -424,7 +442,7 @@ mod tests {
             (0..SIZE).for_each(|c| block[c][c] = 2.0);
         }
         blocks.below[0][4][4] = 2.1;
-        assert!(!blocks.factorise(&pattern));
+        assert_eq!(solve(&blocks, &pattern, &[1.0; 2 * SIZE]), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod system;
 pub(crate) mod terms;
 
 use super::residual::{Model, Noise, View};
-use crate::config::LocalOptConfig;
+use crate::config::{LocalOptConfig, ResidualChoice};
 use crate::geometry::{Intrinsics, Sim3, Tangent};
 use descent::{Graph, Lineariser};
 use edges::Problem;
@@ -73,6 +73,17 @@ pub enum GlobalResidual {
     Calibrated(Intrinsics),
     /// Points.
     Points,
+}
+
+impl GlobalResidual {
+    /// What the configuration asks for, for a camera of these intrinsics if they are known.
+    pub fn of(choice: ResidualChoice, intrinsics: Option<Intrinsics>) -> Self {
+        match (choice, intrinsics) {
+            (ResidualChoice::Points, _) => Self::Points,
+            (ResidualChoice::Camera, Some(k)) => Self::Calibrated(k),
+            (ResidualChoice::Camera, None) => Self::Rays,
+        }
+    }
 }
 
 /// How a solve went.

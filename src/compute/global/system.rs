@@ -1,6 +1,6 @@
 //! The sparse normal equations of all free poses, in blocks of 7×7.
 
-use super::cholesky::{Block, Blocks, Pattern, SIZE};
+use super::cholesky::{Block, Blocks, Pattern, Rows, SIZE};
 use super::terms::{Linearised, Term};
 use crate::compute::residual::{Matrix7, SolveError};
 use crate::geometry::{Sim3, Tangent};
@@ -82,6 +82,8 @@ pub(super) struct System {
     values: Blocks,
     factor: Blocks,
     gradient: DVector<f64>,
+    /// What is solved for.
+    right: Vec<Rows>,
     /// What damping multiplies, for each diagonal entry.
     diagonal: Vec<[f64; SIZE]>,
 }
@@ -92,6 +94,7 @@ impl System {
             values: Blocks::new(&layout.pattern),
             factor: Blocks::new(&layout.pattern),
             gradient: DVector::zeros(SIZE * layout.free()),
+            right: vec![Rows::default(); layout.free()],
             diagonal: vec![[0.0; SIZE]; layout.free()],
         }
     }
@@ -105,8 +108,10 @@ impl System {
             for (keyframe, sign) in [(i, -1.0), (j, 1.0)] {
                 if let Some(p) = layout.place[keyframe] {
                     add(&mut self.values.diagonal[p], &term.hessian, 1.0);
-                    let mut rows = self.gradient.fixed_rows_mut::<SIZE>(SIZE * p);
-                    rows += term.gradient * sign;
+                    let rows = &mut self.gradient.as_mut_slice()[SIZE * p..SIZE * (p + 1)];
+                    for (v, g) in rows.iter_mut().zip(term.gradient.as_slice()) {
+                        *v += sign * g;
+                    }
                 }
             }
             if let Some(place) = *between {
@@ -129,12 +134,20 @@ impl System {
                 block[r][r] += (damping + FLOOR) * scale;
             }
         }
-        if !self.factor.factorise(&layout.pattern) {
+        let rows = self.gradient.as_slice().chunks_exact(SIZE);
+        for (right, rows) in self.right.iter_mut().zip(rows) {
+            for (right, g) in right.iter_mut().zip(rows) {
+                *right = -g;
+            }
+        }
+        if !self.factor.solve(&layout.pattern, &mut self.right) {
             return false;
         }
         step.clone_from(&self.gradient);
-        step.neg_mut();
-        self.factor.solve(&layout.pattern, step.as_mut_slice());
+        let rows = step.as_mut_slice().chunks_exact_mut(SIZE);
+        for (rows, right) in rows.zip(&self.right) {
+            rows.copy_from_slice(&right[..SIZE]);
+        }
         step.iter().all(|v| v.is_finite())
     }
 
@@ -145,8 +158,8 @@ impl System {
 }
 
 fn add(block: &mut Block, h: &Matrix7, sign: f64) {
-    for (column, values) in block.iter_mut().zip(h.column_iter()) {
-        for (v, h) in column.iter_mut().zip(values.iter()) {
+    for (column, values) in block.iter_mut().zip(h.as_slice().chunks_exact(SIZE)) {
+        for (v, h) in column.iter_mut().zip(values) {
             *v += sign * h;
         }
     }

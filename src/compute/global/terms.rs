@@ -39,11 +39,11 @@ impl Linearised {
     }
 
     pub(crate) fn is_finite(&self) -> bool {
+        // Without a way out in the middle, which would keep it from being vectors.
+        let finite = |values: &[f64]| values.iter().fold(true, |ok, v| ok & v.is_finite());
+        let mut terms = self.terms.iter();
         self.robust.is_finite()
-            && self.terms.iter().all(|t| {
-                let mut all = t.hessian.iter().chain(t.gradient.iter());
-                all.all(|v| v.is_finite())
-            })
+            && terms.all(|t| finite(t.hessian.as_slice()) & finite(t.gradient.as_slice()))
     }
 
     /// Adds the next edge's equations.

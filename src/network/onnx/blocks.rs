@@ -1,13 +1,15 @@
 //! What encoder and decoder are built of: linear layers, norms, attention, the MLP.
 
 use super::super::architecture::Stack;
-use super::Emitter;
+use super::fp8::Input;
 use super::graph::Value;
+use super::{AttentionForm, Emitter};
 
 /// Of every LayerNorm in the network.
-const LAYER_NORM_EPSILON: f32 = 1e-6;
+pub const LAYER_NORM_EPSILON: f32 = 1e-6;
 
-/// The rotary tables of one stack, `T × head_dim` each: `x·cos + swap_halves(x)·sin`.
+/// The rotary tables of one stack: decomposed, `T × head_dim` each for `x·cos + swap_halves(x)·sin`; fused,
+/// `B × T × head_dim/2` each, as `RotaryEmbedding` takes them.
 pub struct Rotary {
     cos: Value,
     sin: Value,
@@ -29,9 +31,15 @@ impl Emitter<'_> {
 
     /// The linear layer (or 1×1 convolution over tokens) called `name`.
     pub fn linear(&mut self, x: &Value, name: &str) -> Value {
+        let (weight, bias) = self.weights_of(name);
+        self.linear_of(x, name, &weight, &bias)
+    }
+
+    /// Weights and biases of a layer as they are stored.
+    pub fn weights_of(&self, name: &str) -> (Vec<f32>, Vec<f32>) {
         let weight = self.network.weight(&format!("{name}.weight"));
         let bias = self.network.weight(&format!("{name}.bias"));
-        self.linear_of(x, name, &weight, &bias)
+        (weight, bias)
     }
 
     pub fn layer_norm(&mut self, x: &Value, name: &str) -> Value {
@@ -43,20 +51,42 @@ impl Emitter<'_> {
 
     /// `x + FC2(GELU(FC1(norm(x))))`, exact GELU.
     pub fn residual_mlp(&mut self, x: &Value, block: &str, norm: &str) -> Value {
-        let normed = self.layer_norm(x, &format!("{block}.{norm}"));
-        let hidden = self.linear(&normed, &format!("{block}.mlp.fc1"));
+        let norm = format!("{block}.{norm}");
+        let [fc1, fc2] = ["fc1", "fc2"].map(|layer| format!("{block}.mlp.{layer}"));
+        let (weight, bias) = self.weights_of(&fc1);
+        let normed = self.layer_norm(x, &norm);
+        let hidden = self.linear_in(&normed, &fc1, (&weight, &bias), Input::Norm(&norm));
         let hidden = self.graph.unary("Gelu", &hidden);
-        let out = self.linear(&hidden, &format!("{block}.mlp.fc2"));
+        let before = Input::Layer {
+            norm: &norm,
+            weight: &weight,
+            bias: &bias,
+        };
+        let (weight, bias) = self.weights_of(&fc2);
+        let out = self.linear_in(&hidden, &fc2, (&weight, &bias), before);
         self.graph.binary("Add", x, &out)
     }
 
-    /// The rotary tables of all positions, as [`rotary_tables`] lays them out.
-    pub fn rotary(&mut self, stack: &Stack) -> Rotary {
+    /// The rotary tables of all positions, as [`rotary_tables`] lays them out, for `batch` images.
+    pub fn rotary(&mut self, stack: &Stack, batch: usize) -> Rotary {
         let head_dim = stack.width / stack.heads;
         let base = self.network.architecture.rope_base;
         let (tokens, columns) = (self.size.tokens(), self.size.columns());
-        let (cos, sin) = rotary_tables(head_dim, tokens, columns, base);
-        let shape = [tokens, head_dim];
+        let (mut cos, mut sin) = rotary_tables(head_dim, tokens, columns, base);
+        let mut shape = vec![tokens, head_dim];
+        if self.attention == AttentionForm::Fused {
+            // Of both halves' values the second half's, whose sines have no sign.
+            let half = |table: &[f32]| {
+                let of_tokens = table.chunks_exact(head_dim);
+                let all: Vec<f32> = of_tokens
+                    .flat_map(|t| &t[head_dim / 2..])
+                    .copied()
+                    .collect();
+                all.repeat(batch)
+            };
+            (cos, sin) = (half(&cos), half(&sin));
+            shape = vec![batch, tokens, head_dim / 2];
+        }
         Rotary {
             cos: self.graph.weight("rotary.cos", &shape, &cos),
             sin: self.graph.weight("rotary.sin", &shape, &sin),
@@ -64,7 +94,7 @@ impl Emitter<'_> {
     }
 
     /// Turns each token of `x` (`… × T × head_dim`) by its position.
-    fn rotate(&mut self, x: &Value, rotary: &Rotary) -> Value {
+    pub fn rotate(&mut self, x: &Value, rotary: &Rotary) -> Value {
         let axis = x.shape.len() - 1;
         let half = x.shape[axis] / 2;
         let halves = self.graph.split(x, axis, &[half, half]);
@@ -75,7 +105,7 @@ impl Emitter<'_> {
     }
 
     /// Splits a joint projection `B × T × (n·C)` into `n` maps of heads, `n × B × H × T × D`.
-    fn heads(&mut self, x: &Value, n: usize, stack: &Stack) -> Value {
+    pub fn heads(&mut self, x: &Value, n: usize, stack: &Stack) -> Value {
         let (batch, tokens) = (x.shape[0], x.shape[1]);
         let head_dim = stack.width / stack.heads;
         let shape = [batch, tokens, n, stack.heads, head_dim];
@@ -83,8 +113,20 @@ impl Emitter<'_> {
         self.graph.transpose(&split, &[2, 0, 3, 1, 4])
     }
 
+    /// Attention with rotated queries and keys, fused; all are `B × T × C`.
+    pub fn attend_fused(
+        &mut self,
+        [q, k, v]: [&Value; 3],
+        stack: &Stack,
+        Rotary { cos, sin }: &Rotary,
+    ) -> Value {
+        let q = self.graph.rotary_embedding(q, [cos, sin], stack.heads);
+        let k = self.graph.rotary_embedding(k, [cos, sin], stack.heads);
+        self.graph.attention(&q, &k, v, stack.heads)
+    }
+
     /// `softmax(q·kᵀ)·v` and the way back to `B × T × C`. The logits' scale is in `q` already.
-    fn attend(&mut self, q: &Value, k: &Value, v: &Value) -> Value {
+    pub fn attend(&mut self, q: &Value, k: &Value, v: &Value) -> Value {
         let g = &mut self.graph;
         let &[batch, heads, tokens, head_dim] = &q.shape[..] else {
             unreachable!("attention works on four axes");
@@ -105,28 +147,43 @@ impl Emitter<'_> {
         stack: &Stack,
         rotary: &Rotary,
     ) -> Value {
-        let normed = self.layer_norm(x, &format!("{block}.norm1"));
+        let norm = format!("{block}.norm1");
+        let normed = self.layer_norm(x, &norm);
         let name = format!("{block}.attn.qkv");
-        let mut weight = self.network.weight(&format!("{name}.weight"));
-        let mut bias = self.network.weight(&format!("{name}.bias"));
+        let (mut weight, mut bias) = self.weights_of(&name);
         let width = stack.width;
         let (q, k) = (0..width, width..2 * width);
         prepare_rows(&mut weight[..q.end * width], stack, true);
         prepare_rows(&mut bias[q], stack, true);
         prepare_rows(&mut weight[k.start * width..k.end * width], stack, false);
-        prepare_rows(&mut bias[k], stack, false);
-        let qkv = self.linear_of(&normed, &name, &weight, &bias);
+        prepare_rows(&mut bias[k.clone()], stack, false);
+        let qkv = self.linear_in(&normed, &name, (&weight, &bias), Input::Norm(&norm));
 
-        let maps = self.heads(&qkv, 3, stack);
-        let parts = self.graph.split(&maps, 0, &[2, 1]);
-        let turned = self.rotate(&parts[0], rotary);
-        let qk = self.graph.split(&turned, 0, &[1, 1]);
-        let one = &maps.shape[1..];
-        let q = self.graph.reshape(&qk[0], one);
-        let k = self.graph.reshape(&qk[1], one);
-        let v = self.graph.reshape(&parts[1], one);
-        let mixed = self.attend(&q, &k, &v);
-        let out = self.linear(&mixed, &format!("{block}.attn.proj"));
+        let mixed = match self.attention {
+            AttentionForm::Fused => {
+                let parts = self.graph.split(&qkv, 2, &[width; 3]);
+                self.attend_fused([&parts[0], &parts[1], &parts[2]], stack, rotary)
+            }
+            AttentionForm::Decomposed => {
+                let maps = self.heads(&qkv, 3, stack);
+                let parts = self.graph.split(&maps, 0, &[2, 1]);
+                let turned = self.rotate(&parts[0], rotary);
+                let qk = self.graph.split(&turned, 0, &[1, 1]);
+                let one = &maps.shape[1..];
+                let q = self.graph.reshape(&qk[0], one);
+                let k = self.graph.reshape(&qk[1], one);
+                let v = self.graph.reshape(&parts[1], one);
+                self.attend(&q, &k, &v)
+            }
+        };
+        let values = Input::Layer {
+            norm: &norm,
+            weight: &weight[k.end * width..],
+            bias: &bias[k.end..],
+        };
+        let name = format!("{block}.attn.proj");
+        let (weight, bias) = self.weights_of(&name);
+        let out = self.linear_in(&mixed, &name, (&weight, &bias), values);
         self.graph.binary("Add", x, &out)
     }
 
@@ -140,47 +197,58 @@ impl Emitter<'_> {
         rotary: &Rotary,
     ) -> Value {
         let name = format!("{block}.cross_attn");
-        let layer = |this: &Self, projection: &str| {
-            let weight = this.network.weight(&format!("{name}.{projection}.weight"));
-            let bias = this.network.weight(&format!("{name}.{projection}.bias"));
-            (weight, bias)
-        };
+        let layer =
+            |this: &Self, projection: &str| this.weights_of(&format!("{name}.{projection}"));
+        let [norm2, norm_y] = ["norm2", "norm_y"].map(|norm| format!("{block}.{norm}"));
         let (mut wq, mut bq) = layer(self, "projq");
         prepare_rows(&mut wq, stack, true);
         prepare_rows(&mut bq, stack, true);
-        let normed = self.layer_norm(x, &format!("{block}.norm2"));
-        let q = self.linear_of(&normed, &format!("{name}.projq"), &wq, &bq);
+        let normed = self.layer_norm(x, &norm2);
+        let projq = format!("{name}.projq");
+        let q = self.linear_in(&normed, &projq, (&wq, &bq), Input::Norm(&norm2));
 
         let (mut wk, mut bk) = layer(self, "projk");
         prepare_rows(&mut wk, stack, false);
         prepare_rows(&mut bk, stack, false);
         let (wv, bv) = layer(self, "projv");
-        let memory = self.layer_norm(y, &format!("{block}.norm_y"));
-        let kv = self.linear_of(
-            &memory,
-            &format!("{name}.projkv"),
-            &[wk, wv].concat(),
-            &[bk, bv].concat(),
-        );
+        let memory = self.layer_norm(y, &norm_y);
+        let both = ([&wk[..], &wv].concat(), [&bk[..], &bv].concat());
+        let projkv = format!("{name}.projkv");
+        let kv = self.linear_in(&memory, &projkv, (&both.0, &both.1), Input::Norm(&norm_y));
 
-        let q = self.heads(&q, 1, stack);
-        let kv = self.heads(&kv, 2, stack);
-        let kv = self.graph.split(&kv, 0, &[1, 1]);
-        let q = self.rotate(&q, rotary);
-        let k = self.rotate(&kv[0], rotary);
-        let one = q.shape[1..].to_vec();
-        let q = self.graph.reshape(&q, &one);
-        let k = self.graph.reshape(&k, &one);
-        let v = self.graph.reshape(&kv[1], &one);
-        let mixed = self.attend(&q, &k, &v);
-        let out = self.linear(&mixed, &format!("{name}.proj"));
+        let mixed = match self.attention {
+            AttentionForm::Fused => {
+                let parts = self.graph.split(&kv, 2, &[stack.width; 2]);
+                self.attend_fused([&q, &parts[0], &parts[1]], stack, rotary)
+            }
+            AttentionForm::Decomposed => {
+                let q = self.heads(&q, 1, stack);
+                let kv = self.heads(&kv, 2, stack);
+                let kv = self.graph.split(&kv, 0, &[1, 1]);
+                let q = self.rotate(&q, rotary);
+                let k = self.rotate(&kv[0], rotary);
+                let one = q.shape[1..].to_vec();
+                let q = self.graph.reshape(&q, &one);
+                let k = self.graph.reshape(&k, &one);
+                let v = self.graph.reshape(&kv[1], &one);
+                self.attend(&q, &k, &v)
+            }
+        };
+        let values = Input::Layer {
+            norm: &norm_y,
+            weight: &wv,
+            bias: &bv,
+        };
+        let proj = format!("{name}.proj");
+        let (weight, bias) = self.weights_of(&proj);
+        let out = self.linear_in(&mixed, &proj, (&weight, &bias), values);
         self.graph.binary("Add", x, &out)
     }
 }
 
 /// A `rows × columns` matrix turned over. In tiles, because a large one column by column would
 /// miss the cache at every element.
-fn transpose(matrix: &[f32], rows: usize, columns: usize) -> Vec<f32> {
+pub fn transpose(matrix: &[f32], rows: usize, columns: usize) -> Vec<f32> {
     const TILE: usize = 16;
     let mut out = vec![0.0; matrix.len()];
     for row in (0..rows).step_by(TILE) {
@@ -229,7 +297,7 @@ fn rotary_tables(
 /// stored as `[row pairs' firsts, seconds, column pairs' firsts, seconds]`, the middle two
 /// quarters change places. A permutation that queries and keys share leaves their products as
 /// they are. `rows` is the weight or the bias. Queries also take the logits' scale `D^(−1/2)`.
-fn prepare_rows(rows: &mut [f32], stack: &Stack, query: bool) {
+pub fn prepare_rows(rows: &mut [f32], stack: &Stack, query: bool) {
     let per_head = rows.len() / stack.heads;
     let quarter = per_head / 4;
     for head in rows.chunks_exact_mut(per_head) {

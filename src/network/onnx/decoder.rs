@@ -2,11 +2,12 @@
 
 use super::super::architecture::Stack;
 use super::blocks::Rotary;
+use super::fp8::Input;
 use super::graph::Value;
 use super::{Emitter, Finish, Views, names};
 
 /// Names of the two branches' blocks.
-const BRANCHES: [&str; 2] = ["dec_blocks", "dec_blocks2"];
+pub const BRANCHES: [&str; 2] = ["dec_blocks", "dec_blocks2"];
 
 impl Emitter<'_> {
     /// Both branches layer by layer, then the heads of the wanted views.
@@ -18,11 +19,14 @@ impl Emitter<'_> {
             self.size.tokens(),
             architecture.encoder.width,
         ];
-        let features = names::VIEW_FEATURES.map(|name| self.graph.input(name, &shape));
-
         self.graph.set_scope("decoder");
-        let rotary = self.rotary(&stack);
-        let mut x = [0, 1].map(|view| self.linear(&features[view], "decoder_embed"));
+        let features = names::VIEW_FEATURES.map(|name| self.input(name, &shape));
+        let rotary = self.rotary(&stack, self.size.batch);
+        let (weight, bias) = self.weights_of("decoder_embed");
+        let mut x = [0, 1].map(|view| {
+            let encoded = Input::Norm("enc_norm");
+            self.linear_in(&features[view], "decoder_embed", (&weight, &bias), encoded)
+        });
         // Tokens at the four hooks, by view; the encoder's own are hook 0.
         let mut hooked = [0, 1].map(|view| [0, 1, 2, 3].map(|_| features[view].clone()));
         let wanted = match views {

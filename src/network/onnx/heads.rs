@@ -2,8 +2,11 @@
 //! for descriptors and theirs.
 
 use super::super::architecture::PATCH;
-use super::graph::Value;
-use super::{Emitter, Finish, names};
+use super::graph::{Number, Value};
+use super::{Emitter, Finish, Maps, names};
+
+/// Channels of the DPT head's last layer where channels are last.
+const PADDED: usize = 8;
 
 impl Emitter<'_> {
     /// Both heads of `view` (0 or 1) from its tokens at the four hooks.
@@ -18,6 +21,14 @@ impl Emitter<'_> {
                 self.descriptors(view, &desc, &omega);
             }
             Finish::Raw => {
+                let raw = match self.maps {
+                    Maps::ChannelsFirst => raw,
+                    Maps::ChannelsLast | Maps::ChannelsLastOperator => {
+                        let parts = self.parts(&raw);
+                        let four = self.graph.concat(&[&parts[0], &parts[1]], 3);
+                        self.graph.transpose(&four, &[0, 3, 1, 2])
+                    }
+                };
                 self.graph.output(&raw, names::RAW_POINTS[view]);
                 self.graph.output(&desc, names::RAW_DESCRIPTORS[view]);
                 self.graph
@@ -26,17 +37,8 @@ impl Emitter<'_> {
         }
     }
 
-    fn conv(&mut self, x: &Value, name: &str, kernel: usize, out: usize, stride: usize) -> Value {
-        let weight = self.stored(
-            &format!("{name}.weight"),
-            &[out, x.shape[1], kernel, kernel],
-        );
-        let bias = self.stored(&format!("{name}.bias"), &[out]);
-        self.graph.conv(x, &weight, Some(&bias), stride, kernel / 2)
-    }
-
-    /// Four token maps to one map of four channels: points and confidence before their
-    /// activations, `B × 4 × H × W`.
+    /// Four token maps to one map of four channels, or more that mean nothing: points and confidence
+    /// before their activations.
     fn dpt(&mut self, dpt: &str, tokens: &[Value; 4]) -> Value {
         let architecture = &self.network.architecture;
         let (f, outputs) = (architecture.feature_dim, architecture.output_dims);
@@ -59,13 +61,14 @@ impl Emitter<'_> {
             let sum = self.residual_conv_unit(&sum, &format!("{fusion}.resConfUnit2"));
             // The official order is upsample, then 1×1 convolution. Interpolation weights sum to
             // one, so the two commute, and this way round costs a quarter.
-            let projected = self.conv(&sum, &format!("{fusion}.out_conv"), 1, f, 1);
-            let larger = self.graph.upsample(&projected);
+            let projected = self.conv(&sum, &format!("{fusion}.out_conv"), (1, f, 1), true);
+            let larger = self.upsample(&projected);
             // An odd number of token rows or columns was rounded up when the coarsest map halved.
             fused = Some(match level {
                 3 => {
-                    let target = &reassembled[2].shape;
-                    self.graph.crop(&larger, target[2], target[3])
+                    let (rows, target) = (self.row_axis(), &reassembled[2].shape);
+                    self.graph
+                        .crop(&larger, rows, target[rows], target[rows + 1])
                 }
                 _ => larger,
             });
@@ -74,62 +77,72 @@ impl Emitter<'_> {
             unreachable!("four levels were fused");
         };
         self.graph.set_scope(&format!("{dpt}.head"));
-        let x = self.conv(&fused, &format!("{dpt}.head.0"), 3, outputs[0], 1);
-        let x = self.graph.upsample(&x);
-        let x = self.conv(&x, &format!("{dpt}.head.2"), 3, outputs[1], 1);
+        let x = self.conv(&fused, &format!("{dpt}.head.0"), (3, outputs[0], 1), true);
+        let x = self.upsample(&x);
+        let x = self.conv(&x, &format!("{dpt}.head.2"), (3, outputs[1], 1), true);
         let x = self.graph.unary("Relu", &x);
-        self.conv(&x, &format!("{dpt}.head.4"), 1, 4, 1)
+        let last = format!("{dpt}.head.4");
+        if self.maps == Maps::ChannelsFirst {
+            return self.conv(&x, &last, (1, 4, 1), true);
+        }
+        // Tensor cores take rows of a multiple of 16 bytes.
+        let mut weight = self.network.weight(&format!("{last}.weight"));
+        let mut bias = self.network.weight(&format!("{last}.bias"));
+        weight.resize(PADDED * outputs[1], 0.0);
+        bias.resize(PADDED, 0.0);
+        self.linear_of(&x, &format!("{last}.padded"), &weight, &bias)
+    }
+
+    /// The DPT head's points, confidence, and what it was padded with.
+    fn parts(&mut self, raw: &Value) -> Vec<Value> {
+        let axis = self.channel_axis();
+        match raw.shape[axis] {
+            4 => self.graph.split(raw, axis, &[3, 1]),
+            channels => self.graph.split(raw, axis, &[3, 1, channels - 4]),
+        }
     }
 
     /// Tokens of one hook as a map at 4, 2, 1 or 1/2 times the token grid, `feature_dim` channels.
     fn reassemble(&mut self, dpt: &str, level: usize, tokens: &Value) -> Value {
         let architecture = &self.network.architecture;
         let (f, dim) = (architecture.feature_dim, architecture.layer_dims[level]);
-        let size = self.size;
         let name = format!("{dpt}.act_postprocess.{level}");
         self.graph.set_scope(&name);
         let projected = self.linear(tokens, &format!("{name}.0"));
-        let channels_first = self.graph.transpose(&projected, &[0, 2, 1]);
-        let map = self.graph.reshape(
-            &channels_first,
-            &[size.batch, dim, size.rows(), size.columns()],
-        );
+        let map = self.map(&projected);
         let rescale = format!("{name}.1");
         let map = match level {
-            0 | 1 => {
-                let kernel = if level == 0 { 4 } else { 2 };
-                let weight = self.stored(&format!("{rescale}.weight"), &[dim, dim, kernel, kernel]);
-                let bias = self.stored(&format!("{rescale}.bias"), &[dim]);
-                self.graph.conv_transpose(&map, &weight, &bias)
-            }
+            0 => self.patches(&map, &rescale, 4),
+            1 => self.patches(&map, &rescale, 2),
             2 => map,
-            _ => self.conv(&map, &rescale, 3, dim, 2),
+            _ => self.conv(&map, &rescale, (3, dim, 2), true),
         };
-        let layer = format!("{dpt}.scratch.layer{}_rn.weight", level + 1);
-        let weight = self.stored(&layer, &[f, dim, 3, 3]);
-        self.graph.conv(&map, &weight, None, 1, 1)
+        let layer = format!("{dpt}.scratch.layer{}_rn", level + 1);
+        self.conv(&map, &layer, (3, f, 1), false)
     }
 
     /// `x + conv2(relu(conv1(relu(x))))`.
     fn residual_conv_unit(&mut self, x: &Value, name: &str) -> Value {
-        let channels = x.shape[1];
+        let shape = (3, x.shape[self.channel_axis()], 1);
         let y = self.graph.unary("Relu", x);
-        let y = self.conv(&y, &format!("{name}.conv1"), 3, channels, 1);
+        let y = self.conv(&y, &format!("{name}.conv1"), shape, true);
         let y = self.graph.unary("Relu", &y);
-        let y = self.conv(&y, &format!("{name}.conv2"), 3, channels, 1);
+        let y = self.conv(&y, &format!("{name}.conv2"), shape, true);
         self.graph.binary("Add", &y, x)
     }
 
     /// `points = a/‖a‖ · (e^‖a‖ − 1)`, `confidence = 1 + e^κ`.
     fn points(&mut self, view: usize, raw: &Value) {
-        let &[batch, _, height, width] = &raw.shape[..] else {
-            unreachable!("the DPT head gives a map");
-        };
+        let (axis, size) = (self.channel_axis(), self.size);
         let g = &mut self.graph;
         g.set_scope(&format!("points{}", view + 1));
-        let parts = g.split(raw, 1, &[3, 1]);
+        // In half precision e^n − 1 ends at 65504, and its last digit is a thousandth.
+        g.set_number(Number::F32);
+        let raw = g.cast(raw, Number::F32);
+        let parts = self.parts(&raw);
         let (a, kappa) = (&parts[0], &parts[1]);
-        let norm = g.norm(a, 1);
+        let g = &mut self.graph;
+        let norm = g.norm(a, axis);
         // e^n − 1 = tanh(n/2)·(e^n + 1): no cancellation where n is small, infinite where e^n is.
         let (half, one, tiny) = (g.scalar(0.5), g.scalar(1.0), g.scalar(1e-8));
         let half_norm = g.binary("Mul", &norm, &half);
@@ -140,13 +153,17 @@ impl Emitter<'_> {
         let divisor = g.binary("Max", &norm, &tiny);
         let scale = g.binary("Div", &range, &divisor);
         let points = g.binary("Mul", a, &scale);
-        let points = g.transpose(&points, &[0, 2, 3, 1]);
+        let points = match axis {
+            1 => g.transpose(&points, &[0, 2, 3, 1]),
+            _ => points,
+        };
         g.output(&points, names::POINTS[view]);
 
-        let kappa = g.reshape(kappa, &[batch, height, width]);
+        let kappa = g.reshape(kappa, &[size.batch, size.height, size.width]);
         let exp = g.unary("Exp", &kappa);
         let confidence = g.binary("Add", &exp, &one);
         g.output(&confidence, names::CONFIDENCE[view]);
+        g.set_number(self.number);
     }
 
     /// The MLP on the joined first and last tokens: descriptors (`B × T × 16·16·D`) and the
@@ -191,6 +208,7 @@ impl Emitter<'_> {
         let size = self.size;
         self.graph.set_scope(&format!("descriptors{}", view + 1));
         let desc = self.shuffle_to_pixels(desc, dim);
+        let desc = self.graph.cast(&desc, Number::F32);
         let norm = self.graph.norm(&desc, 3);
         let desc = self.graph.binary("Div", &desc, &norm);
         self.graph.output(&desc, names::DESCRIPTORS[view]);
@@ -199,6 +217,7 @@ impl Emitter<'_> {
         let omega = self
             .graph
             .reshape(&omega, &[size.batch, size.height, size.width]);
+        let omega = self.graph.cast(&omega, Number::F32);
         let confidence = self.graph.unary("Exp", &omega);
         self.graph
             .output(&confidence, names::DESCRIPTOR_CONFIDENCE[view]);

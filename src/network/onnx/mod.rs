@@ -3,11 +3,16 @@
 //! Sizes are fixed when the model is emitted; positions and the rotary tables are constants in it.
 
 mod blocks;
+mod convolve;
 mod decoder;
 mod encoder;
+mod fp8;
 mod graph;
 mod heads;
+mod maps;
+mod parts;
 mod proto;
+mod together;
 
 use std::path::Path;
 
@@ -15,7 +20,8 @@ use prost::Message;
 
 use super::architecture::{Network, PATCH};
 use crate::files;
-use graph::{Graph, GraphParts, Value};
+use graph::{Graph, Number, Value};
+use parts::GraphParts;
 
 /// A serialised model may not reach two gibibytes, a limit of protocol buffers; a mebibyte is
 /// left for the graph itself.
@@ -68,6 +74,120 @@ pub enum Views {
     First,
 }
 
+/// What the network computes with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Precision {
+    /// binary32
+    #[default]
+    F32,
+    /// Weights and activations are binary16. Inputs and outputs stay binary32, and so does what comes
+    /// behind the heads' last layers: exponentials and lengths.
+    F16,
+    /// The same with the upper half of binary32 in binary16's place: its range, three bits fewer.
+    Bf16,
+    /// As [`Precision::F16`], but the transformer's linear layers multiply 8-bit floats (E4M3), whose scales
+    /// follow from the weights: nothing is calibrated and nothing saturates. Needs TensorRT, and branches
+    /// apart: the decoder both ways has binary16 instead.
+    Fp8,
+}
+
+impl Precision {
+    /// All of them, the most exact first.
+    pub const ALL: [Self; 4] = [Self::F32, Self::F16, Self::Bf16, Self::Fp8];
+
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "fp32",
+            Self::F16 => "fp16",
+            Self::Bf16 => "bf16",
+            Self::Fp8 => "fp8",
+        }
+    }
+}
+
+impl std::fmt::Display for Precision {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for Precision {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = Self::ALL.into_iter().find(|p| p.name() == text);
+        found.ok_or_else(|| "expected fp32, fp16, bf16 or fp8".into())
+    }
+}
+
+/// How attention is written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AttentionForm {
+    /// As products, a softmax and a rotation of halves: every runtime knows these.
+    #[default]
+    Decomposed,
+    /// As the operators `Attention` and `RotaryEmbedding` of opset 23.
+    Fused,
+}
+
+/// How the decoder's two branches are written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Branches {
+    /// One after the other.
+    #[default]
+    Apart,
+    /// As one batch, with norms folded into what follows them.
+    Together,
+}
+
+/// How the heads enlarge their maps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Upsampling {
+    /// With the operator `Resize`.
+    #[default]
+    Operator,
+    /// As products with the matrices of the interpolation.
+    Products,
+}
+
+/// In which order the heads' maps lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Maps {
+    /// `B × C × H × W`, as the standard's convolutions take them.
+    #[default]
+    ChannelsFirst,
+    /// `B × H × W × C`, with transpositions around the standard's convolutions for the runtime to cancel or
+    /// to move.
+    ChannelsLast,
+    /// `B × H × W × C`, with the convolution `NhwcConv` of ONNX Runtime's CUDA provider.
+    ChannelsLastOperator,
+}
+
+/// What runtimes differ in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EmitOptions {
+    /// The numbers.
+    pub precision: Precision,
+    /// The operators of attention.
+    pub attention: AttentionForm,
+    /// The decoder's branches.
+    pub branches: Branches,
+    /// The heads' enlargements.
+    pub upsampling: Upsampling,
+    /// The heads' maps.
+    pub maps: Maps,
+}
+
+/// Which pairs a decoder model decodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pairs {
+    /// The images of one input with those of another.
+    Given,
+    /// Each two images of one input, as pair of first and second, then of second and first.
+    BothWays,
+}
+
 /// How far the decoder model computes its outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Finish {
@@ -108,10 +228,47 @@ pub struct OnnxModel {
     weights: Vec<u8>,
 }
 
+/// A weight of a model.
+#[derive(Debug, Clone, Copy)]
+pub struct Weight<'a> {
+    /// Its name in the graph.
+    pub name: &'a str,
+    /// Extents, outermost first.
+    pub shape: &'a [usize],
+    /// binary16, else binary32.
+    pub half: bool,
+    /// Its values, little-endian.
+    pub bytes: &'a [u8],
+}
+
 impl OnnxModel {
     fn new(graph: Graph) -> Self {
         let (parts, weights) = graph.finish();
         Self { parts, weights }
+    }
+
+    /// Multiplications and additions of all matrix products and convolutions.
+    pub fn operations(&self) -> u64 {
+        self.parts.operations
+    }
+
+    /// The weights, as the graph names them. A name stands for the same layer in every model of one
+    /// network.
+    pub fn weights(&self) -> impl Iterator<Item = Weight<'_>> {
+        self.parts.stored.iter().map(|stored| {
+            let range = stored.offset..stored.offset + stored.bytes;
+            Weight {
+                name: &stored.name,
+                shape: &stored.shape,
+                half: stored.number == Number::F16,
+                bytes: self.weights.get(range).unwrap_or_default(),
+            }
+        })
+    }
+
+    /// Names and extents of its inputs, then of its outputs.
+    pub fn tensors(&self) -> Vec<(&str, Vec<usize>)> {
+        self.parts.tensors()
     }
 
     /// Bytes of the weights.
@@ -158,26 +315,60 @@ impl OnnxModel {
 impl Network {
     /// The encoder: [`names::IMAGE`] to [`names::FEATURES`].
     pub fn encoder(&self, size: InputSize) -> OnnxModel {
-        let mut emitter = Emitter::new(self, size, "encoder");
+        self.encoder_as(size, EmitOptions::default())
+    }
+
+    /// As [`Network::encoder`], written as a runtime wants it.
+    pub fn encoder_as(&self, size: InputSize, options: EmitOptions) -> OnnxModel {
+        let mut emitter = Emitter::new(self, size, options, "encoder");
         emitter.encoder();
         OnnxModel::new(emitter.graph)
     }
 
     /// The decoder with its heads: [`names::VIEW_FEATURES`] to the dense outputs of `views`.
     pub fn decoder(&self, size: InputSize, views: Views) -> OnnxModel {
-        self.decoder_with(size, views, Finish::InGraph)
+        self.decoder_as(size, views, EmitOptions::default())
+    }
+
+    /// As [`Network::decoder`], written as a runtime wants it.
+    pub fn decoder_as(&self, size: InputSize, views: Views, options: EmitOptions) -> OnnxModel {
+        self.decoder_with(size, views, Finish::InGraph, options)
     }
 
     /// The decoder with its heads up to [`names::RAW_POINTS`], [`names::RAW_DESCRIPTORS`] and
     /// [`names::RAW_DESCRIPTOR_CONFIDENCE`] of both views: for runtimes on which one pass of
     /// one's own over the pixels beats the dozen operators of the activations.
     pub fn raw_decoder(&self, size: InputSize) -> OnnxModel {
-        self.decoder_with(size, Views::Both, Finish::Raw)
+        self.decoder_with(size, Views::Both, Finish::Raw, EmitOptions::default())
     }
 
-    fn decoder_with(&self, size: InputSize, views: Views, finish: Finish) -> OnnxModel {
-        let mut emitter = Emitter::new(self, size, "decoder");
-        emitter.decoder(views, finish);
+    /// The decoder for pairs both ways: [`names::FEATURES`], of images of which each two are a pair, to the
+    /// dense outputs of both views. Item `n` of an output is that of image `n` as view 1 and its partner
+    /// as view 2. `None` unless `size.batch` is even. Its branches are together, whatever `options` say.
+    pub fn decoder_both_ways(&self, size: InputSize, options: EmitOptions) -> Option<OnnxModel> {
+        let even = size.batch.is_multiple_of(2);
+        even.then(|| {
+            let mut emitter = Emitter::new(self, size, options, "decoder");
+            emitter.decoder_together(Views::Both, Finish::InGraph, Pairs::BothWays);
+            OnnxModel::new(emitter.graph)
+        })
+    }
+
+    fn decoder_with(
+        &self,
+        size: InputSize,
+        views: Views,
+        finish: Finish,
+        options: EmitOptions,
+    ) -> OnnxModel {
+        let mut emitter = Emitter::new(self, size, options, "decoder");
+        match options.branches {
+            // Folded norms leave no bound for 8-bit floats.
+            Branches::Together if !emitter.fp8 => {
+                emitter.decoder_together(views, finish, Pairs::Given);
+            }
+            Branches::Apart | Branches::Together => emitter.decoder(views, finish),
+        }
         OnnxModel::new(emitter.graph)
     }
 }
@@ -186,16 +377,47 @@ impl Network {
 struct Emitter<'a> {
     network: &'a Network,
     size: InputSize,
+    attention: AttentionForm,
+    upsampling: Upsampling,
+    maps: Maps,
+    /// What the layers compute with.
+    number: Number,
+    /// Whether the transformer's linear layers multiply 8-bit floats.
+    fp8: bool,
     graph: Graph,
 }
 
 impl<'a> Emitter<'a> {
-    fn new(network: &'a Network, size: InputSize, name: &str) -> Self {
+    fn new(network: &'a Network, size: InputSize, options: EmitOptions, name: &str) -> Self {
+        let mut graph = Graph::new(
+            name,
+            match options.attention {
+                AttentionForm::Decomposed => graph::WITH_GELU,
+                AttentionForm::Fused => graph::WITH_ATTENTION,
+            },
+        );
+        let number = match options.precision {
+            Precision::F32 => Number::F32,
+            Precision::F16 | Precision::Fp8 => Number::F16,
+            Precision::Bf16 => Number::BF16,
+        };
+        graph.set_number(number);
         Self {
             network,
             size,
-            graph: Graph::new(name),
+            attention: options.attention,
+            upsampling: options.upsampling,
+            maps: options.maps,
+            number,
+            fp8: options.precision == Precision::Fp8,
+            graph,
         }
+    }
+
+    /// An input of the model, as the layers take it.
+    fn input(&mut self, name: &str, shape: &[usize]) -> Value {
+        let input = self.graph.input(name, shape);
+        self.graph.cast(&input, self.number)
     }
 
     /// A weight as it is stored.

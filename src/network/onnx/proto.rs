@@ -51,6 +51,8 @@ pub struct NodeProto {
     pub op_type: Option<String>,
     #[prost(message, repeated, tag = "5")]
     pub attribute: Vec<AttributeProto>,
+    #[prost(string, optional, tag = "7")]
+    pub domain: Option<String>,
 }
 
 /// `AttributeProto.AttributeType`.
@@ -81,6 +83,9 @@ pub struct AttributeProto {
 pub mod data_type {
     pub const FLOAT: i32 = 1;
     pub const INT64: i32 = 7;
+    pub const FLOAT16: i32 = 10;
+    pub const BFLOAT16: i32 = 16;
+    pub const FLOAT8E4M3FN: i32 = 17;
 }
 
 /// `TensorProto.DataLocation.EXTERNAL`.

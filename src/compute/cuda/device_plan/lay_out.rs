@@ -1,8 +1,10 @@
 //! From the configuration to the plan.
 
 use super::{
-    DevicePlan, EdgesPlan, HostView, MappingPlan, PairPlan, PlacesPlan, PlanInputs, TrackingPlan,
+    DevicePlan, EdgesPlan, HostNetworkPlan, HostView, MappingPlan, NetworkPlan, PairPlan,
+    PlacesPlan, PlanInputs, TrackingPlan,
 };
+use crate::compute::cuda::device;
 use crate::compute::cuda::fusion::{FusedPointmap, Fusion};
 use crate::compute::cuda::global::GlobalCapacity;
 use crate::compute::cuda::matching::Matcher;
@@ -23,6 +25,9 @@ const SLOT_PIXELS: u64 = 512 * 384;
 
 /// Directions of an edge, and solves of one.
 const WAYS: usize = 2;
+
+/// Views of a pair.
+const VIEWS: usize = 2;
 
 /// Confidences in f16, and tokens in f32 where a slot then stays small enough (the mini model's), else
 /// in f16.
@@ -57,12 +62,16 @@ pub fn lay_out(inputs: &PlanInputs<'_>) -> Result<DevicePlan, ImageError> {
     let host_slots = part.pinned_arena(&CudaSlots::pinned_buffers(&slots));
 
     let (edges, n) = (config.memory.edges, shape.pixels());
-    let mut part = memory.part(Group::Edges, "matches");
+    let mut part = memory.part(Group::Edges, "slots");
     let of_edges = EdgesPlan {
-        index: part.device("index", &[edges, WAYS, n]),
-        valid: part.device("valid", &[edges, WAYS, n]),
-        quality: part.device("quality", &[edges, WAYS, n]),
+        device: part.device_arena(&device::edge_device_buffers(edges, n)),
+        host: part.pinned_arena(&device::edge_pinned_buffers(n)),
     };
+    let mut part = memory.part(Group::Keyframes, "on their way");
+    let exchange = part.device_arena(&device::exchange_buffers(n));
+    let mut part = memory.part(Group::Tracking, "camera");
+    let rays = CameraRays::buffers(shape.width, shape.height);
+    let rays = (inputs.calibrated).then(|| part.device_arena(&rays));
 
     let capacity = GlobalCapacity {
         pixels: n,
@@ -70,10 +79,16 @@ pub fn lay_out(inputs: &PlanInputs<'_>) -> Result<DevicePlan, ImageError> {
         edges,
     };
     let mut part = memory.part(Group::Mapping, "edge");
-    let pair = pair(&mut part, inputs);
+    let pair = pair(&mut part, inputs, WAYS);
+    let host_counts = part.pinned("match counts", &[WAYS]);
+    let fusion = part
+        .part("fusion")
+        .device_arena(&Fusion::buffers(n, device::CONSTRAINING));
     let mut part = memory.part(Group::Mapping, "solve");
     let mapping = MappingPlan {
         pair,
+        host_counts,
+        fusion,
         capacity,
         solver: part.device_arena(&capacity.device_buffers()),
         host_solver: part.pinned_arena(&capacity.pinned_buffers()),
@@ -102,6 +117,8 @@ pub fn lay_out(inputs: &PlanInputs<'_>) -> Result<DevicePlan, ImageError> {
         device_slots,
         host_slots,
         edges: of_edges,
+        exchange,
+        rays,
         places,
     })
 }
@@ -122,34 +139,31 @@ fn tracking(memory: &mut MemoryPlan, inputs: &PlanInputs<'_>) -> Result<Tracking
     );
     let buffers = DevicePreprocessor::buffers(inputs.preprocessor);
     let preprocessor = part.device_arena(&buffers);
-    let image = [height, width, 3];
-    let images = [
-        part.device("frame's image", &image),
-        part.device("keyframe's image", &image),
-    ];
-    let host_image = part.pinned("frame's image", &image);
+    let shape_of_image = [height, width, 3];
+    let image = part.device("image", &shape_of_image);
+    let host_image = part.pinned("image", &shape_of_image);
     let planes = part.device("network input", &[3, height, width]);
 
     let mut part = memory.part(Group::Tracking, "frame");
-    let pair = pair(&mut part, inputs);
+    let pair = pair(&mut part, inputs, 1);
     let mut part = memory.part(Group::Tracking, "keyframe");
     Ok(TrackingPlan {
         host_raw,
         raw,
         preprocessor,
-        images,
+        image,
         host_image,
         planes,
         pair,
+        host_unusable: part.pinned("unusable pixels", &[VIEWS]),
         index: part.device("index", &[n]),
         has_index: part.device("has index", &[1]),
+        host_has_index: part.pinned("has index", &[1]),
         valid: part.device("valid", &[n]),
         quality: part.device("quality", &[n]),
+        gated: part.device("gated qualities", &[n]),
         pose: part.device("pose", &[8]),
-        rays: (config.use_calib).then(|| {
-            part.part("camera")
-                .device_arena(&CameraRays::buffers(width, height))
-        }),
+        host_identity: part.pinned("identity", &[8]),
         fusion: part.part("fusion").device_arena(&Fusion::buffers(n, mode)),
         pointmap: part
             .part("pointmap")
@@ -157,38 +171,47 @@ fn tracking(memory: &mut MemoryPlan, inputs: &PlanInputs<'_>) -> Result<Tracking
     })
 }
 
-fn pair(part: &mut Part<'_>, inputs: &PlanInputs<'_>) -> PairPlan {
+/// What `ways` ways of a pair need, which are decoded together.
+fn pair(part: &mut Part<'_>, inputs: &PlanInputs<'_>, ways: usize) -> PairPlan {
     let shape = inputs.shape;
     let (n, dim) = (shape.pixels(), shape.descriptor_dim);
     let tokens = [shape.tokens, shape.feature_dim];
     let names = ["view 1", "view 2"];
-    PairPlan {
-        features: names.map(|view| part.part(view).device("tokens", &tokens)),
-        host_features: names.map(|view| part.part(view).pinned("tokens", &tokens)),
-        views: names.map(|view| part.part(view).device_arena(&ViewBuffers::buffers(n, dim))),
-        host_views: names.map(|view| {
-            let mut part = part.part(view);
-            HostView {
-                points: part.pinned("points", &[n, 3]),
-                confidence: part.pinned("confidences", &[n]),
-                descriptors: part.pinned("descriptors", &[n, dim]),
-                descriptor_confidence: part.pinned("descriptor confidences", &[n]),
-            }
+    let network = NetworkPlan {
+        features: part.device("tokens", &[VIEWS, shape.tokens, shape.feature_dim]),
+        views: names.map(|view| {
+            let buffers = ViewBuffers::buffers(ways * n, dim);
+            part.part(view).device_arena(&buffers)
         }),
+        workspace: (inputs.network_workspace > 0)
+            .then(|| part.device("network workspace", &[inputs.network_workspace])),
+        host: (inputs.network_on_host).then(|| HostNetworkPlan {
+            features: names.map(|view| part.part(view).pinned("tokens", &tokens)),
+            views: names.map(|view| {
+                let mut part = part.part(view);
+                HostView {
+                    points: part.pinned("points", &[n, 3]),
+                    confidence: part.pinned("confidences", &[n]),
+                    descriptors: part.pinned("descriptors", &[n, dim]),
+                    descriptor_confidence: part.pinned("descriptor confidences", &[n]),
+                }
+            }),
+        }),
+    };
+    PairPlan {
+        network,
         sanitiser: part.part("sanitiser").device_arena(&Sanitiser::buffers()),
-        unusable: part.device("unusable pixels", &[2]),
+        unusable: part.device("unusable pixels", &[VIEWS]),
         matcher: part.part("matcher").device_arena(&Matcher::buffers(
             shape.width,
             shape.height,
             dim,
         )),
-        counts: part.device("match counts", &[WAYS]),
-        host_counts: part.pinned("match counts", &[WAYS]),
+        counts: part.device("match counts", &[ways]),
         solver: part
             .part("pose solver")
             .device_arena(&PoseSolver::buffers(inputs.info, n)),
-        outcome: part.device("outcome", &[WAYS]),
-        host_outcome: part.pinned("outcome", &[WAYS]),
-        gated: part.device("gated qualities", &[n]),
+        outcome: part.device("outcome", &[ways]),
+        host_outcome: part.pinned("outcome", &[ways]),
     }
 }

@@ -34,6 +34,12 @@ pub struct PlanInputs<'a> {
     pub encoding: Encoding,
     /// Bytes of a row of them.
     pub stride: usize,
+    /// Whether the camera's intrinsics are used.
+    pub calibrated: bool,
+    /// Whether the network runs on the host, so that everything is staged.
+    pub network_on_host: bool,
+    /// Bytes of device memory that a run of the network needs besides inputs, outputs and weights.
+    pub network_workspace: usize,
     /// Words of the codebook, if there is one.
     pub words: Option<usize>,
 }
@@ -50,16 +56,31 @@ pub struct HostView {
     pub descriptor_confidence: PlannedPinned<f32>,
 }
 
-/// What a pair of views needs from the network's outputs to matches, for one thread.
-pub struct PairPlan {
+/// What a network on the host needs.
+pub struct HostNetworkPlan {
     /// `T × C` encoder tokens of both views.
-    pub features: [Planned<f32>; 2],
-    /// The same for a network on the host.
-    pub host_features: [PlannedPinned<f32>; 2],
-    /// Outputs; see [`super::sanitise::ViewBuffers`].
+    pub features: [PlannedPinned<f32>; 2],
+    /// Outputs.
+    pub views: [HostView; 2],
+}
+
+/// The network's inputs and outputs, for one thread.
+pub struct NetworkPlan {
+    /// `2 × T × C` encoder tokens of both views.
+    pub features: Planned<f32>,
+    /// Outputs, of one pair for tracking, of a pair both ways for mapping; see
+    /// [`super::sanitise::ViewBuffers`].
     pub views: [PlannedArena; 2],
-    /// The same from a network on the host.
-    pub host_views: [HostView; 2],
+    /// What a run needs besides them, if the network asks for any.
+    pub workspace: Option<Planned<u8>>,
+    /// Inputs and outputs on the host, if the network runs there.
+    pub host: Option<HostNetworkPlan>,
+}
+
+/// What a pair of views needs from the network's outputs to a pose, for one thread.
+pub struct PairPlan {
+    /// See [`NetworkPlan`].
+    pub network: NetworkPlan,
     /// See [`super::sanitise::Sanitiser`].
     pub sanitiser: PlannedArena,
     /// Pixels of each view that cannot be used.
@@ -68,16 +89,12 @@ pub struct PairPlan {
     pub matcher: PlannedArena,
     /// Counts of each direction that is matched.
     pub counts: Planned<MatchCounts>,
-    /// The same on the host.
-    pub host_counts: PlannedPinned<MatchCounts>,
     /// See [`super::tracking::PoseSolver`].
     pub solver: PlannedArena,
-    /// Of each solve.
+    /// Of each direction's solve.
     pub outcome: Planned<Outcome>,
     /// The same on the host.
     pub host_outcome: PlannedPinned<Outcome>,
-    /// `N` qualities past every gate.
-    pub gated: Planned<f32>,
 }
 
 /// The tracking thread's.
@@ -88,47 +105,55 @@ pub struct TrackingPlan {
     pub raw: Planned<u8>,
     /// See [`super::preprocess::DevicePreprocessor`].
     pub preprocessor: PlannedArena,
-    /// `H × W × 3`: the current frame's and the active keyframe's image.
-    pub images: [Planned<u8>; 2],
+    /// `H × W × 3`: the current frame.
+    pub image: Planned<u8>,
     /// The current frame's on the host.
     pub host_image: PlannedPinned<u8>,
     /// `3 × H × W`: the network's input.
     pub planes: Planned<f32>,
     /// The frame with its keyframe.
     pub pair: PairPlan,
+    /// [`PairPlan::unusable`] on the host.
+    pub host_unusable: PlannedPinned<u32>,
     /// `N` matched pixels, the start of the next search.
     pub index: Planned<u32>,
     /// 1 if `index` holds anything.
     pub has_index: Planned<u32>,
+    /// The same on the host.
+    pub host_has_index: PlannedPinned<u32>,
     /// `N` flags of the matches.
     pub valid: Planned<u8>,
     /// `N` qualities of the matches.
     pub quality: Planned<f32>,
+    /// `N` qualities past every gate.
+    pub gated: Planned<f32>,
     /// Where the next solve starts from.
     pub pose: Planned<f64>,
-    /// See [`super::tracking::CameraRays`]; calibrated only.
-    pub rays: Option<PlannedArena>,
+    /// Where a keyframe's first solve starts from, on the host.
+    pub host_identity: PlannedPinned<f64>,
     /// See [`super::fusion::Fusion`].
     pub fusion: PlannedArena,
     /// The active keyframe's pointmap; see [`super::fusion::FusedPointmap`].
     pub pointmap: PlannedArena,
 }
 
-/// Matches of the graph's edges, both directions of each.
+/// Matches of the graph's edges; see [`super::device`].
 pub struct EdgesPlan {
-    /// `edges × 2 × N` matched pixels.
-    pub index: Planned<u32>,
-    /// `edges × 2 × N` flags.
-    pub valid: Planned<u8>,
-    /// `edges × 2 × N` qualities.
-    pub quality: Planned<f32>,
+    /// On the device.
+    pub device: PlannedArena,
+    /// In pinned memory, on their way to a file.
+    pub host: PlannedArena,
 }
 
 /// The mapping thread's.
 pub struct MappingPlan {
     /// Two keyframes.
     pub pair: PairPlan,
-    /// The largest solve.
+    /// [`PairPlan::counts`] on the host.
+    pub host_counts: PlannedPinned<MatchCounts>,
+    /// See [`super::fusion::Fusion`].
+    pub fusion: PlannedArena,
+    /// The largest solve that needs no parts.
     pub capacity: GlobalCapacity,
     /// See [`super::global::DeviceGlobalSolver`].
     pub solver: PlannedArena,
@@ -152,6 +177,10 @@ pub struct DevicePlan {
     pub host_slots: PlannedArena,
     /// Matches.
     pub edges: EdgesPlan,
+    /// Pointmaps on their way from tracking to mapping; see [`super::device`].
+    pub exchange: PlannedArena,
+    /// See [`super::tracking::CameraRays`]; calibrated only.
+    pub rays: Option<PlannedArena>,
     /// Place recognition, if there is a codebook.
     pub places: Option<PlacesPlan>,
 }

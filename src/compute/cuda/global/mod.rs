@@ -1,7 +1,7 @@
 //! The global solve on the device: [`crate::compute::global`] with the matches of every edge added up
 //! by kernels, and the same control flow and sparse solve on the host.
 //!
-//! An iteration sends the poses to the device (64 B a keyframe) and gets 296 B an edge back. Sums are
+//! An iteration sends the poses to the device (64 B a keyframe), which writes 296 B an edge to pinned memory. Sums are
 //! f32 in a thread and f64 beyond, in a fixed order: the same input gives the same bits, and differs
 //! from the CPU's by rounding.
 
@@ -20,6 +20,7 @@ use crate::geometry::{Sim3, Tangent};
 use half::f16;
 use memory::{DeviceMemory, PinnedMemory};
 use run::{Run, full};
+pub(super) use run::{rounding, whitened_error};
 
 /// Why a solve on the device failed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]

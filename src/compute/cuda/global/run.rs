@@ -1,6 +1,8 @@
 //! One problem on its way through a solver's memory.
 
-use super::memory::{DirectionArgument, Equations, KeyframeArgument, ProblemArgument, division};
+use super::memory::{
+    DirectionArgument, Equations, KeyframeArgument, MASK_PIXELS, ProblemArgument, division,
+};
 use super::{DeviceGlobalSolver, DeviceProblem, GlobalCapacity, GlobalError};
 use crate::compute::cuda::{CudaError, Grid, Stream};
 use crate::compute::global::descent::{Graph, Lineariser};
@@ -90,7 +92,7 @@ impl<'a> Run<'a> {
         let (model, _) = model(problem.residual, problem.width, problem.height, params);
         let argument = argument(solver, problem, params);
         Ok(Self {
-            error: whitened_error(problem, params),
+            error: whitened_error(problem.residual, (problem.width, problem.height), params),
             solver,
             stream,
             problem,
@@ -175,7 +177,8 @@ impl<'a> Run<'a> {
     pub(super) fn enqueue_mask(&self) -> Result<(), CudaError> {
         let (kernels, device) = (&self.solver.kernels, &self.solver.device);
         let keyframes = self.problem.keyframes.len();
-        let mut grid = Grid::over(self.argument.pixels as usize, TEST_THREADS);
+        let threads = (self.argument.pixels as usize).div_ceil(MASK_PIXELS);
+        let mut grid = Grid::over(threads, TEST_THREADS);
         grid.blocks.1 = keyframes as u32;
         let arguments = (self.argument, device.masks.pointer());
         // SAFETY: keyframes' arrays have `pixels` entries (checked) and the masks room for the
@@ -254,9 +257,10 @@ impl<'a> Run<'a> {
                 Model::Calibrated(_) => 1,
                 Model::Points => 2,
             },
-            device.equations.pointer(),
+            self.solver.pinned.equations_on_device,
         );
-        // SAFETY: the sums of every active edge's blocks were just made; room as above.
+        // SAFETY: the sums of every active edge's blocks were just made; room as above. Nobody looks at the
+        // equations, which are pinned memory, before `wait`.
         unsafe { kernels.reduce.launch(self.stream, grid, arguments) }
     }
 
@@ -295,14 +299,10 @@ impl<'a> Run<'a> {
         self.enqueue_relate()?;
         self.enqueue_sums()?;
         self.enqueue_reduce()?;
-        let DeviceGlobalSolver { pinned, device, .. } = &mut *self.solver;
-        // SAFETY: nobody looks at the pinned memory before `wait`.
-        unsafe {
-            self.stream.download(
-                device.equations.slice(0..edges)?,
-                &mut pinned.equations[..edges],
-            )?;
-            if !self.checked {
+        if !self.checked {
+            let DeviceGlobalSolver { pinned, device, .. } = &mut *self.solver;
+            // SAFETY: nobody looks at the pinned memory before `wait`.
+            unsafe {
                 self.stream
                     .download(device.outside.all(), &mut pinned.outside)?;
             }
@@ -361,26 +361,32 @@ impl Lineariser for Run<'_> {
         Ok(())
     }
 
-    /// Residuals are f32: each whitened one is off by `error`, and at poses that differ by a step by
-    /// another error. Of costs `½Σw²` that is `Σw·error` at random, four standard deviations of it here,
-    /// and `error²` for each match's residuals where they are no larger than that.
     fn rounding(&self, robust: f64, used: u64) -> f64 {
-        let noise =
-            4.0 * self.error * (2.0 * robust).sqrt() + 2.0 * used as f64 * self.error * self.error;
-        if robust > 0.0 { noise / robust } else { 0.0 }
+        rounding(self.error, robust, used)
     }
+}
+
+/// The relative difference of two costs near `robust`, of `used` matches, that says nothing. Residuals
+/// are f32: each whitened one is off by `error`, and at poses that differ by a step by another error. Of
+/// costs `½Σw²` that is `Σw·error` at random, four standard deviations of it here, and `error²` for each
+/// match's residuals where they are no larger than that.
+pub(in crate::compute::cuda) fn rounding(error: f64, robust: f64, used: u64) -> f64 {
+    let noise = 4.0 * error * (2.0 * robust).sqrt() + 2.0 * used as f64 * error * error;
+    if robust > 0.0 { noise / robust } else { 0.0 }
 }
 
 /// Error of a whitened residual: 2⁻²² (four roundings) of what the residual is the difference of, by
 /// its σ, for a match of quality 9.
-fn whitened_error(problem: &DeviceProblem<'_>, params: &LocalOptConfig) -> f64 {
-    let (size, sigma) = match problem.residual {
+pub(in crate::compute::cuda) fn whitened_error(
+    residual: GlobalResidual,
+    (width, height): (usize, usize),
+    params: &LocalOptConfig,
+) -> f64 {
+    let (size, sigma) = match residual {
         GlobalResidual::Rays => (1.0, params.sigma_ray),
         // Ten metres away.
         GlobalResidual::Points => (10.0, params.sigma_point),
-        GlobalResidual::Calibrated(_) => {
-            (problem.width.max(problem.height) as f64, params.sigma_pixel)
-        }
+        GlobalResidual::Calibrated(_) => (width.max(height) as f64, params.sigma_pixel),
     };
     3.0 * size / sigma / f64::from(1 << 22)
 }

@@ -1,16 +1,21 @@
 //! The tracker's pose solve on the device: [`crate::compute::tracking`] in one launch, and what comes
 //! of it, which stays on the device until the frame is over.
 
+mod outcome;
+mod rays;
+
+pub use outcome::{Outcome, Status, Unsolved};
+pub use rays::CameraRays;
+pub(super) use rays::RaysArgument;
+
 use super::matching::MatchCounts;
 use super::{
-    Context, CudaError, DeviceArena, DeviceBuffer, DeviceInfo, DevicePointer, DeviceSlice, Element,
-    Grid, Kernel, KernelArgument, Stream, small,
+    Context, CudaError, DeviceArena, DeviceBuffer, DeviceInfo, DevicePointer, DeviceSlice, Grid,
+    Kernel, KernelArgument, Stream, small,
 };
 use crate::compute::plan::Spec;
-use crate::compute::residual::Matrix7;
-use crate::compute::tracking::{Solution, SolveError, least_eigenvalue};
+use crate::compute::tracking::{Solution, SolveError};
 use crate::config::TrackingConfig;
-use crate::geometry::{Intrinsics, Sim3};
 
 /// Threads of a block, and matches that a warp gathers in a round.
 const THREADS: usize = 256;
@@ -22,230 +27,6 @@ const ROUND_BYTES: usize = THREADS * 32;
 /// Shared memory of a block that is not for matches: the kernel's own 10,800 bytes and what the driver
 /// reserves.
 const OTHER_SHARED_BYTES: usize = 11 * 1024 + 1024;
-
-/// How a solve ended, in the order of `Status` in `tracking.cuh`, which counts from 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
-    /// With a pose.
-    Solved,
-    /// Fewer matches than `min_match_frac` asks for.
-    FewMatches,
-    /// The pose to start from was not finite.
-    BadPose,
-    /// Matches point outside the image.
-    Outside,
-    /// No match could be used.
-    NoCorrespondences,
-    /// The normal equations were not finite.
-    NotFinite,
-    /// The matches leave some motion undetermined.
-    Singular,
-}
-
-/// What a solve leaves on the device: `Outcome` in `tracking.cuh`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-#[repr(C)]
-pub struct Outcome {
-    /// `keyframe_from_frame` as [`Sim3::to_array`]; unless solved, the pose that the solve started from.
-    pub pose: [f64; 8],
-    /// Re-weighted cost `½ Σ ρ w²` at this pose.
-    pub cost: f64,
-    /// Huber's function of the whitened residuals at this pose.
-    pub robust: f64,
-    /// Normal matrix at this pose, upper triangle row by row.
-    pub hessian: [f64; 28],
-    /// The pose for points in f32: scaled rotation row by row, translation.
-    pub transform: [f32; 12],
-    /// See [`Outcome::status`].
-    pub status: u32,
-    /// Steps taken.
-    pub iterations: u32,
-    /// 1 if a stop rule held before `max_iters`.
-    pub converged: u32,
-    /// Correspondences that passed every gate at this pose.
-    pub used: u32,
-    /// Matches that point outside the image.
-    pub outside: u32,
-    /// How often the normal equations were made.
-    pub evaluations: u32,
-    /// The matching's; zeros if the task had none.
-    pub counts: MatchCounts,
-    /// Keyframe pixels matched and past every gate, as a fraction.
-    pub used_fraction: f32,
-    /// Distinct frame pixels matched, as a fraction.
-    pub unique_fraction: f32,
-    /// 1 if the frame was tracked and should become a keyframe.
-    pub wants_keyframe: u32,
-    /// Zero.
-    pub padding: u32,
-}
-
-// SAFETY: scalars and arrays of them, any bits are a value; the size says that there is no padding.
-unsafe impl Element for Outcome {}
-const _: () = assert!(size_of::<Outcome>() == 38 * 8 + 30 * 4);
-
-/// Why there is no pose.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum Unsolved {
-    /// Too little in common with the keyframe.
-    #[error("only {used:.3} of the keyframe's pixels are matched well enough")]
-    FewMatches {
-        /// Fraction past every gate.
-        used: f32,
-    },
-    /// As on the CPU.
-    #[error(transparent)]
-    Solver(#[from] SolveError),
-}
-
-impl Outcome {
-    /// How the solve ended; none for what no solve has written.
-    pub fn status(&self) -> Option<Status> {
-        const ALL: [Status; 7] = [
-            Status::Solved,
-            Status::FewMatches,
-            Status::BadPose,
-            Status::Outside,
-            Status::NoCorrespondences,
-            Status::NotFinite,
-            Status::Singular,
-        ];
-        let place = (self.status as usize).checked_sub(1)?;
-        ALL.get(place).copied()
-    }
-
-    /// The normal matrix.
-    pub fn hessian_matrix(&self) -> Matrix7 {
-        let mut k = 0;
-        let mut out = Matrix7::zeros();
-        for r in 0..7 {
-            for c in r..7 {
-                out[(r, c)] = self.hessian[k];
-                out[(c, r)] = self.hessian[k];
-                k += 1;
-            }
-        }
-        out
-    }
-
-    /// The pose, or why there is none, of a solve over `pixels` pixels.
-    pub fn solution(&self, pixels: usize) -> Result<Solution, Unsolved> {
-        let error = match self.status() {
-            Some(Status::Solved) => {
-                return Ok(Solution {
-                    keyframe_from_frame: Sim3::from_array(self.pose),
-                    iterations: self.iterations,
-                    cost: self.cost,
-                    converged: self.converged != 0,
-                    used: self.used as usize,
-                    hessian: self.hessian_matrix(),
-                });
-            }
-            Some(Status::FewMatches) => {
-                let used = self.used_fraction;
-                return Err(Unsolved::FewMatches { used });
-            }
-            Some(Status::BadPose) => SolveError::NotFinite {
-                what: "the initial pose",
-            },
-            Some(Status::Outside) => SolveError::Index {
-                count: u64::from(self.outside),
-                pixels,
-            },
-            Some(Status::NoCorrespondences) => SolveError::NoCorrespondences { given: pixels },
-            Some(Status::NotFinite) => SolveError::NotFinite {
-                what: "the normal matrix",
-            },
-            Some(Status::Singular) => SolveError::Singular {
-                used: u64::from(self.used),
-                smallest: least_eigenvalue(&self.hessian_matrix()),
-            },
-            None => SolveError::NotFinite {
-                what: "the outcome of a solve that did not run",
-            },
-        };
-        Err(error.into())
-    }
-}
-
-/// The rays of an image's columns and rows on the device, each coordinate in two f32.
-pub struct CameraRays {
-    parts: DeviceBuffer<f32>,
-    intrinsics: Intrinsics,
-    width: usize,
-    height: usize,
-}
-
-/// `Rays` in `residual.cuh`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(super) struct RaysArgument {
-    parts: DevicePointer<f32>,
-    width: u32,
-    height: u32,
-}
-
-// SAFETY: the layout of the struct in `residual.cuh`.
-unsafe impl KernelArgument for RaysArgument {}
-
-impl RaysArgument {
-    pub(super) const NONE: Self = Self {
-        parts: DevicePointer::NULL,
-        width: 1,
-        height: 1,
-    };
-}
-
-impl CameraRays {
-    /// What [`CameraRays::new`] carves.
-    pub fn buffers(width: usize, height: usize) -> Vec<Spec> {
-        vec![Spec::of::<f32>("camera rays", &[2, width + height])]
-    }
-
-    /// Of `intrinsics` for images of `width × height`; waits for the copy.
-    pub fn new(
-        stream: &Stream,
-        arena: &mut DeviceArena,
-        intrinsics: Intrinsics,
-        width: usize,
-        height: usize,
-    ) -> Result<Self, CudaError> {
-        small("the image's width", width)?;
-        small("the image's height", height)?;
-        let split = |values: &mut dyn Iterator<Item = f64>| {
-            let values: Vec<f64> = values.collect();
-            let high = values.iter().map(|&v| v as f32).collect::<Vec<_>>();
-            let low = values.iter().map(|&v| (v - f64::from(v as f32)) as f32);
-            let low = low.collect::<Vec<_>>();
-            [high, low].concat()
-        };
-        let columns = split(&mut (0..width).map(|u| intrinsics.ray(u as f64, 0.0).x));
-        let rows = split(&mut (0..height).map(|v| intrinsics.ray(0.0, v as f64).y));
-        let host = [columns, rows].concat();
-        let parts = arena.carve("camera rays", host.len())?;
-        stream.write(&host, parts.all())?;
-        Ok(Self {
-            parts,
-            intrinsics,
-            width,
-            height,
-        })
-    }
-
-    /// Pixels of the image.
-    pub fn pixels(&self) -> usize {
-        self.width * self.height
-    }
-
-    pub(super) fn argument(&self) -> RaysArgument {
-        RaysArgument {
-            parts: self.parts.pointer(),
-            // Checked when made.
-            width: self.width as u32,
-            height: self.height as u32,
-        }
-    }
-}
 
 /// What is compared.
 #[derive(Clone, Copy)]
@@ -577,50 +358,6 @@ mod tests {
             let limit = rounded_down(x);
             assert!(f64::from(limit) <= x, "{x}");
             assert!(f64::from(limit.next_up()) > x, "{x}");
-        }
-    }
-
-    #[test]
-    fn every_status_is_told() {
-        let mut outcome = Outcome {
-            pose: Sim3::identity().to_array(),
-            cost: 0.0,
-            robust: 0.0,
-            hessian: [0.0; 28],
-            transform: [0.0; 12],
-            status: 1,
-            iterations: 0,
-            converged: 0,
-            used: 3,
-            outside: 2,
-            evaluations: 0,
-            counts: MatchCounts::default(),
-            used_fraction: 0.01,
-            unique_fraction: 0.0,
-            wants_keyframe: 0,
-            padding: 0,
-        };
-        assert!(outcome.solution(9).is_ok());
-        let told: Vec<String> = [2, 3, 4, 5, 6, 7, 0, 8]
-            .into_iter()
-            .map(|status| {
-                outcome.status = status;
-                outcome.solution(9).unwrap_err().to_string()
-            })
-            .collect();
-        let begins = [
-            "only 0.010 of",
-            "the initial pose",
-            "2 matches point outside the image of 9",
-            "none of 9 pixels",
-            "the normal matrix",
-            "3 matches do not determine the pose",
-            "the outcome of a solve that did not run",
-            "the outcome of a solve that did not run",
-        ];
-        assert_eq!(told.len(), begins.len());
-        for (told, begin) in told.iter().zip(begins) {
-            assert!(told.starts_with(begin), "{told}");
         }
     }
 }

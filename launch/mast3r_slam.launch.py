@@ -1,0 +1,44 @@
+"""MASt3R-SLAM on a live camera.
+
+    ros2 launch mast3r_slam mast3r_slam.launch.py image:=/camera/image_raw camera_info:=/camera/camera_info
+
+robot:=laptop, orin or thor chooses the parameters in config/ros; params_file:=FILE takes your own.
+"""
+
+import os
+
+from ament_index_python.packages import get_package_share_directory
+from launch import LaunchDescription
+from launch.actions import DeclareLaunchArgument
+from launch.substitutions import LaunchConfiguration, PathJoinSubstitution, TextSubstitution
+from launch_ros.actions import Node
+
+
+def generate_launch_description():
+    share = get_package_share_directory("mast3r_slam")
+    own = PathJoinSubstitution(
+        [os.path.join(share, "config", "ros"), [LaunchConfiguration("robot"), TextSubstitution(text=".yaml")]]
+    )
+    arguments = [
+        DeclareLaunchArgument("robot", default_value="laptop", description="laptop, orin or thor"),
+        DeclareLaunchArgument("params_file", default_value=own, description="parameters of the node"),
+        DeclareLaunchArgument("image", default_value="image", description="topic of the images"),
+        DeclareLaunchArgument("camera_info", default_value="camera_info", description="topic of the calibration"),
+        DeclareLaunchArgument("namespace", default_value="", description="namespace of the node"),
+        DeclareLaunchArgument("use_sim_time", default_value="false", description="take the time from /clock"),
+    ]
+    node = Node(
+        package="mast3r_slam",
+        executable="mast3r-slam",
+        arguments=["node"],
+        name="mast3r_slam",
+        namespace=LaunchConfiguration("namespace"),
+        output="screen",
+        parameters=[LaunchConfiguration("params_file"), {"use_sim_time": LaunchConfiguration("use_sim_time")}],
+        remappings=[
+            ("image", LaunchConfiguration("image")),
+            ("image/compressed", [LaunchConfiguration("image"), "/compressed"]),
+            ("camera_info", LaunchConfiguration("camera_info")),
+        ],
+    )
+    return LaunchDescription([*arguments, node])

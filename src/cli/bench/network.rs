@@ -1,0 +1,262 @@
+//! The network's stages, in place on the GPU.
+
+use super::WHAT;
+use super::measure::percentile;
+use crate::cli::{CliError, backend};
+use crate::compute::cuda::sanitise::{DeviceView, ViewBuffers};
+use crate::compute::cuda::{
+    Context, DeviceArena, DeviceBuffer, DeviceInfo, DeviceSlice, Element, Priority, Stream,
+};
+use crate::compute::plan::{ALIGNMENT, arena_bytes, human};
+use crate::inference::{
+    Backend, DeviceBackend, DeviceSpan, DeviceViewOutput, InferenceError, NetworkShape,
+};
+use crate::network::load_network;
+use crate::network::onnx::{InputSize, Views};
+use serde::Serialize;
+
+/// A stage's line.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct NetworkRow {
+    /// The stage.
+    pub stage: &'static str,
+    /// Milliseconds.
+    pub median: f64,
+    /// 99th percentile of the same.
+    pub p99: f64,
+    /// Multiplications and additions of its matrix products and convolutions.
+    pub operations: u64,
+    /// Milliseconds that these take at least in half precision with sums in single; none for a GPU whose
+    /// rate is not known here.
+    pub limit: Option<f64>,
+}
+
+/// Runs before the first sample: a backend prepares itself in the first ones.
+const WARM_UP: usize = 10;
+
+/// Names of the stages.
+pub const STAGES: [&str; 4] = [
+    "network encoder",
+    "network decoder pair",
+    "network decoder mono",
+    "network decoder both ways",
+];
+
+/// Times encoder, decoder and mono inference, those that `only` takes. The first value says what ran them; none of it where the
+/// network does not run on the GPU.
+pub fn time(
+    context: &Context,
+    wanted: &backend::Wanted<'_>,
+    samples: usize,
+    only: &dyn Fn(&str) -> bool,
+) -> Result<Option<(String, Vec<NetworkRow>)>, CliError> {
+    let (before, _) = context.memory()?;
+    let mut loaded = backend::load(wanted)?;
+    let (name, shape) = (loaded.name(), loaded.shape().clone());
+    if loaded.device().is_none() {
+        super::super::say(&format!(
+            "the network's stages are left out: {name} does not compute on the GPU"
+        ));
+        return Ok(None);
+    }
+    let network = load_network(wanted.weights).map_err(InferenceError::from)?;
+    let (width, height) = wanted.size;
+    let size = InputSize::new(1, width, height).ok_or_else(|| {
+        CliError::Usage(format!(
+            "{width}x{height}: both sides must be multiples of 16"
+        ))
+    })?;
+    let mut buffers = Buffers::new(context, &shape)?;
+    let rate = half_rate(context.info());
+    let mut rows = Vec::new();
+    let pair = || network.decoder(size, Views::Both).operations();
+    let stages: [(_, &dyn Fn() -> u64, _); 4] = [
+        (STAGES[0], &|| network.encoder(size).operations(), ENCODE),
+        (STAGES[1], &pair, DECODE),
+        (
+            STAGES[2],
+            &|| network.decoder(size, Views::First).operations(),
+            MONO,
+        ),
+        (STAGES[3], &|| 2 * pair(), BOTH_WAYS),
+    ];
+    for (stage, operations, run) in stages {
+        if !only(stage) {
+            continue;
+        }
+        // Writing a large network down takes seconds.
+        let operations = operations();
+        let mut times = buffers.time(loaded.as_mut(), run, samples)?;
+        rows.push(NetworkRow {
+            stage,
+            median: percentile(&mut times, 0.5),
+            p99: percentile(&mut times, 0.99),
+            operations,
+            limit: rate.map(|rate| operations as f64 / rate * 1e3),
+        });
+    }
+    let (after, _) = context.memory()?;
+    let taken = before.saturating_sub(after + buffers.bytes);
+    Ok(Some((format!("{name}, {} on the GPU", human(taken)), rows)))
+}
+
+/// The table for people.
+pub fn table(name: &str, rows: &[NetworkRow]) -> String {
+    let mut text = format!(
+        "network on {name}\nlimit: its products and convolutions at the tensor cores' rate for half precision\n\n\
+         {:<34} {:>9} {:>9} {:>9} {:>9} {:>9} {:>5}\n",
+        "stage", "ms", "p99 ms", "Gop", "Top/s", "limit ms", "%"
+    );
+    for row in rows {
+        let limit = |of: &dyn Fn(f64) -> String| row.limit.map_or("?".into(), of);
+        text += &format!(
+            "{:<34} {:>9.3} {:>9.3} {:>9.1} {:>9.1} {:>9} {:>5}\n",
+            row.stage,
+            row.median,
+            row.p99,
+            row.operations as f64 * 1e-9,
+            row.operations as f64 / row.median * 1e-9,
+            limit(&|ms| format!("{ms:.3}")),
+            limit(&|ms| format!("{:.1}", ms / row.median * 100.0)),
+        );
+    }
+    text
+}
+
+/// Operations a second of the tensor cores on f16 with sums in f32, dense: of each multiprocessor and cycle
+/// as NVIDIA's descriptions of the architectures have it, times both.
+fn half_rate(info: &DeviceInfo) -> Option<f64> {
+    let each = match info.capability {
+        (7, 5) => 512.0,
+        (8, 0 | 7) => 2048.0,
+        (8, 6 | 9) => 512.0,
+        (9, 0) => 4096.0,
+        (10, 0 | 3) | (11, 0) => 8192.0,
+        (12, 0 | 1) => 512.0,
+        _ => return None,
+    };
+    Some(each * f64::from(info.multiprocessors) * f64::from(info.clock_khz) * 1e3)
+}
+
+struct Buffers {
+    bytes: u64,
+    stream: Stream,
+    planes: DeviceBuffer<f32>,
+    /// Tokens of both images, and of each.
+    both: DeviceBuffer<f32>,
+    features: [DeviceBuffer<f32>; 2],
+    /// Outputs of two pairs, and of the first.
+    views: [ViewBuffers; 2],
+    first: [ViewBuffers; 2],
+}
+
+type Run = fn(&mut dyn DeviceBackend, &Buffers) -> Result<(), InferenceError>;
+
+const ENCODE: Run = |backend, buffers| {
+    let (planes, features) = (span(buffers.planes.all()), span(buffers.features[0].all()));
+    // SAFETY: the stream lives; both are buffers of the bench, which waits for each run.
+    unsafe { backend.enqueue_encode(buffers.stream.raw(), planes, features) }
+};
+
+const DECODE: Run = |backend, buffers| {
+    let (features, views) = buffers.pair([0, 1]);
+    // SAFETY: as above.
+    unsafe { backend.enqueue_decode(buffers.stream.raw(), features, views) }
+};
+
+const MONO: Run = |backend, buffers| {
+    let (features, views) = buffers.pair([0, 0]);
+    // SAFETY: as above.
+    unsafe { backend.enqueue_decode_view1(buffers.stream.raw(), features, views) }
+};
+
+const BOTH_WAYS: Run = |backend, buffers| {
+    let (features, views) = (span(buffers.both.all()), [0, 1]);
+    let views = views.map(|k: usize| outputs(buffers.views[k].view()));
+    // SAFETY: as above.
+    unsafe { backend.enqueue_decode_both_ways(buffers.stream.raw(), features, views) }
+};
+
+impl Buffers {
+    fn new(context: &Context, shape: &NetworkShape) -> Result<Self, CliError> {
+        let (n, d) = (shape.pixels(), shape.descriptor_dim);
+        let tokens = shape.tokens * shape.feature_dim;
+        let of = |values: usize| (4 * values as u64).next_multiple_of(ALIGNMENT);
+        let view = arena_bytes(&ViewBuffers::buffers(2 * n, d)).next_multiple_of(ALIGNMENT);
+        let bytes = of(3 * n) + of(2 * tokens) + 2 * view;
+        let mut arena = DeviceArena::new(context, WHAT, bytes)?;
+        let stream = context.stream(Priority::High)?;
+        let planes = arena.carve("network input", 3 * n)?;
+        // An image that is not all the same.
+        let values: Vec<f32> = (0..3 * n)
+            .map(|k| (k as f32 * 0.37).sin() * (k as f32 * 0.0011).cos())
+            .collect();
+        stream.write(&values, planes.all())?;
+        let both = arena.carve("tokens", 2 * tokens)?;
+        let values: Vec<f32> = (0..2 * tokens).map(|k| (k as f32 * 0.71).sin()).collect();
+        stream.write(&values, both.all())?;
+        let features = [both.part(0..tokens)?, both.part(tokens..2 * tokens)?];
+        let views = [
+            ViewBuffers::carve(&mut arena, 2 * n, d)?,
+            ViewBuffers::carve(&mut arena, 2 * n, d)?,
+        ];
+        let first = [views[0].of_pair(0, n)?, views[1].of_pair(0, n)?];
+        Ok(Self {
+            bytes,
+            stream,
+            planes,
+            both,
+            features,
+            views,
+            first,
+        })
+    }
+
+    fn pair(&self, which: [usize; 2]) -> ([DeviceSpan; 2], [DeviceViewOutput; 2]) {
+        let features = which.map(|k| span(self.features[k % 2].all()));
+        (
+            features,
+            [0, 1].map(|k: usize| outputs(self.first[k].view())),
+        )
+    }
+
+    /// Milliseconds of each run, on the device's clock.
+    fn time(
+        &mut self,
+        backend: &mut dyn Backend,
+        run: Run,
+        samples: usize,
+    ) -> Result<Vec<f64>, CliError> {
+        let gone = || CliError::Usage("the network has left the GPU".into());
+        let events = [0, 1].map(|_| self.stream.context().event(true));
+        let [start, end] = events;
+        let (start, end) = (start?, end?);
+        let mut times = Vec::with_capacity(samples);
+        for sample in 0..samples + WARM_UP {
+            self.stream.record(&start)?;
+            run(backend.device().ok_or_else(gone)?, self)?;
+            self.stream.record(&end)?;
+            let time = start.milliseconds_until(&end)?;
+            if sample >= WARM_UP {
+                times.push(f64::from(time));
+            }
+        }
+        Ok(times)
+    }
+}
+
+fn span<T: Element>(slice: DeviceSlice<'_, T>) -> DeviceSpan {
+    DeviceSpan {
+        address: slice.address(),
+        bytes: slice.bytes(),
+    }
+}
+
+fn outputs(view: DeviceView<'_>) -> DeviceViewOutput {
+    DeviceViewOutput {
+        points: span(view.points),
+        confidence: span(view.confidence),
+        descriptors: span(view.descriptors),
+        descriptor_confidence: span(view.descriptor_confidence),
+    }
+}

@@ -1,0 +1,425 @@
+//! The global solve over keyframes and edges that may not all be on the GPU at once.
+//!
+//! A graph whose keyframes and edges have slots is solved in place. A larger one is added up in
+//! parts: each linearisation leads the edges, as many as there are slots for, past the GPU, with the
+//! keyframes that they join. An edge's equations depend on nothing but itself, so both ways give the
+//! same bits.
+
+use super::edges::CudaEdges;
+use super::errors::failed;
+use crate::compute::cuda::global::{
+    DeviceEdge, DeviceGlobalSolver, DeviceKeyframe, DeviceProblem, GlobalError, rounding,
+    whitened_error,
+};
+use crate::compute::cuda::slots::{CudaKeyframes, Floats};
+use crate::compute::cuda::{CudaError, Stream};
+use crate::compute::device::{DeviceError, GraphEdge, PoseGraph};
+use crate::compute::global::descent::{self, Graph, Lineariser};
+use crate::compute::global::terms::{Linearised, Term, prior_terms};
+use crate::compute::global::{GlobalReport, GlobalResidual, Matrix7, SolveError};
+use crate::compute::store::{Access, Lane, Lease, SlotDevice, Touch};
+use crate::geometry::{Sim3, Tangent};
+
+/// Slots that the tracking thread may need while a solve holds the others.
+const OTHERS: usize = 4;
+
+/// Solves graphs of any size.
+pub(super) struct GraphSolver {
+    pub(super) solver: DeviceGlobalSolver,
+    pub(super) residual: GlobalResidual,
+    pub(super) width: usize,
+    pub(super) height: usize,
+}
+
+/// Both stores.
+type Stores<'a> = (&'a CudaKeyframes, &'a CudaEdges);
+
+/// What a solve can end with besides a result.
+enum Failure {
+    Solve(SolveError),
+    Device(DeviceError),
+}
+
+impl From<SolveError> for Failure {
+    fn from(error: SolveError) -> Self {
+        Self::Solve(error)
+    }
+}
+
+impl From<DeviceError> for Failure {
+    fn from(error: DeviceError) -> Self {
+        Self::Device(error)
+    }
+}
+
+impl From<CudaError> for Failure {
+    fn from(error: CudaError) -> Self {
+        Self::Device(error.into())
+    }
+}
+
+impl From<GlobalError> for Failure {
+    fn from(error: GlobalError) -> Self {
+        match error {
+            GlobalError::Solve(error) => Self::Solve(error),
+            error => Self::Device(error.into()),
+        }
+    }
+}
+
+impl GraphSolver {
+    /// Moves `poses` so that the edges agree; `keys` are those of the graph's keyframes.
+    pub(super) fn solve(
+        &mut self,
+        stream: &Stream,
+        stores: Stores<'_>,
+        keys: &[u32],
+        graph: &PoseGraph<'_>,
+        poses: &mut [Sim3],
+    ) -> Result<Result<GlobalReport, SolveError>, DeviceError> {
+        let capacity = self.solver.capacity();
+        let most = Most {
+            keyframes: capacity.keyframes.min(free(stores.0)),
+            edges: capacity.edges.min(stores.1.device().device_slots()),
+        };
+        let solved = if keys.len() <= most.keyframes && graph.edges.len() <= most.edges {
+            self.in_place(stream, stores, keys, graph, poses)
+        } else {
+            self.in_parts(stream, stores, keys, graph, poses, most)
+        };
+        match solved {
+            Ok(report) => Ok(Ok(report)),
+            Err(Failure::Solve(error)) => Ok(Err(error)),
+            Err(Failure::Device(error)) => Err(error),
+        }
+    }
+
+    fn in_place(
+        &mut self,
+        stream: &Stream,
+        stores: Stores<'_>,
+        keys: &[u32],
+        graph: &PoseGraph<'_>,
+        poses: &mut [Sim3],
+    ) -> Result<GlobalReport, Failure> {
+        let part = Part {
+            keyframes: (0..keys.len()).collect(),
+            edges: graph.edges.to_vec(),
+        };
+        let leases = Leases::new(stores, keys, &part, Touch::Use)?;
+        let (keyframes, edges) = leases.views(stores, &part, graph.start)?;
+        let problem = DeviceProblem {
+            keyframes: &keyframes,
+            edges: &edges,
+            priors: graph.priors,
+            residual: self.residual,
+            width: self.width,
+            height: self.height,
+        };
+        Ok(self.solver.solve(stream, &problem, graph.params, poses)?)
+    }
+
+    fn in_parts(
+        &mut self,
+        stream: &Stream,
+        stores: Stores<'_>,
+        keys: &[u32],
+        graph: &PoseGraph<'_>,
+        poses: &mut [Sim3],
+        most: Most,
+    ) -> Result<GlobalReport, Failure> {
+        let links: Vec<(usize, usize)> = graph.edges.iter().map(|e| (e.i, e.j)).collect();
+        let described = Graph {
+            links: &links,
+            priors: graph.priors,
+        };
+        described.validate(graph.start.iter().copied())?;
+        let mut current = graph.start.to_vec();
+        let mut parts = Parts {
+            parts: split(graph.edges, most)?,
+            solver: self,
+            stream,
+            stores,
+            keys,
+            graph,
+            priors: Vec::new(),
+        };
+        let report = descent::descend(&mut parts, &described, graph.params, &mut current)?;
+        if poses.len() != current.len() {
+            return Err(Failure::Solve(SolveError::Shape {
+                what: "poses",
+                expected: current.len(),
+                found: poses.len(),
+            }));
+        }
+        poses.copy_from_slice(&current);
+        Ok(report)
+    }
+}
+
+/// Slots of the store that a solve may hold.
+fn free(keyframes: &CudaKeyframes) -> usize {
+    keyframes.device().device_slots().saturating_sub(OTHERS)
+}
+
+/// What can be on the GPU at once.
+#[derive(Debug, Clone, Copy)]
+struct Most {
+    keyframes: usize,
+    edges: usize,
+}
+
+/// Some edges and the keyframes that they join.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Part {
+    /// Places in the graph's keyframes.
+    keyframes: Vec<usize>,
+    /// Edges; `i` and `j` count in `keyframes`.
+    edges: Vec<GraphEdge>,
+}
+
+/// The edges in their order, in as few parts as their order allows.
+fn split(edges: &[GraphEdge], most: Most) -> Result<Vec<Part>, DeviceError> {
+    if most.keyframes < 2 || most.edges < 1 {
+        return Err(failed(TooFewSlots { most }));
+    }
+    let mut parts: Vec<Part> = Vec::new();
+    for edge in edges {
+        let fits = parts.last().is_some_and(|part| {
+            let new = [edge.i, edge.j]
+                .iter()
+                .filter(|k| !part.keyframes.contains(k))
+                .count();
+            part.keyframes.len() + new <= most.keyframes && part.edges.len() < most.edges
+        });
+        if !fits {
+            parts.push(Part {
+                keyframes: Vec::new(),
+                edges: Vec::new(),
+            });
+        }
+        // There is one: it was just made if there was none.
+        let Some(part) = parts.last_mut() else { break };
+        let mut place = |k: usize| {
+            let found = part.keyframes.iter().position(|&known| known == k);
+            found.unwrap_or_else(|| {
+                part.keyframes.push(k);
+                part.keyframes.len() - 1
+            })
+        };
+        let (i, j) = (place(edge.i), place(edge.j));
+        part.edges.push(GraphEdge { i, j, ..*edge });
+    }
+    Ok(parts)
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "a solve needs slots for two keyframes and an edge, and has {} and {}: raise memory.keyframe_slots and memory.edges",
+    most.keyframes, most.edges
+)]
+struct TooFewSlots {
+    most: Most,
+}
+
+/// Leases on all that a part needs.
+struct Leases<'a> {
+    keyframes: Vec<Lease<'a, crate::compute::cuda::slots::CudaSlots>>,
+    edges: Vec<Lease<'a, super::edges::EdgeSlots>>,
+}
+
+impl<'a> Leases<'a> {
+    fn new(
+        stores: Stores<'a>,
+        keys: &[u32],
+        part: &Part,
+        touch: Touch,
+    ) -> Result<Self, DeviceError> {
+        let (lane, access) = (Lane::Mapping, Access::Read);
+        let mut leases = Self {
+            keyframes: Vec::with_capacity(part.keyframes.len()),
+            edges: Vec::with_capacity(part.edges.len()),
+        };
+        for &k in &part.keyframes {
+            let key = keys.get(k).copied();
+            let key = key.ok_or(super::errors::unknown("keyframe of a graph", k as u32))?;
+            let lease = stores.0.lease(lane, key, access, touch)?;
+            leases.keyframes.push(lease);
+        }
+        for edge in &part.edges {
+            let lease = stores.1.lease(lane, edge.id.0, access, touch)?;
+            leases.edges.push(lease);
+        }
+        Ok(leases)
+    }
+
+    /// What the leases are on, with the poses that the keyframes start from.
+    fn views(
+        &self,
+        stores: Stores<'a>,
+        part: &Part,
+        poses: &[Sim3],
+    ) -> Result<(Vec<DeviceKeyframe<'a>>, Vec<DeviceEdge<'a>>), DeviceError> {
+        let keyframe = |(lease, &k): (&Lease<'_, _>, &usize)| {
+            let slot = stores.0.device().slot(lease.slot())?;
+            let Floats::F16(confidence) = slot.confidence else {
+                return Err(failed(WideConfidence));
+            };
+            let pose = poses.get(k).copied();
+            Ok(DeviceKeyframe {
+                points: slot.points,
+                confidence,
+                world_from_camera: pose
+                    .ok_or(super::errors::unknown("pose of keyframe", k as u32))?,
+            })
+        };
+        let edge = |(lease, edge): (&Lease<'_, _>, &GraphEdge)| {
+            let slot = stores.1.device().slot(lease.slot())?;
+            Ok(DeviceEdge {
+                i: edge.i,
+                j: edge.j,
+                i_from_j: slot.i_from_j,
+                j_from_i: slot.j_from_i,
+            })
+        };
+        let keyframes = self.keyframes.iter().zip(&part.keyframes).map(keyframe);
+        let edges = self.edges.iter().zip(&part.edges).map(edge);
+        Ok((
+            keyframes.collect::<Result<_, DeviceError>>()?,
+            edges.collect::<Result<_, DeviceError>>()?,
+        ))
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("keyframes' confidences are not kept in f16, which the solve reads")]
+struct WideConfidence;
+
+/// A graph that is led past the GPU.
+struct Parts<'a> {
+    parts: Vec<Part>,
+    solver: &'a mut GraphSolver,
+    stream: &'a Stream,
+    stores: Stores<'a>,
+    keys: &'a [u32],
+    graph: &'a PoseGraph<'a>,
+    priors: Vec<Term>,
+}
+
+impl Lineariser for Parts<'_> {
+    type Error = Failure;
+
+    /// Each part selects its own matches, each time.
+    fn select(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn linearise(
+        &mut self,
+        poses: &[Sim3],
+        active: &[bool],
+        out: &mut Linearised,
+    ) -> Result<(), Failure> {
+        out.clear();
+        let mut edge = 0;
+        for part in &self.parts {
+            let leases = Leases::new(self.stores, self.keys, part, Touch::Pass)?;
+            let (keyframes, edges) = leases.views(self.stores, part, poses)?;
+            let GraphSolver {
+                solver,
+                residual,
+                width,
+                height,
+            } = &mut *self.solver;
+            let problem = DeviceProblem {
+                keyframes: &keyframes,
+                edges: &edges,
+                priors: &[],
+                residual: *residual,
+                width: *width,
+                height: *height,
+            };
+            let equations = solver.equations(self.stream, &problem, self.graph.params)?;
+            for e in equations {
+                let (i, j) = match self.graph.edges.get(edge) {
+                    Some(edge) => (edge.i, edge.j),
+                    None => break,
+                };
+                let counts = active.get(edge).is_some_and(|active| *active);
+                let nothing = (Matrix7::zeros(), Tangent::zeros(), 0.0, 0);
+                let (hessian, gradient, robust, matches) = match counts {
+                    true => (e.hessian, e.gradient, e.robust, e.matches),
+                    false => nothing,
+                };
+                let term = Term {
+                    i,
+                    j,
+                    hessian,
+                    gradient,
+                };
+                out.push_edge(term, robust, matches);
+                edge += 1;
+            }
+        }
+        self.priors.clear();
+        let cost = prior_terms(self.graph.priors, poses, &mut self.priors);
+        out.push_priors(&self.priors, cost);
+        Ok(())
+    }
+
+    fn rounding(&self, robust: f64, used: u64) -> f64 {
+        let GraphSolver {
+            residual,
+            width,
+            height,
+            ..
+        } = &*self.solver;
+        let error = whitened_error(*residual, (*width, *height), self.graph.params);
+        rounding(error, robust, used)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compute::device::EdgeId;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn parts_hold_every_edge_once_and_fit(
+            ends in proptest::collection::vec((0_usize..20, 0_usize..20), 0..60),
+            keyframes in 2_usize..9,
+            edges in 1_usize..9,
+        ) {
+            let all: Vec<GraphEdge> = ends
+                .iter()
+                .enumerate()
+                .filter(|(_, (i, j))| i != j)
+                .map(|(n, &(i, j))| GraphEdge { id: EdgeId(n as u32), i, j })
+                .collect();
+            let most = Most { keyframes, edges };
+            let parts = split(&all, most).expect("enough for any edge");
+            let mut back = Vec::new();
+            for part in &parts {
+                prop_assert!(part.keyframes.len() <= keyframes && part.edges.len() <= edges);
+                for e in &part.edges {
+                    let (i, j) = (part.keyframes[e.i], part.keyframes[e.j]);
+                    back.push(GraphEdge { i, j, ..*e });
+                }
+            }
+            prop_assert_eq!(back, all);
+        }
+    }
+
+    #[test]
+    fn too_few_slots_are_refused() {
+        for (keyframes, edges) in [(1, 5), (0, 0), (5, 0)] {
+            let error = split(&[], Most { keyframes, edges }).expect_err("too few");
+            assert!(
+                error.to_string().contains("memory.keyframe_slots"),
+                "{error}"
+            );
+        }
+    }
+}

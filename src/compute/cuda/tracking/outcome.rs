@@ -1,0 +1,201 @@
+//! What a solve leaves on the device.
+
+use crate::compute::cuda::Element;
+use crate::compute::cuda::matching::MatchCounts;
+use crate::compute::residual::Matrix7;
+use crate::compute::tracking::{Solution, SolveError, least_eigenvalue};
+use crate::geometry::Sim3;
+
+/// How a solve ended, in the order of `Status` in `tracking.cuh`, which counts from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// With a pose.
+    Solved,
+    /// Fewer matches than `min_match_frac` asks for.
+    FewMatches,
+    /// The pose to start from was not finite.
+    BadPose,
+    /// Matches point outside the image.
+    Outside,
+    /// No match could be used.
+    NoCorrespondences,
+    /// The normal equations were not finite.
+    NotFinite,
+    /// The matches leave some motion undetermined.
+    Singular,
+}
+
+/// What a solve leaves on the device: `Outcome` in `tracking.cuh`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[repr(C)]
+pub struct Outcome {
+    /// `keyframe_from_frame` as [`Sim3::to_array`]; unless solved, the pose that the solve started from.
+    pub pose: [f64; 8],
+    /// Re-weighted cost `½ Σ ρ w²` at this pose.
+    pub cost: f64,
+    /// Huber's function of the whitened residuals at this pose.
+    pub robust: f64,
+    /// Normal matrix at this pose, upper triangle row by row.
+    pub hessian: [f64; 28],
+    /// The pose for points in f32: scaled rotation row by row, translation.
+    pub transform: [f32; 12],
+    /// See [`Outcome::status`].
+    pub status: u32,
+    /// Steps taken.
+    pub iterations: u32,
+    /// 1 if a stop rule held before `max_iters`.
+    pub converged: u32,
+    /// Correspondences that passed every gate at this pose.
+    pub used: u32,
+    /// Matches that point outside the image.
+    pub outside: u32,
+    /// How often the normal equations were made.
+    pub evaluations: u32,
+    /// The matching's; zeros if the task had none.
+    pub counts: MatchCounts,
+    /// Keyframe pixels matched and past every gate, as a fraction.
+    pub used_fraction: f32,
+    /// Distinct frame pixels matched, as a fraction.
+    pub unique_fraction: f32,
+    /// 1 if the frame was tracked and should become a keyframe.
+    pub wants_keyframe: u32,
+    /// Zero.
+    pub padding: u32,
+}
+
+// SAFETY: scalars and arrays of them, any bits are a value; the size says that there is no padding.
+unsafe impl Element for Outcome {}
+const _: () = assert!(size_of::<Outcome>() == 38 * 8 + 30 * 4);
+
+/// Why there is no pose.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Unsolved {
+    /// Too little in common with the keyframe.
+    #[error("only {used:.3} of the keyframe's pixels are matched well enough")]
+    FewMatches {
+        /// Fraction past every gate.
+        used: f32,
+    },
+    /// As on the CPU.
+    #[error(transparent)]
+    Solver(#[from] SolveError),
+}
+
+impl Outcome {
+    /// How the solve ended; none for what no solve has written.
+    pub fn status(&self) -> Option<Status> {
+        const ALL: [Status; 7] = [
+            Status::Solved,
+            Status::FewMatches,
+            Status::BadPose,
+            Status::Outside,
+            Status::NoCorrespondences,
+            Status::NotFinite,
+            Status::Singular,
+        ];
+        let place = (self.status as usize).checked_sub(1)?;
+        ALL.get(place).copied()
+    }
+
+    /// The normal matrix.
+    pub fn hessian_matrix(&self) -> Matrix7 {
+        let mut k = 0;
+        let mut out = Matrix7::zeros();
+        for r in 0..7 {
+            for c in r..7 {
+                out[(r, c)] = self.hessian[k];
+                out[(c, r)] = self.hessian[k];
+                k += 1;
+            }
+        }
+        out
+    }
+
+    /// The pose, or why there is none, of a solve over `pixels` pixels.
+    pub fn solution(&self, pixels: usize) -> Result<Solution, Unsolved> {
+        let error = match self.status() {
+            Some(Status::Solved) => {
+                return Ok(Solution {
+                    keyframe_from_frame: Sim3::from_array(self.pose),
+                    iterations: self.iterations,
+                    cost: self.cost,
+                    converged: self.converged != 0,
+                    used: self.used as usize,
+                    hessian: self.hessian_matrix(),
+                });
+            }
+            Some(Status::FewMatches) => {
+                let used = self.used_fraction;
+                return Err(Unsolved::FewMatches { used });
+            }
+            Some(Status::BadPose) => SolveError::NotFinite {
+                what: "the initial pose",
+            },
+            Some(Status::Outside) => SolveError::Index {
+                count: u64::from(self.outside),
+                pixels,
+            },
+            Some(Status::NoCorrespondences) => SolveError::NoCorrespondences { given: pixels },
+            Some(Status::NotFinite) => SolveError::NotFinite {
+                what: "the normal matrix",
+            },
+            Some(Status::Singular) => SolveError::Singular {
+                used: u64::from(self.used),
+                smallest: least_eigenvalue(&self.hessian_matrix()),
+            },
+            None => SolveError::NotFinite {
+                what: "the outcome of a solve that did not run",
+            },
+        };
+        Err(error.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_status_is_told() {
+        let mut outcome = Outcome {
+            pose: Sim3::identity().to_array(),
+            cost: 0.0,
+            robust: 0.0,
+            hessian: [0.0; 28],
+            transform: [0.0; 12],
+            status: 1,
+            iterations: 0,
+            converged: 0,
+            used: 3,
+            outside: 2,
+            evaluations: 0,
+            counts: MatchCounts::default(),
+            used_fraction: 0.01,
+            unique_fraction: 0.0,
+            wants_keyframe: 0,
+            padding: 0,
+        };
+        assert!(outcome.solution(9).is_ok());
+        let told: Vec<String> = [2, 3, 4, 5, 6, 7, 0, 8]
+            .into_iter()
+            .map(|status| {
+                outcome.status = status;
+                outcome.solution(9).unwrap_err().to_string()
+            })
+            .collect();
+        let begins = [
+            "only 0.010 of",
+            "the initial pose",
+            "2 matches point outside the image of 9",
+            "none of 9 pixels",
+            "the normal matrix",
+            "3 matches do not determine the pose",
+            "the outcome of a solve that did not run",
+            "the outcome of a solve that did not run",
+        ];
+        assert_eq!(told.len(), begins.len());
+        for (told, begin) in told.iter().zip(begins) {
+            assert!(told.starts_with(begin), "{told}");
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Finding and loading ONNX Runtime's library. One is loaded per process, and stays.
+
+use super::{RUNTIME, failure};
+use crate::inference::InferenceError;
+use ort::environment::Environment;
+use ort::ep::ExecutionProvider;
+use ort::logging::LogLevel;
+use std::ffi::CStr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Names the library, or a folder with it, for every program that uses the `ort` crate.
+const VARIABLE: &str = "ORT_DYLIB_PATH";
+
+#[cfg(target_os = "windows")]
+const FILE: &str = "onnxruntime.dll";
+#[cfg(target_os = "macos")]
+const FILE: &str = "libonnxruntime.dylib";
+#[cfg(not(any(target_os = "windows", target_os = "macos")))]
+const FILE: &str = "libonnxruntime.so";
+
+/// The loaded library.
+pub(super) struct Library {
+    pub(super) environment: Environment,
+    path: PathBuf,
+    /// Execution providers that it was built with.
+    providers: Vec<String>,
+}
+
+static LOADED: Mutex<Option<Arc<Library>>> = Mutex::new(None);
+
+impl Library {
+    /// Loads the library: the one that `named` says (a file, or a folder with it), else the one that
+    /// the environment says, else one that lies beside this program or that the system finds.
+    pub(super) fn load(named: Option<&Path>) -> Result<Arc<Self>, InferenceError> {
+        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(library) = &*loaded {
+            return Ok(Arc::clone(library));
+        }
+        let path = find(named)?;
+        preload(&path);
+        let builder = ort::init_from(&path).map_err(|error| {
+            unavailable(format!(
+                "{error}. It needs the libraries of CUDA and cuDNN that it was built for (with pip's \
+                 onnxruntime-gpu: the folders nvidia/*/lib of the Python packages, in LD_LIBRARY_PATH)"
+            ))
+        })?;
+        let environment = builder
+            .with_name(env!("CARGO_PKG_NAME"))
+            .with_telemetry(false)
+            .build()
+            .map_err(|e| failure("starting", e))?;
+        // What it tells about every node of every run would cost more than some of the nodes.
+        environment.set_log_level(LogLevel::Warning);
+        let library = Arc::new(Self {
+            environment,
+            providers: providers()?,
+            path,
+        });
+        *loaded = Some(Arc::clone(&library));
+        Ok(library)
+    }
+
+    /// Whether it can use NVIDIA's GPUs.
+    pub(super) fn has_cuda(&self) -> bool {
+        let cuda = <ort::ep::CUDA as ExecutionProvider>::NAME;
+        self.providers.iter().any(|name| name == cuda)
+    }
+
+    /// The error for a library without CUDA.
+    pub(super) fn without_cuda(&self) -> InferenceError {
+        unavailable(format!(
+            "{} was built without CUDA (it has {}); install onnxruntime-gpu and name its library in \
+             network.onnxruntime or {VARIABLE}",
+            self.path.display(),
+            self.providers.join(", "),
+        ))
+    }
+
+    /// Where it was found.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+fn unavailable(reason: String) -> InferenceError {
+    InferenceError::Unavailable {
+        runtime: RUNTIME,
+        reason,
+    }
+}
+
+/// The execution providers that the loaded library was built with.
+fn providers() -> Result<Vec<String>, InferenceError> {
+    const DOING: &str = "asking for its execution providers";
+    let (mut names, mut count) = (std::ptr::null_mut(), 0);
+    let api = ort::api();
+    // SAFETY: both places are written before they are read; a status that is not null holds an error.
+    unsafe {
+        let status = (api.GetAvailableProviders)(&mut names, &mut count);
+        ort::Error::result_from_status(status).map_err(|e| failure(DOING, e))?;
+    }
+    let text = |n: usize| {
+        // SAFETY: the library gave `count` strings that end in zero and live until they are released.
+        unsafe { CStr::from_ptr(*names.add(n)) }
+            .to_string_lossy()
+            .into_owned()
+    };
+    let found = (0..usize::try_from(count).unwrap_or(0)).map(text).collect();
+    // SAFETY: what was given above, released once.
+    unsafe {
+        let status = (api.ReleaseAvailableProviders)(names, count);
+        ort::Error::result_from_status(status).map_err(|e| failure(DOING, e))?;
+    }
+    Ok(found)
+}
+
+/// The library's file. What the system's loader shall find is a name without a folder.
+fn find(named: Option<&Path>) -> Result<PathBuf, InferenceError> {
+    let variable = std::env::var_os(VARIABLE).filter(|value| !value.is_empty());
+    let told = match (named, &variable) {
+        (Some(path), _) => Some(("network.onnxruntime", path)),
+        (None, Some(value)) => Some((VARIABLE, Path::new(value))),
+        (None, None) => None,
+    };
+    if let Some((by, path)) = told {
+        return at(path).ok_or_else(|| {
+            unavailable(format!(
+                "{by} says {}, where there is neither ONNX Runtime's library nor a folder with {FILE}",
+                path.display()
+            ))
+        });
+    }
+    let beside = std::env::current_exe();
+    let beside = beside.ok().and_then(|exe| Some(exe.parent()?.to_owned()));
+    let folders = beside
+        .into_iter()
+        .flat_map(|folder| [folder.clone(), folder.join("lib"), folder.join("../lib")]);
+    let mut looked = Vec::new();
+    for folder in folders {
+        if let Some(file) = at(&folder) {
+            return Ok(file);
+        }
+        looked.push(folder.display().to_string());
+    }
+    // Loading it twice costs nothing: the second time it is there.
+    match ort::util::preload_dylib(FILE) {
+        Ok(()) => Ok(FILE.into()),
+        Err(error) => Err(unavailable(format!(
+            "no {FILE} in {} nor where the system looks for libraries ({error}). Install ONNX Runtime \
+             (`pip install onnxruntime-gpu`) and name its library, or the folder with it \
+             (site-packages/onnxruntime/capi), in network.onnxruntime or {VARIABLE}",
+            looked.join(", "),
+        ))),
+    }
+}
+
+/// The library at `path`: the file itself, or the one in that folder. Python's packages have the
+/// version behind the name.
+fn at(path: &Path) -> Option<PathBuf> {
+    if path.is_file() {
+        return Some(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
+    }
+    let mut found: Vec<PathBuf> = std::fs::read_dir(path)
+        .ok()?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|file| {
+            let name = file.file_name().unwrap_or_default().to_string_lossy();
+            let rest = name.strip_prefix(FILE);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.')) && file.is_file()
+        })
+        .collect();
+    // The shortest name is the one without a version.
+    found.sort_by_key(|file| file.as_os_str().len());
+    let first = found.into_iter().next()?;
+    Some(std::path::absolute(&first).unwrap_or(first))
+}
+
+/// In Python's packages the libraries of CUDA and cuDNN lie beside ONNX Runtime's, where the system does
+/// not look: what there is of them is loaded first.
+fn preload(library: &Path) {
+    let Some(packages) = library.ancestors().nth(3) else {
+        return;
+    };
+    let Ok(folders) = std::fs::read_dir(packages.join("nvidia")) else {
+        return;
+    };
+    let folders: Vec<PathBuf> = folders
+        .filter_map(|entry| Some(entry.ok()?.path().join("lib")))
+        .collect();
+    let names = ort::ep::cuda::CUDA_DYLIBS
+        .iter()
+        .chain(ort::ep::cuda::CUDNN_DYLIBS);
+    for name in names {
+        for file in folders.iter().map(|folder| folder.join(name)) {
+            if file.exists()
+                && let Err(error) = ort::util::preload_dylib(&file)
+            {
+                tracing::debug!("{} was not loaded: {error}", file.display());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_gives_its_library_the_name_without_a_version_first() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert_eq!(at(folder.path()), None);
+        for other in ["libonnxruntime_providers_cuda.so", "notes.txt"] {
+            std::fs::write(folder.path().join(other), "").expect("written");
+        }
+        assert_eq!(at(folder.path()), None);
+        let versioned = folder.path().join(format!("{FILE}.1.31.1"));
+        std::fs::write(&versioned, "").expect("written");
+        assert_eq!(at(folder.path()), Some(versioned.clone()));
+        assert_eq!(at(&versioned), Some(versioned));
+        let plain = folder.path().join(FILE);
+        std::fs::write(&plain, "").expect("written");
+        assert_eq!(at(folder.path()), Some(plain));
+    }
+
+    #[test]
+    fn a_named_library_that_is_not_there_is_named_in_the_error() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let error = find(Some(folder.path())).expect_err("an empty folder");
+        let message = error.to_string();
+        for part in [
+            "network.onnxruntime",
+            FILE,
+            &folder.path().to_string_lossy(),
+        ] {
+            assert!(message.contains(part), "{message}");
+        }
+    }
+}

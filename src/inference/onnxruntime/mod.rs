@@ -1,0 +1,519 @@
+//! ONNX Runtime: the emitted ONNX on an NVIDIA GPU, in the memory that SLAM works in, or on the CPU.
+//!
+//! The library is not linked but looked for when the program runs; see [`OnnxRuntimeOptions::library`].
+//!
+//! Each part of the network is a session that works on a stream of its own, so one runs at a time. Two
+//! threads at once (tracking and mapping, of the decoder) take a session each, with memory for its
+//! activations; the weights are on the GPU once.
+
+#[cfg(feature = "cuda")]
+mod gpu;
+mod library;
+mod session;
+#[cfg(feature = "cuda")]
+mod shared;
+
+use super::{Backend, InferenceError, NetworkShape, PairOutput, ViewOutput, self_test};
+use crate::image::RgbImage;
+use crate::network::onnx::{
+    AttentionForm, Branches, EmitOptions, InputSize, Maps, Precision, Upsampling, names,
+};
+use crate::network::{Network, load_network};
+use library::Library;
+use ort::session::RunOptions;
+use ort::value::TensorRef;
+use session::{Built, Part, Place};
+use std::path::{Path, PathBuf};
+#[cfg(feature = "cuda")]
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+const RUNTIME: &str = "ONNX Runtime";
+
+/// What is quickest.
+fn quickest(provider: Provider) -> EmitOptions {
+    let anywhere = EmitOptions {
+        precision: Precision::F32,
+        attention: AttentionForm::Fused,
+        branches: Branches::Together,
+        upsampling: Upsampling::Operator,
+        maps: Maps::ChannelsFirst,
+    };
+    match provider {
+        Provider::Cpu => anywhere,
+        Provider::Cuda => EmitOptions {
+            precision: Precision::F16,
+            upsampling: Upsampling::Products,
+            maps: Maps::ChannelsLastOperator,
+            ..anywhere
+        },
+    }
+}
+
+/// The same without operators that not every library has, but for those of attention.
+fn standard(emit: EmitOptions) -> EmitOptions {
+    EmitOptions {
+        upsampling: Upsampling::Operator,
+        maps: Maps::ChannelsFirst,
+        ..emit
+    }
+}
+
+/// What ONNX Runtime computes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Provider {
+    /// The processor.
+    Cpu,
+    /// The first NVIDIA GPU.
+    Cuda,
+}
+
+/// How to run the network on ONNX Runtime.
+#[derive(Debug, Clone, Default)]
+pub struct OnnxRuntimeOptions {
+    /// The library, or a folder with it. Without: what `ORT_DYLIB_PATH` names, else a library beside the
+    /// program, in `lib` beside or above it, or where the system looks. The first one that a process
+    /// loads is the only one.
+    pub library: Option<PathBuf>,
+    /// None: the GPU if the library can use one, else the CPU.
+    pub provider: Option<Provider>,
+    /// Threads of one call, on the CPU.
+    pub threads: usize,
+    /// What it computes with. None: half precision on a GPU, single on the CPU.
+    pub precision: Option<Precision>,
+    /// How else the network is written down. None: what is quickest there. What the library does not take
+    /// of attention is decomposed.
+    pub emit: Option<EmitOptions>,
+}
+
+/// The network on ONNX Runtime, for one input size.
+pub struct OnnxRuntimeBackend {
+    loaded: Arc<Loaded>,
+    /// The sessions that this handle used so far.
+    held: Vec<Held>,
+    /// The image as the encoder takes it, `3 × H × W`.
+    normalised: Vec<f32>,
+}
+
+/// What all handles of one network share.
+struct Loaded {
+    library: Arc<Library>,
+    provider: Provider,
+    threads: usize,
+    network: Network,
+    size: InputSize,
+    shape: NetworkShape,
+    /// How the network is written down.
+    emit: EmitOptions,
+    /// Of a run between host buffers.
+    options: RunOptions,
+    #[cfg(feature = "cuda")]
+    gpu: Option<gpu::Gpu>,
+    #[cfg(feature = "cuda")]
+    weights: Option<Arc<shared::SharedWeights>>,
+    /// Bytes that one session of each part took beside the weights.
+    #[cfg(feature = "cuda")]
+    activations: AtomicU64,
+    /// Sessions that no handle uses.
+    idle: Mutex<Vec<Held>>,
+}
+
+/// A session, which one handle uses at a time.
+struct Held {
+    part: Part,
+    // Dropped before its stream.
+    session: Built,
+    #[cfg(feature = "cuda")]
+    lane: Option<gpu::Lane>,
+}
+
+impl OnnxRuntimeBackend {
+    /// Reads the weights (safetensors or `.pth`), builds the network for images of `width × height`, both
+    /// multiples of 16, and runs [`self_test`] on it.
+    ///
+    /// # Errors
+    /// [`InferenceError::Unavailable`] without a library, or without CUDA in it where that was asked for;
+    /// [`InferenceError::Weights`], [`InferenceError::Shape`], [`InferenceError::SelfTest`] as for
+    /// [`super::cpu::CpuBackend::load`].
+    pub fn load(
+        weights: &Path,
+        width: usize,
+        height: usize,
+        options: &OnnxRuntimeOptions,
+    ) -> Result<Self, InferenceError> {
+        // A missing library is told before a large file is read.
+        Library::load(options.library.as_deref())?;
+        let mut backend = Self::new(load_network(weights)?, width, height, options)?;
+        if let Err(error) = self_test(&mut backend) {
+            // What a library says that it has may still fail at work.
+            let plain = standard(backend.loaded.emit);
+            if plain == backend.loaded.emit {
+                return Err(error);
+            }
+            tracing::warn!(
+                "{error}: trying without ONNX Runtime's own operators, which costs time"
+            );
+            let options = OnnxRuntimeOptions {
+                emit: Some(plain),
+                ..options.clone()
+            };
+            let network = backend.loaded.network.clone();
+            backend = Self::new(network, width, height, &options)?;
+            self_test(&mut backend)?;
+        }
+        #[cfg(feature = "cuda")]
+        backend.note_memory();
+        backend.rest();
+        Ok(backend)
+    }
+
+    /// Builds the network from weights that have been read already, without testing it.
+    ///
+    /// # Errors
+    /// [`InferenceError::Unavailable`] and [`InferenceError::Shape`], as for [`OnnxRuntimeBackend::load`].
+    pub fn new(
+        network: Network,
+        width: usize,
+        height: usize,
+        options: &OnnxRuntimeOptions,
+    ) -> Result<Self, InferenceError> {
+        let size = InputSize::new(1, width, height).ok_or_else(|| InferenceError::Shape {
+            what: "network input",
+            expected: "a width and a height that are positive multiples of 16".into(),
+            found: format!("{width}x{height}"),
+        })?;
+        let library = Library::load(options.library.as_deref())?;
+        let provider = match options.provider {
+            Some(Provider::Cuda) if !library.has_cuda() => return Err(library.without_cuda()),
+            Some(provider) => provider,
+            None if library.has_cuda() => Provider::Cuda,
+            None => Provider::Cpu,
+        };
+        let shape = NetworkShape {
+            width,
+            height,
+            tokens: size.tokens(),
+            feature_dim: network.architecture.encoder.width,
+            descriptor_dim: network.architecture.descriptor_dim,
+        };
+        #[cfg(feature = "cuda")]
+        let gpu = match provider {
+            Provider::Cpu => None,
+            Provider::Cuda => Some(gpu::Gpu::open()?),
+        };
+        let loaded = Loaded {
+            library,
+            provider,
+            threads: options.threads.max(1),
+            network,
+            size,
+            shape,
+            emit: {
+                let quickest = quickest(provider);
+                EmitOptions {
+                    precision: options.precision.unwrap_or(quickest.precision),
+                    ..options.emit.unwrap_or(quickest)
+                }
+            },
+            options: session::options(false)?,
+            #[cfg(feature = "cuda")]
+            weights: gpu.as_ref().map(gpu::Gpu::weights),
+            #[cfg(feature = "cuda")]
+            gpu,
+            #[cfg(feature = "cuda")]
+            activations: AtomicU64::new(0),
+            idle: Mutex::new(Vec::new()),
+        };
+        Ok(Self::handle(Arc::new(loaded)))
+    }
+
+    fn handle(loaded: Arc<Loaded>) -> Self {
+        let normalised = vec![0.0; 3 * loaded.shape.pixels()];
+        Self {
+            loaded,
+            held: Vec::new(),
+            normalised,
+        }
+    }
+
+    /// Notes what the sessions took beside the weights: all that is gone since the GPU was opened.
+    #[cfg(feature = "cuda")]
+    fn note_memory(&self) {
+        if let (Some(gpu), Some(weights)) = (&self.loaded.gpu, &self.loaded.weights) {
+            let taken = gpu.taken().saturating_sub(weights.bytes());
+            self.loaded.activations.store(taken, Ordering::Relaxed);
+        }
+    }
+
+    /// Leaves its sessions to whoever needs one next.
+    fn rest(&mut self) {
+        let mut idle = self.loaded.idle();
+        idle.extend(self.held.drain(..).map(Held::rest));
+    }
+
+    /// Index of a session of `part`, whatever its stream's priority.
+    fn any(&mut self, part: Part) -> Result<usize, InferenceError> {
+        if let Some(at) = self.held.iter().position(|held| held.part == part) {
+            return Ok(at);
+        }
+        let mut idle = self.loaded.idle();
+        let held = match idle.iter().position(|held| held.part == part) {
+            Some(at) => idle.swap_remove(at),
+            None => self.loaded.build(
+                part,
+                #[cfg(feature = "cuda")]
+                None,
+            )?,
+        };
+        drop(idle);
+        self.held.push(held);
+        Ok(self.held.len() - 1)
+    }
+
+    fn check_image(&self, image: &RgbImage) -> Result<(), InferenceError> {
+        let shape = &self.loaded.shape;
+        let size = (shape.width, shape.height);
+        if (image.width, image.height) == size && image.data.len() == shape.pixels() * 3 {
+            return Ok(());
+        }
+        Err(InferenceError::Shape {
+            what: "image",
+            expected: format!("{}x{} RGB", size.0, size.1),
+            found: format!(
+                "{}x{} with {} bytes",
+                image.width,
+                image.height,
+                image.data.len()
+            ),
+        })
+    }
+
+    /// Runs `part` on the pair, for the outputs of the first `outs.len()` views.
+    fn run_decoder(
+        &mut self,
+        part: Part,
+        features: [&[f32]; 2],
+        outs: &mut [&mut ViewOutput],
+    ) -> Result<(), InferenceError> {
+        let at = self.any(part)?;
+        let shape = self.loaded.shape.clone();
+        for features in features {
+            check("features", shape.tokens * shape.feature_dim, features.len())?;
+        }
+        let fail = |e: ort::Error| failure(part.running(), e);
+        let extents = [1, shape.tokens, shape.feature_dim];
+        let [first, second] =
+            features.map(|values| TensorRef::from_array_view((extents, values)).map_err(fail));
+        let [name1, name2] = names::VIEW_FEATURES;
+        let Some(held) = self.held.get_mut(at) else {
+            return Err(failure(part.running(), "no session"));
+        };
+        let outputs = held
+            .session
+            .session
+            .run_with_options(
+                ort::inputs![name1 => first?, name2 => second?],
+                &self.loaded.options,
+            )
+            .map_err(fail)?;
+        for (view, out) in outs.iter_mut().enumerate() {
+            for (name, what, into) in [
+                (names::POINTS, "points", &mut out.points),
+                (names::CONFIDENCE, "confidence", &mut out.confidence),
+                (names::DESCRIPTORS, "descriptors", &mut out.descriptors),
+                (
+                    names::DESCRIPTOR_CONFIDENCE,
+                    "descriptor confidence",
+                    &mut out.descriptor_confidence,
+                ),
+            ] {
+                let value = outputs
+                    .get(name[view])
+                    .ok_or_else(|| failure(part.running(), format!("no output {}", name[view])))?;
+                let (_, values) = value.try_extract_tensor::<f32>().map_err(fail)?;
+                check(what, values.len(), into.len())?;
+                into.copy_from_slice(values);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Loaded {
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Held>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new session of `part`, on the GPU on a stream of `priority` (none: the highest).
+    fn build(
+        &self,
+        part: Part,
+        #[cfg(feature = "cuda")] priority: Option<i32>,
+    ) -> Result<Held, InferenceError> {
+        #[cfg(feature = "cuda")]
+        let lane = match &self.gpu {
+            Some(gpu) => Some(gpu.lane(priority)?),
+            None => None,
+        };
+        let build = |emit, shared: bool| {
+            let place = Place {
+                library: &self.library,
+                provider: self.provider,
+                threads: self.threads,
+                emit,
+                #[cfg(feature = "cuda")]
+                stream: lane.as_ref().map(gpu::Lane::raw),
+                #[cfg(feature = "cuda")]
+                weights: self.weights.as_ref().filter(|_| shared),
+            };
+            #[cfg(not(feature = "cuda"))]
+            let _ = shared;
+            let model = part.emit(&self.network, self.size, emit);
+            let model = model.ok_or_else(|| failure(part.loading(), "an odd batch"))?;
+            session::build(model, &place, part.loading())
+        };
+        // Libraries before 1.23 lack the operators of attention, on CUDA some later ones do.
+        let decomposed = EmitOptions {
+            attention: AttentionForm::Decomposed,
+            ..self.emit
+        };
+        let others = [
+            (decomposed, true),
+            (standard(self.emit), true),
+            (standard(decomposed), true),
+            (self.emit, false),
+            (decomposed, false),
+            (standard(decomposed), false),
+        ];
+        let mut session = build(self.emit, true);
+        for (emit, shared) in others {
+            let Err(error) = &session else { break };
+            tracing::info!("{error}: trying another way, which costs time or memory");
+            session = build(emit, shared);
+        }
+        let session = session?;
+        Ok(Held {
+            part,
+            session,
+            #[cfg(feature = "cuda")]
+            lane,
+        })
+    }
+}
+
+impl Held {
+    /// Forgets what was prepared for its last user's buffers.
+    #[cfg(feature = "cuda")]
+    fn rest(mut self) -> Self {
+        if let Some(lane) = &mut self.lane {
+            lane.forget();
+        }
+        self
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    fn rest(self) -> Self {
+        self
+    }
+}
+
+impl Drop for OnnxRuntimeBackend {
+    fn drop(&mut self) {
+        self.rest();
+    }
+}
+
+impl Backend for OnnxRuntimeBackend {
+    fn shape(&self) -> &NetworkShape {
+        &self.loaded.shape
+    }
+
+    fn name(&self) -> String {
+        let place = match self.loaded.provider {
+            Provider::Cpu => format!("CPU, {} threads", self.loaded.threads),
+            Provider::Cuda => "CUDA".into(),
+        };
+        let file = self.loaded.library.path().file_name().unwrap_or_default();
+        format!("{RUNTIME} ({}, {place})", file.to_string_lossy())
+    }
+
+    fn share(&self) -> Box<dyn Backend> {
+        Box::new(Self::handle(Arc::clone(&self.loaded)))
+    }
+
+    fn encode(&mut self, image: &RgbImage, features: &mut [f32]) -> Result<(), InferenceError> {
+        const PART: Part = Part::Encoder;
+        self.check_image(image)?;
+        let shape = &self.loaded.shape;
+        check("features", shape.tokens * shape.feature_dim, features.len())?;
+        let extents = [1, 3, shape.height, shape.width];
+        let at = self.any(PART)?;
+        super::normalise(image, &mut self.normalised);
+        let fail = |e: ort::Error| failure(PART.running(), e);
+        let input = TensorRef::from_array_view((extents, &self.normalised[..])).map_err(fail)?;
+        let Some(held) = self.held.get_mut(at) else {
+            return Err(failure(PART.running(), "no session"));
+        };
+        let outputs = held
+            .session
+            .session
+            .run_with_options(ort::inputs![names::IMAGE => input], &self.loaded.options)
+            .map_err(fail)?;
+        let value = outputs
+            .get(names::FEATURES)
+            .ok_or_else(|| failure(PART.running(), "no features"))?;
+        let (_, values) = value.try_extract_tensor::<f32>().map_err(fail)?;
+        check("encoder output", features.len(), values.len())?;
+        features.copy_from_slice(values);
+        Ok(())
+    }
+
+    fn decode(
+        &mut self,
+        features1: &[f32],
+        features2: &[f32],
+        out: &mut PairOutput,
+    ) -> Result<(), InferenceError> {
+        self.run_decoder(
+            Part::Decoder,
+            [features1, features2],
+            &mut [&mut out.view1, &mut out.view2],
+        )
+    }
+
+    fn decode_view1(
+        &mut self,
+        features1: &[f32],
+        features2: &[f32],
+        out: &mut PairOutput,
+    ) -> Result<(), InferenceError> {
+        self.run_decoder(Part::View1, [features1, features2], &mut [&mut out.view1])
+    }
+
+    #[cfg(feature = "cuda")]
+    fn device(&mut self) -> Option<&mut dyn super::DeviceBackend> {
+        match self.loaded.gpu {
+            Some(_) => Some(self),
+            None => None,
+        }
+    }
+}
+
+fn failure(doing: &'static str, error: impl std::fmt::Display) -> InferenceError {
+    InferenceError::Runtime {
+        runtime: RUNTIME,
+        doing,
+        message: error.to_string(),
+    }
+}
+
+fn check(what: &'static str, expected: usize, found: usize) -> Result<(), InferenceError> {
+    if expected == found {
+        return Ok(());
+    }
+    Err(InferenceError::Shape {
+        what,
+        expected: format!("{expected} values"),
+        found: format!("{found} values"),
+    })
+}

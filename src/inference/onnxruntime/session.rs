@@ -1,0 +1,188 @@
+//! One part of the network as a session.
+
+use super::library::Library;
+#[cfg(feature = "cuda")]
+use super::shared::{Borrowed, SharedWeights};
+use super::{Provider, failure};
+use crate::inference::InferenceError;
+use crate::network::Network;
+use crate::network::onnx::{EmitOptions, InputSize, Maps, OnnxModel, Precision, Views};
+use ort::ep::ArenaExtendStrategy;
+use ort::logging::LogLevel;
+use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
+use ort::session::{RunOptions, Session};
+use std::sync::Arc;
+
+/// Name under which the weights are handed over beside the graph.
+const WEIGHTS: &str = "weights.data";
+
+/// What a session computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// Images to tokens.
+    Encoder,
+    /// Pairs of tokens to both views' outputs.
+    Decoder,
+    /// Pairs of tokens to view 1's outputs.
+    View1,
+    /// Two images' tokens to both views' outputs, both ways.
+    #[cfg(feature = "cuda")]
+    BothWays,
+}
+
+impl Part {
+    /// The part as a model.
+    pub(super) fn emit(
+        self,
+        network: &Network,
+        size: InputSize,
+        options: EmitOptions,
+    ) -> Option<OnnxModel> {
+        let model = match self {
+            Self::Encoder => network.encoder_as(size, options),
+            Self::Decoder => network.decoder_as(size, Views::Both, options),
+            Self::View1 => network.decoder_as(size, Views::First, options),
+            #[cfg(feature = "cuda")]
+            Self::BothWays => {
+                let size = InputSize { batch: 2, ..size };
+                return network.decoder_both_ways(size, options);
+            }
+        };
+        Some(model)
+    }
+
+    /// What it reads.
+    #[cfg(feature = "cuda")]
+    pub(super) fn inputs(self) -> &'static [&'static str] {
+        match self {
+            Self::Encoder => &[crate::network::onnx::names::IMAGE],
+            Self::Decoder | Self::View1 => &crate::network::onnx::names::VIEW_FEATURES,
+            Self::BothWays => &[crate::network::onnx::names::FEATURES],
+        }
+    }
+
+    pub(super) fn loading(self) -> &'static str {
+        match self {
+            Self::Encoder => "loading the encoder",
+            _ => "loading the decoder",
+        }
+    }
+
+    pub(super) fn running(self) -> &'static str {
+        match self {
+            Self::Encoder => "encoding",
+            _ => "decoding",
+        }
+    }
+}
+
+/// What a session runs on.
+pub(super) struct Place<'a> {
+    pub(super) library: &'a Library,
+    pub(super) provider: Provider,
+    /// Threads of one call, on the CPU.
+    pub(super) threads: usize,
+    /// How the model is written down.
+    pub(super) emit: EmitOptions,
+    /// The stream that all its work goes to; see [`super::gpu`].
+    #[cfg(feature = "cuda")]
+    pub(super) stream: Option<*mut std::ffi::c_void>,
+    /// Weights that lie on the GPU already.
+    #[cfg(feature = "cuda")]
+    pub(super) weights: Option<&'a Arc<SharedWeights>>,
+}
+
+/// A session of a model, and what it needs for as long as it is alive.
+pub(super) struct Built {
+    pub(super) session: Session,
+    // Dropped after the session.
+    #[cfg(feature = "cuda")]
+    _weights: Option<Borrowed>,
+}
+
+/// Makes a session of a model.
+pub(super) fn build(
+    model: OnnxModel,
+    place: &Place<'_>,
+    doing: &'static str,
+) -> Result<Built, InferenceError> {
+    let fail = |e: ort::Error<SessionBuilder>| failure(doing, e);
+    let mut builder = Session::builder(&place.library.environment)
+        .map_err(|e| failure(doing, e))?
+        .with_log_level(LogLevel::Warning)
+        .map_err(fail)?
+        .with_optimization_level(GraphOptimizationLevel::All)
+        .map_err(fail)?;
+    #[cfg(feature = "cuda")]
+    let borrowed = match place.weights {
+        Some(shared) => Some(shared.lend(&model, &mut builder)?),
+        None => None,
+    };
+    let (graph, weights) = model.into_external(WEIGHTS);
+    builder = builder
+        .with_external_initializer_file_in_memory(WEIGHTS, Arc::from(weights))
+        .map_err(fail)?;
+    builder = match place.provider {
+        Provider::Cpu => builder.with_intra_threads(place.threads).map_err(fail)?,
+        Provider::Cuda => {
+            let cuda = cuda(place);
+            builder
+                // All work is the GPU's. A pool of a thread for each core would wait for more by spinning.
+                .with_intra_threads(1)
+                .map_err(fail)?
+                .with_intra_op_spinning(false)
+                .map_err(fail)?
+                .with_execution_providers([cuda.build().error_on_failure()])
+                .map_err(fail)?
+                // Outside the arena, which then holds a run's activations and nothing else.
+                .with_device_allocated_initializers()
+                .map_err(fail)?
+        }
+    };
+    let session = builder.commit_from_memory(&graph);
+    Ok(Built {
+        session: session.map_err(|e| failure(doing, e))?,
+        #[cfg(feature = "cuda")]
+        _weights: borrowed,
+    })
+}
+
+/// Options of a run that the provider does not capture; `asynchronous`: nor waits for.
+pub(super) fn options(asynchronous: bool) -> Result<RunOptions, InferenceError> {
+    let fail = |e| failure("preparing a run", e);
+    let mut options = RunOptions::new().map_err(fail)?;
+    options.set_log_level(LogLevel::Warning).map_err(fail)?;
+    options.set("gpu_graph_id", "-1").map_err(fail)?;
+    if asynchronous {
+        let wait = "disable_synchronize_execution_providers";
+        options.set(wait, "1").map_err(fail)?;
+    }
+    Ok(options)
+}
+
+/// Options of the CUDA provider. A graph is captured by this program around a run, not by the provider;
+/// its own switch keeps runs free of what a capture does not allow, and refuses models of which a part
+/// would run on the CPU.
+fn cuda(place: &Place<'_>) -> ort::ep::CUDA {
+    let cuda = ort::ep::CUDA::default()
+        .with_device_id(0)
+        .with_arena_extend_strategy(ArenaExtendStrategy::SameAsRequested)
+        // Without this, sums of half precision's norms would be binary16.
+        .with_skip_layer_norm_strict_mode(true)
+        .with_conv_max_workspace(true)
+        .with_tf32(tensor_cores(place.emit));
+    #[cfg(feature = "cuda")]
+    if let Some(stream) = place.stream {
+        // SAFETY: whoever made the session keeps the stream beside it, and drops it after.
+        return unsafe { cuda.with_compute_stream(stream.cast()) }.with_cuda_graph(true);
+    }
+    let _ = place;
+    cuda
+}
+
+/// Whether convolutions may use tensor cores: the provider takes its switch for TF32 for leave to do so whatever
+/// their numbers. Not with channels first, where it would also join convolutions with what follows them, in a
+/// way whose later runs read memory that is another's by then.
+fn tensor_cores(emit: EmitOptions) -> bool {
+    emit.precision == Precision::F16 && emit.maps != Maps::ChannelsFirst
+}

@@ -1,0 +1,290 @@
+//! Building engines: the network as ONNX in memory, through TensorRT, into a store.
+
+use super::error::TensorRtError;
+use super::library;
+use super::log::{self, BuildLog};
+use super::manifest::{Builder, EngineFile, FORMAT, Manifest, NetworkSummary, Part, Weights};
+use super::store::{Found, Lock, Store, write_engine};
+use super::target::{Flavour, Target};
+use crate::network::onnx::{AttentionForm, EmitOptions, InputSize, OnnxModel, Precision, Views};
+use crate::network::{Network, load_network};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+use trtx::builder::MemoryPoolType;
+use trtx::interfaces::MonitorProgress;
+use trtx::{OnnxParser, ProfilingVerbosity};
+
+/// What is to be built.
+#[derive(Debug, Clone)]
+pub struct Order<'a> {
+    /// The weights file.
+    pub weights: &'a Path,
+    /// Width and height of the images, multiples of 16.
+    pub size: [usize; 2],
+    /// Images or pairs in a call.
+    pub batch: usize,
+    /// Of the products.
+    pub precision: Precision,
+    /// GPUs; at least one.
+    pub targets: Vec<Target>,
+    /// Most device memory that a kernel may take for itself while it runs; none: no limit.
+    pub workspace: Option<u64>,
+    /// Build even if the engines are there.
+    pub force: bool,
+}
+
+/// Follows a build. Called from TensorRT's threads.
+pub trait Observer: Send + Sync {
+    /// An engine is begun.
+    fn part(&self, part: Part);
+    /// A phase of `steps` begins within the one before.
+    fn phase(&self, name: &str, steps: usize);
+    /// Step `step` of a phase is done. To break ends the build.
+    fn step(&self, phase: &str, step: usize) -> ControlFlow<()>;
+    /// A phase is over.
+    fn end(&self, phase: &str);
+    /// The layer that is read or compiled.
+    fn layer(&self, name: &str);
+    /// An engine is written.
+    fn done(&self, engine: &EngineFile);
+}
+
+/// Follows nothing.
+pub struct Silent;
+
+impl Observer for Silent {
+    fn part(&self, _: Part) {}
+    fn phase(&self, _: &str, _: usize) {}
+    fn step(&self, _: &str, _: usize) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+    fn end(&self, _: &str) {}
+    fn layer(&self, _: &str) {}
+    fn done(&self, _: &EngineFile) {}
+}
+
+/// Builds both engines of an order into the store's folder for them.
+///
+/// # Errors
+/// [`TensorRtError`] where the library, the weights, a target or the disk stand in the way. Nothing that could
+/// be mistaken for an engine is left.
+pub fn build(
+    store: &Store,
+    lock: &Lock,
+    order: &Order<'_>,
+    here: Option<Target>,
+    observer: &Arc<dyn Observer>,
+) -> Result<Manifest, TensorRtError> {
+    let flavour = Flavour::HERE;
+    flavour.check_targets(&order.targets, here)?;
+    for target in &order.targets {
+        target.check(order.precision)?;
+    }
+    let [width, height] = order.size;
+    let size = InputSize::new(order.batch, width, height).ok_or_else(|| TensorRtError::Failed {
+        doing: "laying the network out".into(),
+        message: format!(
+            "{width}x{height}, batch {}: both sides must be positive multiples of 16",
+            order.batch
+        ),
+    })?;
+    let version = library::load()?;
+    let network = load_network(order.weights).map_err(|error| TensorRtError::Content {
+        path: order.weights.to_owned(),
+        expected: "weights of a MASt3R network".into(),
+        found: error.to_string(),
+    })?;
+    let mut manifest = Manifest {
+        format: FORMAT,
+        program: env!("CARGO_PKG_VERSION").into(),
+        weights: Weights::of(order.weights)?,
+        network: NetworkSummary::of(&network),
+        size: order.size,
+        batch: order.batch,
+        precision: order.precision,
+        tensorrt: Builder { flavour, version },
+        targets: order.targets.clone(),
+        engines: Vec::new(),
+    };
+    let folder = store.folder_of(&manifest);
+    if !order.force
+        && let Some(there) = existing(&folder, &manifest)
+    {
+        return Ok(there);
+    }
+    library::load_parser()?;
+    store.begin(lock, &folder)?;
+    for part in Part::ALL {
+        observer.part(part);
+        let start = Instant::now();
+        let model = emit(&network, size, order.precision, part);
+        let (engine, log) = compile(model, order, part, observer)?;
+        let (bytes, crc32) = write_engine(&folder, part, &engine, &log.layers)?;
+        let file = EngineFile {
+            part,
+            bytes,
+            crc32,
+            activation_bytes: log.activation_bytes,
+            weight_bytes: log.weight_bytes,
+            layers: log.layer_count(),
+            build_seconds: start.elapsed().as_secs_f64(),
+        };
+        observer.done(&file);
+        manifest.engines.push(file);
+    }
+    manifest.write(&folder)?;
+    Ok(manifest)
+}
+
+/// The manifest of what is in `folder`, if that is complete and what building `manifest` would give.
+fn existing(folder: &Path, manifest: &Manifest) -> Option<Manifest> {
+    let there = Manifest::read(folder).ok()?;
+    let same = Manifest {
+        engines: Vec::new(),
+        program: manifest.program.clone(),
+        weights: Weights {
+            sha256: there.weights.sha256.clone(),
+            ..manifest.weights.clone()
+        },
+        tensorrt: there.tensorrt,
+        ..there.clone()
+    } == *manifest;
+    let found = Found {
+        folder: folder.to_owned(),
+        manifest: there,
+    };
+    let complete = Part::ALL.iter().all(|&part| found.read(part).is_ok());
+    (same && complete).then_some(found.manifest)
+}
+
+/// One part of the network with its types, which are the engine's: TensorRT chooses none.
+fn emit(network: &Network, size: InputSize, precision: Precision, part: Part) -> OnnxModel {
+    let options = EmitOptions {
+        precision,
+        attention: match precision {
+            // The operator has no kernel for it.
+            Precision::F32 => AttentionForm::Decomposed,
+            Precision::F16 | Precision::Bf16 | Precision::Fp8 => AttentionForm::Fused,
+        },
+        ..EmitOptions::default()
+    };
+    match part {
+        Part::Encoder => network.encoder_as(size, options),
+        Part::Decoder => network.decoder_as(size, Views::Both, options),
+    }
+}
+
+/// One engine from one model.
+fn compile(
+    model: OnnxModel,
+    order: &Order<'_>,
+    part: Part,
+    observer: &Arc<dyn Observer>,
+) -> Result<(trtx::host_memory::HostMemory<'static>, BuildLog), TensorRtError> {
+    let doing = |what: &str| format!("{what} the {}", part.name());
+    let logger = log::logger()?;
+    let cancelled = Arc::new(AtomicBool::new(false));
+    let mut builder = log::during(doing("starting to build"), || trtx::Builder::new(logger))?;
+    let mut config = log::during(doing("configuring"), || builder.create_config())?;
+    log::during(doing("configuring"), || configure(&mut config, order))?;
+    let monitor = Monitor {
+        observer: Arc::clone(observer),
+        cancelled: Arc::clone(&cancelled),
+    };
+    log::during(doing("configuring"), || {
+        config.set_progress_monitor(Box::new(monitor))
+    })?;
+    // Networks are always strongly typed in TensorRT 11 and TensorRT-RTX: the model's types are the engine's.
+    let network = log::during(doing("starting to build"), || builder.create_network(0))?;
+    let mut parser = log::during(doing("reading"), || OnnxParser::new(network, logger))?;
+    let bytes = model.to_bytes().ok_or_else(|| TensorRtError::Failed {
+        doing: doing("reading"),
+        message: format!(
+            "its {} MB of weights exceed what an ONNX model can hold; build in fp16",
+            model.weight_bytes() >> 20
+        ),
+    })?;
+    drop(model);
+    let layers = Arc::clone(observer);
+    let on_layer = Box::new(move |name: &str| layers.layer(name));
+    let (built, log) = log::recording(on_layer, || {
+        log::during(doing("reading"), || parser.parse(&bytes))?;
+        // The parser has copied what it needs.
+        drop(bytes);
+        log::during(doing("building"), || {
+            builder.build_serialized_network(parser.network_mut(), &mut config)
+        })
+    });
+    match built {
+        Err(_) if cancelled.load(Ordering::SeqCst) => Err(TensorRtError::Cancelled),
+        Err(error) => Err(error),
+        Ok(engine) => Ok((engine, log)),
+    }
+}
+
+fn configure(config: &mut trtx::BuilderConfig<'_>, order: &Order<'_>) -> Result<(), trtx::Error> {
+    config.set_profiling_verbosity(ProfilingVerbosity::kDETAILED);
+    // Everything on the caller's stream, which is what a captured graph wants.
+    config.set_max_aux_streams(0);
+    if let Some(bytes) = order.workspace {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        config.set_memory_pool_limit(MemoryPoolType::kWORKSPACE, bytes);
+    }
+    #[cfg(not(feature = "tensorrt-enterprise"))]
+    {
+        config
+            .set_nb_compute_capabilities(i32::try_from(order.targets.len()).unwrap_or(i32::MAX))?;
+        for (index, target) in (0..).zip(&order.targets) {
+            config.set_compute_capability(capability(*target)?, index)?;
+        }
+    }
+    Ok(())
+}
+
+/// The library's name of an architecture.
+#[cfg(not(feature = "tensorrt-enterprise"))]
+fn capability(target: Target) -> Result<trtx::ComputeCapability, trtx::Error> {
+    use trtx::ComputeCapability as C;
+    Ok(match target.number() {
+        75 => C::kSM75,
+        80 => C::kSM80,
+        86 => C::kSM86,
+        89 => C::kSM89,
+        120 => C::kSM120,
+        121 => C::kSM121,
+        _ => {
+            return Err(trtx::Error::InvalidArgument(format!(
+                "no engines for {target}"
+            )));
+        }
+    })
+}
+
+/// Hands TensorRT's progress on.
+struct Monitor {
+    observer: Arc<dyn Observer>,
+    cancelled: Arc<AtomicBool>,
+}
+
+impl MonitorProgress for Monitor {
+    fn phase_start(&self, phase: &str, _parent: Option<&str>, steps: i32) {
+        let steps = usize::try_from(steps).unwrap_or(0);
+        self.observer.phase(phase, steps);
+    }
+
+    fn step_complete(&self, phase: &str, step: i32) -> ControlFlow<()> {
+        let step = usize::try_from(step).unwrap_or(0);
+        let flow = self.observer.step(phase, step);
+        if flow.is_break() {
+            self.cancelled.store(true, Ordering::SeqCst);
+        }
+        flow
+    }
+
+    fn phase_finish(&self, phase: &str) {
+        self.observer.end(phase);
+    }
+}

@@ -1,0 +1,294 @@
+//! Engines on the GPU: found or built, deserialised once, shared by all handles.
+
+use super::build::{Observer, Order, build};
+use super::error::TensorRtError;
+use super::execution::{Execution, Tensors};
+#[cfg(not(feature = "tensorrt-enterprise"))]
+use super::kernels::Kernels;
+use super::manifest::{Builder, Manifest, Part, Wanted, WeightsFile};
+use super::store::{Found, Store};
+use super::target::Flavour;
+use super::{gpu, library, log};
+use crate::inference::NetworkShape;
+use crate::network::architecture::PATCH;
+use crate::network::onnx::{Precision, names};
+use cudarc::driver::{CudaContext, result};
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use trtx::{CudaEngine, DataType, Runtime};
+
+/// How to load a network.
+pub struct LoadOptions<'a> {
+    /// The folder of engines.
+    pub store: Store,
+    /// None: whatever engine fits, fp16 before others, and fp16 if one has to be built.
+    pub precision: Option<Precision>,
+    /// Whether an engine may be built where none fits: minutes.
+    pub may_build: bool,
+    /// Told when this process waits for another that builds.
+    pub wait: &'a dyn Fn(),
+    /// Follows the building.
+    pub observer: Arc<dyn Observer>,
+}
+
+/// The two engines of a network on the GPU.
+pub struct Loaded {
+    shape: NetworkShape,
+    manifest: Manifest,
+    // Dropped in this order: contexts (which the handles hold) before engines before the runtime.
+    engines: Mutex<Engines>,
+    _runtime: Mutex<Runtime<'static>>,
+    cuda: Arc<CudaContext>,
+}
+
+struct Engines {
+    encoder: CudaEngine<'static>,
+    decoder: CudaEngine<'static>,
+    #[cfg(not(feature = "tensorrt-enterprise"))]
+    kernels: Option<Kernels>,
+}
+
+// SAFETY: TensorRT's engines may be used from any thread; methods that change one are called under the mutex
+// of `Loaded`, by one thread at a time.
+unsafe impl Send for Engines {}
+
+impl Loaded {
+    /// Finds, or builds, the engines of `weights` for images of `width × height` and loads them onto the first
+    /// GPU.
+    ///
+    /// # Errors
+    /// What is missing: the library, the driver, an engine that fits, memory.
+    pub fn load(
+        weights: &Path,
+        (width, height): (usize, usize),
+        options: &LoadOptions<'_>,
+    ) -> Result<Self, TensorRtError> {
+        let version = library::load()?;
+        let target = gpu::target_here().ok_or_else(|| TensorRtError::Failed {
+            doing: "looking for the GPU".into(),
+            message: "there is no NVIDIA GPU, or no driver for it".into(),
+        })?;
+        // Which GPU this library can do nothing for is said before anything is searched.
+        Flavour::HERE.check_targets(&[target], Some(target))?;
+        let cuda = CudaContext::new(0).map_err(driver("opening the GPU"))?;
+        let file = WeightsFile::new(weights)?;
+        let wanted = Wanted {
+            weights: &file,
+            size: [width, height],
+            batch: 1,
+            precision: options.precision,
+            tensorrt: Builder {
+                flavour: Flavour::HERE,
+                version,
+            },
+            target,
+        };
+        let order = Order {
+            weights,
+            size: [width, height],
+            batch: 1,
+            precision: options.precision.unwrap_or(Precision::F16),
+            targets: vec![target],
+            workspace: None,
+            force: false,
+        };
+        let (found, (runtime, engines)) = options.store.open(
+            &wanted,
+            options.may_build,
+            options.wait,
+            |lock, missing| {
+                tracing::info!("{missing}");
+                build(
+                    &options.store,
+                    lock,
+                    &order,
+                    Some(target),
+                    &options.observer,
+                )
+            },
+            |found| deserialise(found, &cuda),
+        )?;
+        Self::new(found, runtime, engines, cuda)
+    }
+
+    fn new(
+        found: Found,
+        runtime: Runtime<'static>,
+        engines: Engines,
+        cuda: Arc<CudaContext>,
+    ) -> Result<Self, TensorRtError> {
+        let manifest = found.manifest;
+        let [width, height] = manifest.size;
+        let shape = NetworkShape {
+            width,
+            height,
+            tokens: width * height / (PATCH * PATCH),
+            feature_dim: manifest.network.encoder[0],
+            descriptor_dim: manifest.network.descriptor,
+        };
+        let loaded = Self {
+            shape,
+            manifest,
+            engines: Mutex::new(engines),
+            _runtime: Mutex::new(runtime),
+            cuda,
+        };
+        loaded.check(&found.folder)?;
+        Ok(loaded)
+    }
+
+    /// What the network takes and gives.
+    pub fn shape(&self) -> &NetworkShape {
+        &self.shape
+    }
+
+    /// What the engines are.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The GPU's primary context.
+    pub(super) fn cuda(&self) -> &Arc<CudaContext> {
+        &self.cuda
+    }
+
+    /// The engines' inputs and outputs must be what the callers' buffers are: binary32 of known sizes.
+    fn check(&self, folder: &Path) -> Result<(), TensorRtError> {
+        let engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner);
+        for part in Part::ALL {
+            let engine = match part {
+                Part::Encoder => &engines.encoder,
+                Part::Decoder => &engines.decoder,
+            };
+            for (name, values) in tensors(part, &self.shape) {
+                let (kind, shape) = log::during("asking for its tensors", || {
+                    Ok((engine.tensor_data_type(name)?, engine.tensor_shape(name)?))
+                })?;
+                let found: i64 = shape.iter().product();
+                if kind != DataType::kFLOAT || usize::try_from(found) != Ok(values) {
+                    return Err(TensorRtError::Content {
+                        path: folder.join(part.file()),
+                        expected: format!("{name} of {values} binary32 values"),
+                        found: format!("{shape:?} of type {kind:?}"),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A new execution context for a part; its device memory is the caller's.
+    pub(super) fn execution(&self, part: Part) -> Result<Execution, TensorRtError> {
+        use trtx::ExecutionContextAllocationStrategy as Allocation;
+        self.cuda
+            .bind_to_thread()
+            .map_err(driver("making the GPU's context current"))?;
+        let mut engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner);
+        #[cfg(not(feature = "tensorrt-enterprise"))]
+        let cache = engines.kernels.as_ref().map(Kernels::cache);
+        let engine = match part {
+            Part::Encoder => &mut engines.encoder,
+            Part::Decoder => &mut engines.decoder,
+        };
+        let context = log::during(format!("preparing the {}", part.name()), || {
+            let mut config = engine.create_runtime_config()?;
+            config.set_execution_context_allocation_strategy(Allocation::kUSER_MANAGED);
+            #[cfg(not(feature = "tensorrt-enterprise"))]
+            if let Some(cache) = cache {
+                config.set_runtime_cache(cache)?;
+            }
+            engine.create_execution_context_with_config(Rc::new(config))
+        })?;
+        let names = tensors(part, &self.shape).map(|(name, _)| name).collect();
+        let file = (self.manifest.engine(part)).ok_or_else(|| TensorRtError::Failed {
+            doing: format!("preparing the {}", part.name()),
+            message: "the manifest does not list it".into(),
+        })?;
+        Ok(Execution::new(context, names, Arc::clone(&self.cuda), file))
+    }
+
+    /// Keeps the kernels that were compiled so far for the next start. To be called when everything has run
+    /// once.
+    pub fn save_kernels(&self) {
+        #[cfg(not(feature = "tensorrt-enterprise"))]
+        {
+            let engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(kernels) = &engines.kernels {
+                kernels.save();
+            }
+        }
+    }
+}
+
+/// Inputs, then outputs of a part, with their numbers of values.
+fn tensors(part: Part, shape: &NetworkShape) -> Tensors {
+    let (n, tokens) = (shape.pixels(), shape.tokens * shape.feature_dim);
+    match part {
+        Part::Encoder => vec![(names::IMAGE, 3 * n), (names::FEATURES, tokens)].into_iter(),
+        Part::Decoder => {
+            let mut all: Vec<(&'static str, usize)> =
+                names::VIEW_FEATURES.map(|name| (name, tokens)).to_vec();
+            for view in 0..2 {
+                all.extend([
+                    (names::POINTS[view], 3 * n),
+                    (names::CONFIDENCE[view], n),
+                    (names::DESCRIPTORS[view], n * shape.descriptor_dim),
+                    (names::DESCRIPTOR_CONFIDENCE[view], n),
+                ]);
+            }
+            all.into_iter()
+        }
+    }
+}
+
+/// Both engines from their files.
+fn deserialise(
+    found: &Found,
+    cuda: &Arc<CudaContext>,
+) -> Result<(Runtime<'static>, Engines), TensorRtError> {
+    cuda.bind_to_thread()
+        .map_err(driver("making the GPU's context current"))?;
+    let needed = found.manifest.engines.iter().map(|e| e.weight_bytes).sum();
+    let (free, _) = result::mem_get_info().map_err(driver("asking free memory"))?;
+    let free = free as u64;
+    if needed > free {
+        return Err(TensorRtError::GpuMemory { needed, free });
+    }
+    let logger = log::logger()?;
+    let mut runtime = log::during("starting its runtime", || Runtime::new(logger))?;
+    let mut load = |part: Part| {
+        let bytes = found.read(part)?;
+        log::during(format!("loading the {}", part.name()), || {
+            runtime.deserialize_cuda_engine(&bytes)
+        })
+    };
+    let encoder = load(Part::Encoder)?;
+    let decoder = load(Part::Decoder)?;
+    #[cfg(not(feature = "tensorrt-enterprise"))]
+    let (encoder, kernels) = {
+        let mut encoder = encoder;
+        let kernels = Kernels::open(&found.folder, &mut encoder);
+        (encoder, kernels)
+    };
+    let engines = Engines {
+        encoder,
+        decoder,
+        #[cfg(not(feature = "tensorrt-enterprise"))]
+        kernels,
+    };
+    Ok((runtime, engines))
+}
+
+/// An error of the driver.
+pub(super) fn driver(
+    doing: &'static str,
+) -> impl FnOnce(cudarc::driver::DriverError) -> TensorRtError {
+    move |error| TensorRtError::Failed {
+        doing: doing.into(),
+        message: match error.error_string() {
+            Ok(text) => text.to_string_lossy().into_owned(),
+            Err(_) => error.to_string(),
+        },
+    }
+}

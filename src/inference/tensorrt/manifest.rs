@@ -1,0 +1,522 @@
+//! What an engine is for and made of, kept beside it.
+
+use super::error::TensorRtError;
+use super::library::Version;
+use super::target::{Flavour, Target, list};
+use crate::files;
+use crate::network::Network;
+use crate::network::onnx::Precision;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+/// The manifest's name in an engine's folder.
+pub const FILE: &str = "manifest.json";
+
+/// Of the manifest and of what engines of this program take and give. An engine of another one is rebuilt.
+pub const FORMAT: u32 = 1;
+
+/// The two engines of a network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Part {
+    /// Image to tokens.
+    Encoder,
+    /// Tokens of a pair to dense outputs: decoder and heads.
+    Decoder,
+}
+
+impl Part {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Encoder, Self::Decoder];
+
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Encoder => "encoder",
+            Self::Decoder => "decoder",
+        }
+    }
+
+    /// The engine's name in its folder.
+    pub fn file(self) -> String {
+        format!("{}.engine", self.name())
+    }
+
+    /// The list of its kernels in the same folder.
+    pub fn layers_file(self) -> String {
+        format!("{}.layers.txt", self.name())
+    }
+}
+
+/// The weights file that an engine was built from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Weights {
+    /// Its name, for people.
+    pub name: String,
+    /// SHA-256 of its content.
+    pub sha256: String,
+    /// Its size.
+    pub bytes: u64,
+    /// When it was last written, nanoseconds since 1970.
+    pub modified: u64,
+}
+
+impl Weights {
+    /// Of the file at `path`, reading it whole.
+    pub fn of(path: &Path) -> Result<Self, TensorRtError> {
+        let (bytes, modified) = stamp(path)?;
+        let sha256 = crate::network::hash(path).map_err(|error| TensorRtError::Content {
+            path: path.to_owned(),
+            expected: "weights".into(),
+            found: error.to_string(),
+        })?;
+        Ok(Self {
+            name: path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
+            sha256,
+            bytes,
+            modified,
+        })
+    }
+}
+
+/// Size and time of the last change.
+fn stamp(path: &Path) -> Result<(u64, u64), TensorRtError> {
+    let metadata = std::fs::metadata(path).map_err(TensorRtError::io("read", path))?;
+    let modified = metadata.modified().ok();
+    let modified = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let modified = modified.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(0));
+    Ok((metadata.len(), modified))
+}
+
+/// The weights at a path, read only when a size and a time do not tell.
+pub struct WeightsFile<'a> {
+    path: &'a Path,
+    stamp: (u64, u64),
+    known: std::cell::OnceCell<String>,
+}
+
+impl<'a> WeightsFile<'a> {
+    /// The file at `path`, which must be there.
+    pub fn new(path: &'a Path) -> Result<Self, TensorRtError> {
+        Ok(Self {
+            path,
+            stamp: stamp(path)?,
+            known: std::cell::OnceCell::new(),
+        })
+    }
+
+    /// Whether the engine's weights are these: by size and time of the last change, as build tools do it,
+    /// else by content.
+    fn are(&self, weights: &Weights) -> bool {
+        let (bytes, modified) = self.stamp;
+        if weights.bytes != bytes {
+            return false;
+        }
+        if weights.modified == modified && modified != 0 {
+            return true;
+        }
+        let sha256 = self
+            .known
+            .get_or_init(|| crate::network::hash(self.path).unwrap_or_default());
+        weights.sha256 == *sha256
+    }
+}
+
+/// Dimensions of the network, for people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkSummary {
+    /// Channels and blocks of the encoder.
+    pub encoder: [usize; 2],
+    /// Channels and blocks of each of the decoder's branches.
+    pub decoder: [usize; 2],
+    /// Channels of a descriptor.
+    pub descriptor: usize,
+}
+
+impl NetworkSummary {
+    /// Of a network.
+    pub fn of(network: &Network) -> Self {
+        let a = &network.architecture;
+        Self {
+            encoder: [a.encoder.width, a.encoder.depth],
+            decoder: [a.decoder.width, a.decoder.depth],
+            descriptor: a.descriptor_dim,
+        }
+    }
+}
+
+/// Which TensorRT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Builder {
+    /// Which of the two.
+    pub flavour: Flavour,
+    /// Its version.
+    pub version: Version,
+}
+
+/// One engine's file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EngineFile {
+    /// Which of the two.
+    pub part: Part,
+    /// Its size.
+    pub bytes: u64,
+    /// CRC-32 of its content: a half-copied or damaged file is found before TensorRT reads it.
+    pub crc32: u32,
+    /// Device memory that its execution takes besides inputs, outputs and weights, as the builder planned
+    /// it; the GPU's own compilation can change it.
+    pub activation_bytes: u64,
+    /// Device memory of its weights.
+    pub weight_bytes: u64,
+    /// Kernels and other steps of its execution.
+    pub layers: usize,
+    /// How long it took to build.
+    pub build_seconds: f64,
+}
+
+/// What an engine is for and made of.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// Version of the program that built it.
+    pub program: String,
+    /// What it was built from.
+    pub weights: Weights,
+    /// What that is.
+    pub network: NetworkSummary,
+    /// Width and height of its images.
+    pub size: [usize; 2],
+    /// Images or pairs in a call.
+    pub batch: usize,
+    /// Of its products.
+    #[serde(with = "by_name")]
+    pub precision: Precision,
+    /// What built it.
+    pub tensorrt: Builder,
+    /// GPUs that it runs on.
+    pub targets: Vec<Target>,
+    /// The files.
+    pub engines: Vec<EngineFile>,
+}
+
+/// Precisions as they are written on the command line.
+pub(super) mod by_name {
+    use crate::network::onnx::Precision;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(precision: &Precision, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(precision.name())
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Precision, D::Error> {
+        let text = String::deserialize(from)?;
+        text.parse()
+            .map_err(|e| D::Error::custom(format!("{e}, found {text}")))
+    }
+}
+
+/// What is asked of an engine.
+pub struct Wanted<'a> {
+    /// The weights that are to be run.
+    pub weights: &'a WeightsFile<'a>,
+    /// Width and height of the images.
+    pub size: [usize; 2],
+    /// Images or pairs in a call.
+    pub batch: usize,
+    /// Of the products; none: any.
+    pub precision: Option<Precision>,
+    /// The library that is to run it.
+    pub tensorrt: Builder,
+    /// The GPU.
+    pub target: Target,
+}
+
+impl Manifest {
+    /// Reads the manifest of the engine in `folder`.
+    pub fn read(folder: &Path) -> Result<Self, TensorRtError> {
+        let path = folder.join(FILE);
+        let text = std::fs::read_to_string(&path).map_err(TensorRtError::io("read", &path))?;
+        let content = |found: String| TensorRtError::Content {
+            path: path.clone(),
+            expected: format!("a manifest of format {FORMAT}"),
+            found,
+        };
+        // The format first: another one may have other keys.
+        let tree: serde_json::Value =
+            serde_json::from_str(&text).map_err(|e| content(e.to_string()))?;
+        match tree.get("format").and_then(serde_json::Value::as_u64) {
+            Some(format) if format == u64::from(FORMAT) => {}
+            Some(format) => return Err(content(format!("format {format}"))),
+            None => return Err(content("no format".into())),
+        }
+        let manifest: Self = serde_json::from_value(tree).map_err(|e| content(e.to_string()))?;
+        let complete =
+            (Part::ALL.iter()).all(|part| manifest.engines.iter().any(|e| e.part == *part));
+        if !complete {
+            return Err(content("an engine that is not listed".into()));
+        }
+        Ok(manifest)
+    }
+
+    /// Writes the manifest into `folder`: the last file of an engine, which makes it one.
+    pub fn write(&self, folder: &Path) -> Result<(), TensorRtError> {
+        let path = folder.join(FILE);
+        let text = serde_json::to_string_pretty(self).map_err(|e| TensorRtError::Content {
+            path: path.clone(),
+            expected: "a manifest".into(),
+            found: e.to_string(),
+        })?;
+        files::write_bytes(&path, format!("{text}\n").as_bytes())
+            .map_err(TensorRtError::io("write", &path))
+    }
+
+    /// One engine's file.
+    pub fn engine(&self, part: Part) -> Option<&EngineFile> {
+        self.engines.iter().find(|engine| engine.part == part)
+    }
+
+    /// Device memory of the weights, and of what runs twice: in tracking and in mapping.
+    pub fn device_bytes(&self) -> u64 {
+        let of = |f: fn(&EngineFile) -> u64| self.engines.iter().map(f);
+        let weights: u64 = of(|engine| engine.weight_bytes).sum();
+        weights + 2 * of(|engine| engine.activation_bytes).max().unwrap_or(0)
+    }
+
+    /// Why the engine is not what is wanted; empty if it is.
+    pub fn mismatches(&self, wanted: &Wanted<'_>) -> Vec<String> {
+        let mut reasons = Vec::new();
+        let mut differs = |is: bool, reason: String| {
+            if is {
+                reasons.push(reason);
+            }
+        };
+        let [width, height] = self.size;
+        differs(
+            self.size != wanted.size,
+            format!(
+                "it takes {width}x{height}, not {}x{}",
+                wanted.size[0], wanted.size[1]
+            ),
+        );
+        differs(
+            self.batch != wanted.batch,
+            format!("its batch is {}, not {}", self.batch, wanted.batch),
+        );
+        if let Some(precision) = wanted.precision {
+            differs(
+                self.precision != precision,
+                format!("it computes in {}, not {precision}", self.precision),
+            );
+        }
+        differs(
+            !self.targets.contains(&wanted.target),
+            format!("it is for {}, not {}", list(&self.targets), wanted.target),
+        );
+        let (built, here) = (self.tensorrt, wanted.tensorrt);
+        let same = built.flavour == here.flavour
+            && (built.version.major, built.version.minor)
+                == (here.version.major, here.version.minor);
+        differs(
+            !same,
+            format!(
+                "it was built by {} {}, and {} {} is installed",
+                built.flavour.name(),
+                built.version,
+                here.flavour.name(),
+                here.version
+            ),
+        );
+        // Last, as it may have to read the file.
+        if reasons.is_empty() && !wanted.weights.are(&self.weights) {
+            reasons.push(format!(
+                "it was built from other weights ({}, or this file before it changed)",
+                self.weights.name
+            ));
+        }
+        reasons
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in super::super) fn manifest(weights: &Path) -> Manifest {
+        let file = |part| EngineFile {
+            part,
+            bytes: 5,
+            crc32: crc32fast::hash(b"12345"),
+            activation_bytes: 1 << 20,
+            weight_bytes: 1 << 24,
+            layers: 9,
+            build_seconds: 1.5,
+        };
+        Manifest {
+            format: FORMAT,
+            program: "0.1.0".into(),
+            weights: Weights::of(weights).expect("weights"),
+            network: NetworkSummary {
+                encoder: [1024, 24],
+                decoder: [768, 12],
+                descriptor: 24,
+            },
+            size: [512, 384],
+            batch: 1,
+            precision: Precision::F16,
+            tensorrt: Builder {
+                flavour: Flavour::Rtx,
+                version: [1, 7, 1].into(),
+            },
+            targets: vec![Target::new(12, 0), Target::new(8, 9)],
+            engines: Part::ALL.map(file).to_vec(),
+        }
+    }
+
+    pub(in super::super) fn wanted<'a>(weights: &'a WeightsFile<'a>) -> Wanted<'a> {
+        Wanted {
+            weights,
+            size: [512, 384],
+            batch: 1,
+            precision: Some(Precision::F16),
+            tensorrt: Builder {
+                flavour: Flavour::Rtx,
+                version: [1, 7, 0].into(),
+            },
+            target: Target::new(12, 0),
+        }
+    }
+
+    #[test]
+    fn a_manifest_survives_its_file() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let weights = folder.path().join("w.pth");
+        std::fs::write(&weights, "weights").expect("a file");
+        let manifest = manifest(&weights);
+        manifest.write(folder.path()).expect("written");
+        assert_eq!(Manifest::read(folder.path()).expect("read"), manifest);
+    }
+
+    #[test]
+    fn what_is_no_manifest_is_refused() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let weights = folder.path().join("w.pth");
+        std::fs::write(&weights, "weights").expect("a file");
+        let good = serde_json::to_value(manifest(&weights)).expect("JSON");
+        let with = |key: &str, value: serde_json::Value| {
+            let mut tree = good.clone();
+            tree[key] = value;
+            tree.to_string()
+        };
+        let one_engine = serde_json::json!([good["engines"][0]]);
+        for (text, part) in [
+            (String::new(), "EOF"),
+            ("{".into(), "EOF"),
+            ("[]".into(), "no format"),
+            (with("format", 2.into()), "format 2"),
+            (with("targets", serde_json::json!(["fast"])), "fast"),
+            (with("precision", "fp12".into()), "fp12"),
+            (with("engines", one_engine), "not listed"),
+            (with("surprise", 1.into()), "surprise"),
+        ] {
+            std::fs::write(folder.path().join(FILE), &text).expect("a file");
+            let message = Manifest::read(folder.path()).unwrap_err().to_string();
+            assert!(message.contains(part), "{part:?} is not in {message}");
+        }
+        let missing = Manifest::read(&folder.path().join("nowhere"));
+        assert!(matches!(missing, Err(TensorRtError::Io { .. })));
+    }
+
+    #[test]
+    fn every_difference_has_its_reason() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("w.pth");
+        std::fs::write(&path, "weights").expect("a file");
+        let manifest = manifest(&path);
+        let weights = WeightsFile::new(&path).expect("weights");
+        let fits = || wanted(&weights);
+        assert_eq!(manifest.mismatches(&fits()), Vec::<String>::new());
+        let any = Wanted {
+            precision: None,
+            ..fits()
+        };
+        assert_eq!(manifest.mismatches(&any), Vec::<String>::new());
+
+        let version = |flavour, version: [u32; 3]| Builder {
+            flavour,
+            version: version.into(),
+        };
+        for (wanted, part) in [
+            (
+                Wanted {
+                    size: [512, 288],
+                    ..fits()
+                },
+                "512x288",
+            ),
+            (Wanted { batch: 2, ..fits() }, "batch"),
+            (
+                Wanted {
+                    precision: Some(Precision::Bf16),
+                    ..fits()
+                },
+                "bf16",
+            ),
+            (
+                Wanted {
+                    target: Target::new(9, 0),
+                    ..fits()
+                },
+                "sm_90",
+            ),
+            (
+                Wanted {
+                    tensorrt: version(Flavour::Rtx, [1, 8, 0]),
+                    ..fits()
+                },
+                "1.8.0",
+            ),
+            (
+                Wanted {
+                    tensorrt: version(Flavour::Enterprise, [1, 7, 0]),
+                    ..fits()
+                },
+                "TensorRT 1.7.0",
+            ),
+        ] {
+            let reasons = manifest.mismatches(&wanted);
+            assert_eq!(reasons.len(), 1, "{reasons:?}");
+            assert!(reasons[0].contains(part), "{part:?} is not in {reasons:?}");
+        }
+    }
+
+    #[test]
+    fn changed_weights_are_found() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("w.pth");
+        std::fs::write(&path, "weights").expect("a file");
+        let manifest = manifest(&path);
+        let touch = |text: &str, seconds: u64| {
+            std::fs::write(&path, text).expect("a file");
+            let file = std::fs::File::options().write(true).open(&path);
+            let time = UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+            file.and_then(|f| f.set_modified(time)).expect("a time");
+            let weights = WeightsFile::new(&path).expect("weights");
+            manifest.mismatches(&wanted(&weights)).is_empty()
+        };
+        assert!(touch("weights", 7), "the same content, written again");
+        assert!(!touch("wEights", 7), "as long, but changed");
+        assert!(!touch("weights and more", 7));
+        assert!(WeightsFile::new(&folder.path().join("gone")).is_err());
+    }
+}

@@ -1,0 +1,217 @@
+//! Maps of the DPT heads, their channels first or last as the runtime wants them.
+
+use super::blocks::transpose;
+use super::graph::{Number, Value};
+use super::{Emitter, Maps, Upsampling};
+
+const TO_LAST: [usize; 4] = [0, 2, 3, 1];
+const TO_FIRST: [usize; 4] = [0, 3, 1, 2];
+
+impl Emitter<'_> {
+    /// The axis of a map's channels.
+    pub(super) fn channel_axis(&self) -> usize {
+        match self.maps {
+            Maps::ChannelsFirst => 1,
+            Maps::ChannelsLast | Maps::ChannelsLastOperator => 3,
+        }
+    }
+
+    /// The axis of a map's rows; the next one is its columns.
+    pub(super) fn row_axis(&self) -> usize {
+        match self.maps {
+            Maps::ChannelsFirst => 2,
+            Maps::ChannelsLast | Maps::ChannelsLastOperator => 1,
+        }
+    }
+
+    /// Tokens, `B × T × C`, as a map.
+    pub(super) fn map(&mut self, tokens: &Value) -> Value {
+        let (size, channels) = (self.size, tokens.shape[2]);
+        let (batch, rows, columns) = (size.batch, size.rows(), size.columns());
+        match self.maps {
+            Maps::ChannelsFirst => {
+                let turned = self.graph.transpose(tokens, &[0, 2, 1]);
+                self.graph
+                    .reshape(&turned, &[batch, channels, rows, columns])
+            }
+            Maps::ChannelsLast | Maps::ChannelsLastOperator => self
+                .graph
+                .reshape(tokens, &[batch, rows, columns, channels]),
+        }
+    }
+
+    /// The convolution called `name` of a map: a square kernel of side `kernel`, odd, that keeps the
+    /// map's size but for the stride.
+    pub(super) fn conv(
+        &mut self,
+        x: &Value,
+        name: &str,
+        (kernel, out, stride): (usize, usize, usize),
+        biased: bool,
+    ) -> Value {
+        let channels = x.shape[self.channel_axis()];
+        if kernel == 1 && stride == 1 && biased && self.maps != Maps::ChannelsFirst {
+            return self.linear(x, name);
+        }
+        let what = format!("{name}.weight");
+        let bias = biased.then(|| self.stored(&format!("{name}.bias"), &[out]));
+        let bias = bias.as_ref();
+        let padding = kernel / 2;
+        match self.maps {
+            Maps::ChannelsFirst => {
+                let weight = self.stored(&what, &[out, channels, kernel, kernel]);
+                self.graph.conv(x, &weight, bias, stride, padding)
+            }
+            Maps::ChannelsLast => {
+                let weight = self.stored(&what, &[out, channels, kernel, kernel]);
+                let x = self.graph.transpose(x, &TO_FIRST);
+                let y = self.graph.conv(&x, &weight, bias, stride, padding);
+                self.graph.transpose(&y, &TO_LAST)
+            }
+            Maps::ChannelsLastOperator => {
+                let stored = self.network.weight(&what);
+                let turned: Vec<f32> = stored
+                    .chunks_exact(channels * kernel * kernel)
+                    .flat_map(|one| transpose(one, channels, kernel * kernel))
+                    .collect();
+                let shape = [out, kernel, kernel, channels];
+                let what = format!("{what}.channels_last");
+                let weight = self.graph.weight(&what, &shape, &turned);
+                let graph = &mut self.graph;
+                graph.conv_channels_last(x, &weight, bias, stride, padding)
+            }
+        }
+    }
+
+    /// The transposed convolution called `name`, each of whose inputs becomes a patch of `side × side`, as
+    /// many channels as before.
+    pub(super) fn patches(&mut self, x: &Value, name: &str, side: usize) -> Value {
+        let channels = x.shape[self.channel_axis()];
+        let weight = format!("{name}.weight");
+        if self.maps == Maps::ChannelsFirst {
+            // TensorRT has none for bfloat16; these are small.
+            let number = match self.number {
+                Number::BF16 => Number::F32,
+                other => other,
+            };
+            self.graph.set_number(number);
+            let weight = self.stored(&weight, &[channels, channels, side, side]);
+            let bias = self.stored(&format!("{name}.bias"), &[channels]);
+            let x = self.graph.cast(x, number);
+            let y = self.graph.conv_transpose(&x, &weight, &bias);
+            self.graph.set_number(self.number);
+            return self.graph.cast(&y, self.number);
+        }
+        // A layer whose outputs are a patch's pixels, each with its channels; then they are put in place.
+        // Stored by input, output, pixel; a layer's rows are outputs, here by pixel, then channel.
+        let (stored, pixels) = (self.network.weight(&weight), side * side);
+        let by_output = transpose(&stored, channels, channels * pixels);
+        let rows: Vec<f32> = (0..pixels)
+            .flat_map(|pixel| (0..channels).map(move |out| (out * pixels + pixel) * channels))
+            .flat_map(|at| &by_output[at..at + channels])
+            .copied()
+            .collect();
+        let bias = self.network.weight(&format!("{name}.bias")).repeat(pixels);
+        let y = self.linear_of(x, &format!("{name}.patches"), &rows, &bias);
+        let (batch, height, width) = (x.shape[0], x.shape[1], x.shape[2]);
+        let shape = [batch, height, width, side, side, channels];
+        let y = self.graph.reshape(&y, &shape);
+        let y = self.graph.transpose(&y, &[0, 1, 3, 2, 4, 5]);
+        let shape = [batch, height * side, width * side, channels];
+        self.graph.reshape(&y, &shape)
+    }
+
+    /// Bilinear enlargement by two, corner pixels on corner pixels.
+    pub(super) fn upsample(&mut self, x: &Value) -> Value {
+        match (self.upsampling, self.maps) {
+            (Upsampling::Operator, Maps::ChannelsFirst) => self.graph.upsample(x),
+            (Upsampling::Operator, Maps::ChannelsLast | Maps::ChannelsLastOperator) => {
+                let x = self.graph.transpose(x, &TO_FIRST);
+                let y = self.graph.upsample(&x);
+                self.graph.transpose(&y, &TO_LAST)
+            }
+            // Products of two matrices each: batched ones with a matrix in common are slow, or not to be
+            // captured as a graph.
+            (Upsampling::Products, Maps::ChannelsFirst) => {
+                let y = self.enlarge_last(x);
+                let y = self.graph.transpose(&y, &[0, 1, 3, 2]);
+                let y = self.enlarge_last(&y);
+                self.graph.transpose(&y, &[0, 1, 3, 2])
+            }
+            (Upsampling::Products, Maps::ChannelsLast | Maps::ChannelsLastOperator) => {
+                let y = self.graph.transpose(x, &[2, 0, 1, 3]);
+                let y = self.enlarge_first(&y);
+                let y = self.graph.transpose(&y, &[2, 1, 0, 3]);
+                let y = self.enlarge_first(&y);
+                match y.shape[1] {
+                    1 => {
+                        let &[height, batch, width, channels] = &y.shape[..] else {
+                            unreachable!("maps have four axes");
+                        };
+                        self.graph.reshape(&y, &[batch, height, width, channels])
+                    }
+                    _ => self.graph.transpose(&y, &[1, 0, 2, 3]),
+                }
+            }
+        }
+    }
+
+    /// Enlarges the last axis.
+    fn enlarge_last(&mut self, x: &Value) -> Value {
+        let (mut shape, n) = (x.shape.clone(), x.shape[3]);
+        let matrix = transpose(&interpolation(n), 2 * n, n);
+        let what = format!("enlarge.last.{n}");
+        let matrix = self.graph.weight(&what, &[n, 2 * n], &matrix);
+        let lines = self.graph.reshape(x, &[shape[..3].iter().product(), n]);
+        let lines = self.graph.matmul(&lines, &matrix);
+        shape[3] = 2 * n;
+        self.graph.reshape(&lines, &shape)
+    }
+
+    /// Enlarges the first axis.
+    fn enlarge_first(&mut self, x: &Value) -> Value {
+        let (mut shape, n) = (x.shape.clone(), x.shape[0]);
+        let what = format!("enlarge.first.{n}");
+        let matrix = self.graph.weight(&what, &[2 * n, n], &interpolation(n));
+        let lines = self.graph.reshape(x, &[n, shape[1..].iter().product()]);
+        let lines = self.graph.matmul(&matrix, &lines);
+        shape[0] = 2 * n;
+        self.graph.reshape(&lines, &shape)
+    }
+}
+
+/// The matrix, `2n × n`, that enlarges `n` values: `src = i·(n−1)/(2n−1)`.
+fn interpolation(n: usize) -> Vec<f32> {
+    let mut matrix = vec![0.0; 2 * n * n];
+    for (i, row) in matrix.chunks_exact_mut(n).enumerate() {
+        let at = (i * (n - 1)) as f64 / (2 * n - 1) as f64;
+        let first = (at as usize).min(n - 1);
+        let next = (first + 1).min(n - 1);
+        row[first] += (1.0 - (at - first as f64)) as f32;
+        row[next] += (at - first as f64) as f32;
+    }
+    matrix
+}
+
+#[cfg(test)]
+mod tests {
+    use super::interpolation;
+
+    #[test]
+    fn enlarging_keeps_corners_and_straight_lines() {
+        for n in [1, 2, 3, 24] {
+            let matrix = interpolation(n);
+            let line: Vec<f64> = (0..n).map(|i| 3.0 + 0.5 * i as f64).collect();
+            let large: Vec<f64> = matrix
+                .chunks_exact(n)
+                .map(|row| row.iter().zip(&line).map(|(w, x)| f64::from(*w) * x).sum())
+                .collect();
+            assert_eq!(large.len(), 2 * n);
+            for (i, value) in large.iter().enumerate() {
+                let at = (i * (n - 1)) as f64 / (2 * n - 1) as f64;
+                // Two weights, each rounded to binary32.
+                assert!((value - (3.0 + 0.5 * at)).abs() < 1e-5, "{n}: {large:?}");
+            }
+        }
+    }
+}

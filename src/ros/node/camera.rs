@@ -1,0 +1,169 @@
+//! camera_info to a calibration.
+
+use crate::geometry::{Calibration, Distortion, Intrinsics};
+use crate::ros::messages::sensor::CameraInfo;
+
+/// Why a camera_info is of no use.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum CameraInfoError {
+    /// `K` is all zero: ROS' way to say "not calibrated".
+    #[error("camera_info says that the camera is not calibrated (K is zero)")]
+    Uncalibrated,
+    /// A distortion model that is not known.
+    #[error(
+        "camera_info has the distortion model {0:?}, expected plumb_bob, rational_polynomial or equidistant"
+    )]
+    Model(String),
+    /// Too many or too few coefficients.
+    #[error("camera_info has {found} coefficients of {model}, expected {expected}")]
+    Coefficients {
+        /// The model.
+        model: String,
+        /// How many it takes.
+        expected: &'static str,
+        /// How many there are.
+        found: usize,
+    },
+    /// Numbers that no camera has.
+    #[error("camera_info: {0}")]
+    Values(#[from] crate::geometry::CalibrationError),
+    /// Only part of the sensor is read out.
+    #[error(
+        "camera_info has {0}, which is not supported; publish whole images and their calibration"
+    )]
+    Part(&'static str),
+}
+
+/// The calibration of the images that come with `info`.
+///
+/// # Errors
+/// What [`CameraInfoError`] lists.
+pub fn calibration(info: &CameraInfo) -> Result<Calibration, CameraInfoError> {
+    let [fx, _, cx, _, fy, cy, _, _, _] = info.k;
+    if fx == 0.0 && fy == 0.0 {
+        return Err(CameraInfoError::Uncalibrated);
+    }
+    if info.binning_x > 1 || info.binning_y > 1 {
+        return Err(CameraInfoError::Part("binning"));
+    }
+    let roi = &info.roi;
+    let whole = (roi.width == 0 || roi.width == info.width)
+        && (roi.height == 0 || roi.height == info.height)
+        && roi.x_offset == 0
+        && roi.y_offset == 0;
+    if !whole {
+        return Err(CameraInfoError::Part("a region of interest"));
+    }
+    let calibration = Calibration {
+        width: info.width as usize,
+        height: info.height as usize,
+        intrinsics: Intrinsics { fx, fy, cx, cy },
+        distortion: distortion(info)?,
+    };
+    calibration.validate()?;
+    Ok(calibration)
+}
+
+fn distortion(info: &CameraInfo) -> Result<Distortion, CameraInfoError> {
+    let d = &info.d[..];
+    // Rectified images: many drivers leave the model and send zeros, others send nothing.
+    if d.iter().all(|v| *v == 0.0) {
+        return Ok(Distortion::None);
+    }
+    let wrong = |expected| CameraInfoError::Coefficients {
+        model: info.distortion_model.clone(),
+        expected,
+        found: d.len(),
+    };
+    match info.distortion_model.as_str() {
+        "plumb_bob" => match *d {
+            [k1, k2, p1, p2] => Ok(Distortion::PlumbBob([k1, k2, p1, p2, 0.0])),
+            [k1, k2, p1, p2, k3] => Ok(Distortion::PlumbBob([k1, k2, p1, p2, k3])),
+            _ => Err(wrong("4 or 5")),
+        },
+        // Some drivers append thin prism and tilt terms; zeros of them change nothing.
+        "rational_polynomial" => match (d.get(..8), d.get(8..)) {
+            (Some(&[k1, k2, p1, p2, k3, k4, k5, k6]), Some(rest))
+                if rest.iter().all(|v| *v == 0.0) =>
+            {
+                Ok(Distortion::Rational([k1, k2, p1, p2, k3, k4, k5, k6]))
+            }
+            _ => Err(wrong("8")),
+        },
+        "equidistant" => match *d {
+            [k1, k2, k3, k4] => Ok(Distortion::Equidistant([k1, k2, k3, k4])),
+            _ => Err(wrong("4")),
+        },
+        other => Err(CameraInfoError::Model(other.into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(model: &str, d: &[f64]) -> CameraInfo {
+        CameraInfo {
+            width: 640,
+            height: 480,
+            distortion_model: model.into(),
+            d: d.to_vec(),
+            k: [500.0, 0.0, 320.0, 0.0, 501.0, 240.0, 0.0, 0.0, 1.0],
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn the_three_models_are_read() {
+        let bob = calibration(&info("plumb_bob", &[0.1, 0.2, 0.3, 0.4, 0.5])).unwrap();
+        assert_eq!((bob.width, bob.intrinsics.fy), (640, 501.0));
+        assert_eq!(
+            bob.distortion,
+            Distortion::PlumbBob([0.1, 0.2, 0.3, 0.4, 0.5])
+        );
+        let rational = calibration(&info(
+            "rational_polynomial",
+            &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0],
+        ));
+        assert!(matches!(
+            rational.unwrap().distortion,
+            Distortion::Rational(_)
+        ));
+        let fisheye = calibration(&info("equidistant", &[0.1, 0.0, 0.0, 0.0])).unwrap();
+        assert_eq!(
+            fisheye.distortion,
+            Distortion::Equidistant([0.1, 0.0, 0.0, 0.0])
+        );
+        assert_eq!(
+            calibration(&info("", &[])).unwrap().distortion,
+            Distortion::None
+        );
+        assert_eq!(
+            calibration(&info("plumb_bob", &[0.0; 5]))
+                .unwrap()
+                .distortion,
+            Distortion::None
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_named() {
+        let mut zero = info("plumb_bob", &[0.0; 5]);
+        zero.k = [0.0; 9];
+        let mut binned = info("plumb_bob", &[]);
+        binned.binning_x = 2;
+        let mut nan = info("plumb_bob", &[]);
+        nan.k[0] = f64::NAN;
+        for (bad, part) in [
+            (zero, "not calibrated"),
+            (binned, "binning"),
+            (nan, "fx"),
+            (info("plumb_bob", &[0.1; 3]), "4 or 5"),
+            (info("thin_prism", &[0.1; 4]), "thin_prism"),
+            (info("equidistant", &[0.1; 5]), "equidistant"),
+        ] {
+            let error = calibration(&bad).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}

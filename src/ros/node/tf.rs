@@ -1,0 +1,314 @@
+//! What others say on `/tf` and `/tf_static`: enough of a buffer to look a transform up at a time.
+
+use crate::ros::messages::geometry::TfMessage;
+use crate::time::Stamp;
+use nalgebra::Isometry3;
+use std::collections::{BTreeMap, HashMap};
+
+/// How long moving transforms are kept, as in tf2.
+const KEPT_NANOS: i64 = 10_000_000_000;
+/// Moving transforms kept of one frame at most (10 s at 1 kHz).
+const KEPT_COUNT: usize = 10_000;
+/// Frames that are remembered at most: names come from outside.
+const FRAMES: usize = 4096;
+/// Longest chain that is followed; a longer one is a circle.
+const DEPTH: usize = 64;
+
+#[derive(Debug)]
+struct Edge {
+    parent: String,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// `parent_from_child`
+    Static(Isometry3<f64>),
+    /// By time.
+    Moving(BTreeMap<i64, Isometry3<f64>>),
+}
+
+/// Transforms by child frame.
+#[derive(Debug, Default)]
+pub struct TfBuffer {
+    edges: HashMap<String, Edge>,
+}
+
+/// Why there is no transform.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TfError {
+    /// Nothing connects the frames.
+    #[error("nothing on /tf and /tf_static connects {source_frame} with {target}")]
+    Unconnected {
+        /// Frame asked for.
+        target: String,
+        /// Frame asked from.
+        source_frame: String,
+    },
+    /// Something does, but not at that time; it may be on its way.
+    #[error("the transform from {child} is known from {from} to {to}, not at {at}")]
+    NotAt {
+        /// The child frame.
+        child: String,
+        /// When.
+        at: Stamp,
+        /// Oldest known.
+        from: Stamp,
+        /// Newest known.
+        to: Stamp,
+    },
+}
+
+/// Names may come with the slash that tf1 had.
+fn clean(frame: &str) -> &str {
+    frame.strip_prefix('/').unwrap_or(frame)
+}
+
+impl TfBuffer {
+    /// Takes a message of `/tf` or, `fixed`, of `/tf_static`. Gives the number of transforms that are none:
+    /// not finite, no rotation, without names, or of a frame in itself.
+    pub fn take(&mut self, message: &TfMessage, fixed: bool) -> usize {
+        let mut refused = 0;
+        for t in &message.transforms {
+            let (parent, child) = (clean(&t.header.frame_id), clean(&t.child_frame_id));
+            let isometry = t.transform.isometry();
+            let fine = !parent.is_empty() && !child.is_empty() && parent != child;
+            let (Some(isometry), true) = (isometry, fine) else {
+                refused += 1;
+                continue;
+            };
+            if !self.edges.contains_key(child) && self.edges.len() >= FRAMES {
+                refused += 1;
+                continue;
+            }
+            self.insert(
+                parent,
+                child,
+                Stamp::from(&t.header.stamp).nanos,
+                isometry,
+                fixed,
+            );
+        }
+        refused
+    }
+
+    fn insert(&mut self, parent: &str, child: &str, nanos: i64, t: Isometry3<f64>, fixed: bool) {
+        let new = || match fixed {
+            true => Kind::Static(t),
+            false => Kind::Moving(BTreeMap::from([(nanos, t)])),
+        };
+        let Some(edge) = self.edges.get_mut(child) else {
+            let edge = Edge {
+                parent: parent.to_owned(),
+                kind: new(),
+            };
+            self.edges.insert(child.to_owned(), edge);
+            return;
+        };
+        if edge.parent != parent {
+            edge.parent = parent.to_owned();
+            edge.kind = new();
+            return;
+        }
+        match &mut edge.kind {
+            Kind::Moving(times) if !fixed => {
+                times.insert(nanos, t);
+                let newest = times.last_key_value().map_or(nanos, |(&k, _)| k);
+                while let Some((&oldest, _)) = times.first_key_value() {
+                    if newest.saturating_sub(oldest) <= KEPT_NANOS && times.len() <= KEPT_COUNT {
+                        break;
+                    }
+                    times.remove(&oldest);
+                }
+            }
+            kind => *kind = new(),
+        }
+    }
+
+    /// The frame above `frame`.
+    pub fn parent(&self, frame: &str) -> Option<&str> {
+        self.edges.get(clean(frame)).map(|e| e.parent.as_str())
+    }
+
+    /// Forgets what moves: time has jumped back.
+    pub fn forget_moving(&mut self) {
+        self.edges.retain(|_, e| matches!(e.kind, Kind::Static(_)));
+    }
+
+    /// `target_from_source` at a time.
+    ///
+    /// # Errors
+    /// Frames that nothing connects, or not at that time.
+    pub fn lookup(&self, target: &str, source: &str, at: Stamp) -> Result<Isometry3<f64>, TfError> {
+        let (target, source) = (clean(target), clean(source));
+        let unconnected = || TfError::Unconnected {
+            target: target.to_owned(),
+            source_frame: source.to_owned(),
+        };
+        let up = self.ancestors(source);
+        let down = self.ancestors(target);
+        let common = up.iter().find(|frame| down.contains(frame));
+        let common = common.ok_or_else(unconnected)?;
+        let to_common = self.chain(&up, common, at)?;
+        let from_common = self.chain(&down, common, at)?;
+        Ok(from_common.inverse() * to_common)
+    }
+
+    /// The frame itself and those above it.
+    fn ancestors<'a>(&'a self, frame: &'a str) -> Vec<&'a str> {
+        let mut all = vec![frame];
+        while let Some(edge) = all.last().and_then(|f| self.edges.get(*f)) {
+            if all.len() > DEPTH || all.contains(&edge.parent.as_str()) {
+                break;
+            }
+            all.push(&edge.parent);
+        }
+        all
+    }
+
+    /// `top_from_first` along a list of ancestors.
+    fn chain(&self, frames: &[&str], top: &str, at: Stamp) -> Result<Isometry3<f64>, TfError> {
+        let mut whole = Isometry3::identity();
+        for frame in frames.iter().take_while(|f| **f != top) {
+            if let Some(edge) = self.edges.get(*frame) {
+                whole = edge.at(frame, at)? * whole;
+            }
+        }
+        Ok(whole)
+    }
+}
+
+impl Edge {
+    /// Interpolated between the times around.
+    fn at(&self, child: &str, at: Stamp) -> Result<Isometry3<f64>, TfError> {
+        let times = match &self.kind {
+            Kind::Static(t) => return Ok(*t),
+            Kind::Moving(times) => times,
+        };
+        let before = times.range(..=at.nanos).next_back();
+        let after = times.range(at.nanos..).next();
+        match (before, after) {
+            (Some((&t0, a)), Some((&t1, b))) => {
+                let part = match t1 - t0 {
+                    0 => 0.0,
+                    span => (at.nanos - t0) as f64 / span as f64,
+                };
+                // Opposite rotations have nothing between them; the nearer end will do.
+                let nearest = if part < 0.5 { a } else { b };
+                Ok(a.try_lerp_slerp(b, part, 1e-9).unwrap_or(*nearest))
+            }
+            _ => {
+                let stamp = |entry: Option<(&i64, _)>| Stamp {
+                    nanos: entry.map_or(0, |(&nanos, _): (&i64, &Isometry3<f64>)| nanos),
+                };
+                Err(TfError::NotAt {
+                    child: child.to_owned(),
+                    at,
+                    from: stamp(times.first_key_value()),
+                    to: stamp(times.last_key_value()),
+                })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ros::messages::Header;
+    use crate::ros::messages::geometry::{Transform, TransformStamped};
+
+    fn message(edges: &[(&str, &str, i64, f64)]) -> TfMessage {
+        let transform = |&(parent, child, millis, x): &(&str, &str, i64, f64)| TransformStamped {
+            header: Header::new(
+                Stamp {
+                    nanos: millis * 1_000_000,
+                },
+                parent,
+            ),
+            child_frame_id: child.into(),
+            transform: Transform::from(&Isometry3::translation(x, 0.0, 0.0)),
+        };
+        TfMessage {
+            transforms: edges.iter().map(transform).collect(),
+        }
+    }
+
+    fn x(buffer: &TfBuffer, target: &str, source: &str, millis: i64) -> Result<f64, TfError> {
+        let at = Stamp {
+            nanos: millis * 1_000_000,
+        };
+        buffer.lookup(target, source, at).map(|t| t.translation.x)
+    }
+
+    #[test]
+    fn chains_are_followed_up_and_down_and_times_interpolated() {
+        let mut buffer = TfBuffer::default();
+        buffer.take(
+            &message(&[
+                ("base", "mast", 0, 1.0),
+                ("mast", "camera", 0, 0.5),
+                ("base", "arm", 0, -2.0),
+            ]),
+            true,
+        );
+        buffer.take(
+            &message(&[("odom", "base", 1000, 10.0), ("odom", "base", 2000, 12.0)]),
+            false,
+        );
+        assert_eq!(x(&buffer, "base", "camera", 77), Ok(1.5));
+        assert_eq!(x(&buffer, "camera", "arm", 77), Ok(-3.5));
+        assert_eq!(x(&buffer, "odom", "base", 1500), Ok(11.0));
+        assert_eq!(x(&buffer, "odom", "camera", 2000), Ok(13.5));
+        assert!(matches!(
+            x(&buffer, "odom", "base", 2001),
+            Err(TfError::NotAt { .. })
+        ));
+        assert!(matches!(
+            x(&buffer, "map", "base", 1500),
+            Err(TfError::Unconnected { .. })
+        ));
+        buffer.forget_moving();
+        assert!(matches!(
+            x(&buffer, "odom", "base", 1500),
+            Err(TfError::Unconnected { .. })
+        ));
+        assert_eq!(x(&buffer, "base", "camera", 77), Ok(1.5));
+    }
+
+    #[test]
+    fn what_is_no_transform_is_refused_and_counted() {
+        let mut buffer = TfBuffer::default();
+        let mut bad = message(&[
+            ("a", "b", 0, f64::NAN),
+            ("a", "a", 0, 0.0),
+            ("", "b", 0, 0.0),
+            ("a", "c", 0, 1.0),
+        ]);
+        bad.transforms.push(TransformStamped::default());
+        let mut no_rotation = message(&[("a", "d", 0, 0.0)]);
+        no_rotation.transforms[0].transform.rotation.w = 0.0;
+        assert_eq!(buffer.take(&bad, true), 4);
+        assert_eq!(buffer.take(&no_rotation, true), 1);
+        assert_eq!(x(&buffer, "a", "c", 0), Ok(1.0));
+        assert!(x(&buffer, "a", "d", 0).is_err());
+    }
+
+    #[test]
+    fn circles_and_floods_end() {
+        let mut buffer = TfBuffer::default();
+        buffer.take(&message(&[("a", "b", 0, 0.0), ("b", "a", 0, 0.0)]), true);
+        assert!(x(&buffer, "c", "a", 0).is_err());
+        for k in 0..30_000 {
+            buffer.take(&message(&[("odom", "base", k, 0.0)]), false);
+        }
+        let Kind::Moving(times) = &buffer.edges["base"].kind else {
+            panic!("expected a moving frame");
+        };
+        assert!(times.len() <= KEPT_COUNT + 1, "{}", times.len());
+        for k in 0..2 * FRAMES {
+            buffer.take(&message(&[("x", &format!("f{k}"), 0, 0.0)]), true);
+        }
+        assert!(buffer.edges.len() <= FRAMES);
+    }
+}

@@ -1,0 +1,349 @@
+//! The tracking thread: images from the inbox into the engine, poses out to the output thread.
+
+use super::engine::{Engine, EngineError, ImageFormat};
+use super::gates::{FormatGate, StampGate, Verdict};
+use super::images::{self, ImageMessageError};
+use super::inbox::{Arrival, Next, Order};
+use super::settings::{Settings, Transport};
+use super::shared::{Event, Mount, PoseEvent, Shared};
+use super::status::State;
+use crate::geometry::Calibration;
+use crate::image::RgbImage;
+use crate::image::encoding::RawImage;
+use crate::map::TrackingState;
+use crate::ros::messages::Header;
+use crate::slam::FrameInput;
+use crate::time::Stamp;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// How long the thread waits for something to do.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// An engine, and what it was made for.
+struct Made {
+    engine: Box<dyn Engine>,
+    calibration: Option<Calibration>,
+    mount: Mount,
+    camera_frame: Arc<str>,
+}
+
+/// The state of the thread.
+struct Tracker {
+    shared: Arc<Shared>,
+    made: Option<Made>,
+    /// Nothing is made any more until a reset.
+    failed: bool,
+    stamps: StampGate,
+    formats: FormatGate,
+    index: usize,
+    lost: bool,
+}
+
+/// Runs until the inbox is closed.
+pub fn run(shared: Arc<Shared>) {
+    let mut tracker = Tracker {
+        shared: Arc::clone(&shared),
+        made: None,
+        failed: false,
+        stamps: StampGate::default(),
+        formats: FormatGate::default(),
+        index: 0,
+        lost: false,
+    };
+    loop {
+        let next = shared.inbox.next(PATIENCE);
+        if matches!(next, Next::Closed) {
+            return;
+        }
+        // A panic in SLAM must end neither the process nor this thread.
+        let done = catch_unwind(AssertUnwindSafe(|| match next {
+            Next::Image(arrival) => tracker.image(&arrival),
+            Next::Order(order) => tracker.order(order),
+            Next::Idle | Next::Closed => {}
+        }));
+        if done.is_err() {
+            tracker.fail("SLAM panicked; see the messages before this one".into());
+        }
+    }
+}
+
+impl Tracker {
+    fn order(&mut self, order: Order) {
+        match order {
+            Order::Reset(why) => self.restart(&why),
+            Order::Keyframes(ids, reply) => {
+                let made = self.made.as_mut();
+                // If not, the reply is dropped, which tells whoever waits for it.
+                if !made.is_some_and(|m| m.engine.read_keyframes(ids, reply)) {
+                    tracing::debug!("keyframes could not be read now");
+                }
+            }
+            Order::Map(reply) => {
+                let made = self.made.as_mut();
+                if !made.is_some_and(|m| m.engine.read_map(reply)) {
+                    tracing::debug!("the map could not be read now");
+                }
+            }
+        }
+    }
+
+    /// Begins a new map with the next image.
+    fn restart(&mut self, why: &str) {
+        tracing::warn!("a new map begins: {why}");
+        self.failed = false;
+        self.lost = false;
+        self.stamps = StampGate::default();
+        let Some(made) = &mut self.made else {
+            self.shared.status.enter(State::Idle);
+            return;
+        };
+        if let Err(error) = made.engine.reset() {
+            // It is made anew.
+            tracing::warn!("SLAM is started again: {error}");
+            self.made = None;
+            return;
+        }
+        self.announce(why);
+    }
+
+    /// Tells the others of the new map.
+    fn announce(&self, why: &str) {
+        let Some(made) = &self.made else { return };
+        self.shared.status.maps.add();
+        self.shared.poses.store(Some(Arc::new(made.engine.poses())));
+        self.shared.tell(Event::NewMap {
+            why: why.to_owned(),
+            mount: made.mount,
+            camera_frame: Arc::clone(&made.camera_frame),
+        });
+    }
+
+    fn fail(&mut self, why: String) {
+        tracing::error!("{why}; call ~/reset to start again");
+        self.shared.status.enter(State::Failed(why));
+        self.made = None;
+        self.failed = true;
+    }
+
+    fn refuse(&self, what: &'static str, why: impl FnOnce() -> String) {
+        self.shared.status.refused.add();
+        let why = || format!("an image is not used: {}", why());
+        self.shared.status.warn(what, why);
+    }
+
+    fn image(&mut self, arrival: &Arrival) {
+        let shared = Arc::clone(&self.shared);
+        let busy = shared.active.load(Ordering::Acquire) && !shared.paused.load(Ordering::Acquire);
+        if !busy || self.failed {
+            return;
+        }
+        let settings = shared.settings.load_full();
+        match settings.transport {
+            Transport::Raw => match images::raw(&arrival.payload) {
+                Ok((header, image)) => {
+                    if self.let_through(&header, &settings) {
+                        self.look(arrival, &header, &image, &settings);
+                    }
+                }
+                Err(error) => self.refuse("message", || error.to_string()),
+            },
+            Transport::Compressed => {
+                let unpacked = self.unpacked(arrival, &settings);
+                match unpacked {
+                    Ok(Some((header, image))) => {
+                        self.look(arrival, &header, &RawImage::from(&image), &settings);
+                    }
+                    Ok(None) => {}
+                    Err(error) => self.refuse("message", || error.to_string()),
+                }
+            }
+        }
+    }
+
+    /// A compressed image that is let through.
+    fn unpacked(
+        &mut self,
+        arrival: &Arrival,
+        settings: &Settings,
+    ) -> Result<Option<(Header, RgbImage)>, ImageMessageError> {
+        let (header, file) = images::compressed(&arrival.payload)?;
+        if !self.let_through(&header, settings) {
+            return Ok(None);
+        }
+        let image = images::unpack(file)?;
+        Ok(Some((header, image)))
+    }
+
+    /// Whether the stamp allows to look at the image.
+    fn let_through(&mut self, header: &Header, settings: &Settings) -> bool {
+        let stamp = Stamp::from(&header.stamp);
+        match self.stamps.check(stamp, settings.max_rate) {
+            Verdict::Take => true,
+            Verdict::Skip => {
+                self.shared.status.skipped.add();
+                false
+            }
+            Verdict::Refuse(why) => {
+                self.refuse(why, || why.to_owned());
+                false
+            }
+            Verdict::Restart(why) => {
+                self.restart(&why);
+                // The new map's first image, so that the gate knows it.
+                self.stamps.check(stamp, settings.max_rate) == Verdict::Take
+            }
+        }
+    }
+
+    fn look(
+        &mut self,
+        arrival: &Arrival,
+        header: &Header,
+        image: &RawImage<'_>,
+        settings: &Settings,
+    ) {
+        let format = ImageFormat::from(image);
+        match self.formats.check(format) {
+            Verdict::Refuse(why) => return self.refuse(why, || why.to_owned()),
+            Verdict::Restart(why) => {
+                self.made = None;
+                tracing::warn!("a new map begins: {why}");
+            }
+            Verdict::Take | Verdict::Skip => {}
+        }
+        let ready = match self.prepare(header, &format, settings) {
+            Ok(ready) => ready,
+            Err(error) => return self.fail(error.to_string()),
+        };
+        if !ready {
+            return;
+        }
+        let Some(made) = &mut self.made else { return };
+        made.engine.set_growing(!settings.localization_only);
+        let input = FrameInput {
+            index: self.index,
+            stamp: Stamp::from(&header.stamp),
+            image: *image,
+        };
+        self.index += 1;
+        let status = &self.shared.status;
+        status.intake.add(arrival.at.elapsed());
+        let start = Instant::now();
+        match made.engine.process(input) {
+            Ok(record) => {
+                status.slam.add(start.elapsed());
+                status.frames.add();
+                let lost = record.state == TrackingState::Lost;
+                if lost {
+                    status.lost.add();
+                    if !self.lost {
+                        status.losses.add();
+                    }
+                }
+                self.lost = lost;
+                status.enter(match lost {
+                    true => State::Lost,
+                    false => State::Tracking,
+                });
+                let step = made.engine.step();
+                self.shared.tell(Event::Pose(Box::new(PoseEvent {
+                    record,
+                    step,
+                    done: Instant::now(),
+                })));
+            }
+            Err(EngineError::Image(why)) => self.refuse("image", || why),
+            Err(EngineError::Failed(why)) => self.fail(why),
+        }
+    }
+
+    /// Makes the engine if there is none for such images; `false` while something is missing.
+    fn prepare(
+        &mut self,
+        header: &Header,
+        format: &ImageFormat,
+        settings: &Settings,
+    ) -> Result<bool, EngineError> {
+        let calibration = match settings.use_calibration {
+            true => match self.shared.camera().get() {
+                Ok(calibration) => Some(calibration),
+                Err(missing) => {
+                    self.wait("camera_info", missing);
+                    return Ok(false);
+                }
+            },
+            false => None,
+        };
+        let mut why = "the first image";
+        if let Some(made) = &self.made {
+            if made.calibration == calibration {
+                return Ok(true);
+            }
+            why = "camera_info has changed";
+            tracing::warn!("a new map begins: {why}");
+            self.made = None;
+        }
+        let camera_frame: Arc<str> = match settings.camera_optical_frame.as_str() {
+            "" => header.frame_id.as_str().into(),
+            named => named.into(),
+        };
+        if camera_frame.is_empty() {
+            self.wait(
+                "frame",
+                "the images name no frame; set camera_optical_frame".into(),
+            );
+            return Ok(false);
+        }
+        let Some(mount) = self.mount(&camera_frame, settings, header) else {
+            return Ok(false);
+        };
+        self.shared
+            .status
+            .enter(State::Waiting("SLAM starts".into()));
+        let engine = self
+            .shared
+            .factory
+            .make(settings, format, calibration.as_ref())?;
+        tracing::info!("SLAM: {}", engine.describe());
+        self.made = Some(Made {
+            engine,
+            calibration,
+            mount,
+            camera_frame,
+        });
+        self.announce(why);
+        Ok(true)
+    }
+
+    fn mount(&self, camera: &str, settings: &Settings, header: &Header) -> Option<Mount> {
+        let base = settings.base_frame.as_str();
+        if base.is_empty() || base == camera {
+            return Some(Mount::CameraAlone);
+        }
+        match self
+            .shared
+            .tf()
+            .lookup(base, camera, Stamp::from(&header.stamp))
+        {
+            Ok(base_from_camera) => Some(Mount::On(base_from_camera)),
+            Err(error) => {
+                let missing = format!(
+                    "{error}; publish it (robot_state_publisher, static_transform_publisher), or set \
+                     base_frame:='' to take the camera as the robot"
+                );
+                self.wait("transform", missing);
+                None
+            }
+        }
+    }
+
+    fn wait(&self, what: &'static str, missing: String) {
+        self.shared
+            .status
+            .warn(what, || format!("waiting: {missing}"));
+        self.shared.status.enter(State::Waiting(missing));
+    }
+}

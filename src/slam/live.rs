@@ -1,0 +1,107 @@
+//! What a live camera's owner needs of the system beyond its frames: the map while it is made, the
+//! camera's own motion, a fresh start.
+
+use super::keyframe::{Anchor, PoseTable};
+use super::system::{SlamError, System};
+use crate::geometry::Sim3;
+use crate::map::MapSnapshot;
+use arc_swap::ArcSwap;
+use nalgebra::Isometry3;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often a reset looks whether the mapping side has forgotten its map.
+const RESET_POLL: Duration = Duration::from_millis(1);
+
+impl System {
+    /// The keyframes' poses as they are published; always the newest state.
+    pub fn poses(&self) -> Arc<ArcSwap<PoseTable>> {
+        Arc::clone(&self.table)
+    }
+
+    /// The last frame's camera in that of the frame before it, in metres, as both were tracked against
+    /// one keyframe: what global optimisation does in between has no part in it, except that the
+    /// keyframe's scale is the present one. `None` if either was not tracked.
+    pub fn step(&self) -> Option<Isometry3<f64>> {
+        self.step
+    }
+
+    /// [`System::step`] for a frame that was just tracked to `anchor`.
+    pub(super) fn step_to(&self, anchor: &Anchor) -> Option<Isometry3<f64>> {
+        let before = self.entries.iter().rev().nth(1)?.anchor?;
+        if before.keyframe != anchor.keyframe {
+            return None;
+        }
+        let keyframe = Anchor {
+            keyframe_from_camera: Sim3::identity(),
+            ..*anchor
+        };
+        let scale = self.world_from(&keyframe).scale;
+        let (from, to) = (&before.keyframe_from_camera, &anchor.keyframe_from_camera);
+        let back = from.rotation.inverse();
+        let moved = back * (to.translation - from.translation) * scale;
+        Some(Isometry3::from_parts(moved.into(), back * to.rotation))
+    }
+
+    /// Whether frames may become keyframes (they do at first). If not, the map stays as it is, except
+    /// for the frames at which a lost camera is found again; and it is looked for without end.
+    pub fn set_growing(&mut self, grows: bool) {
+        self.grows = grows;
+    }
+
+    /// Has `reply` called, in the mapping thread, with the keyframes of these ids that the map holds, and
+    /// nothing else of the map. Never waits: `false` if too much is asked already.
+    pub fn read_keyframes(
+        &mut self,
+        ids: Vec<u32>,
+        reply: Box<dyn FnOnce(MapSnapshot) + Send>,
+    ) -> bool {
+        let intrinsics = self.intrinsics;
+        let look = Box::new(move |mapper: &super::mapper::Mapper| {
+            reply(MapSnapshot {
+                intrinsics,
+                keyframes: mapper.records_of(|id| ids.contains(&id)),
+                ..Default::default()
+            });
+        });
+        self.mapping.look(look)
+    }
+
+    /// Has `reply` called, in the mapping thread, with the whole map and every frame so far. Never waits:
+    /// `false` if too much is asked already.
+    pub fn read_map(&mut self, reply: Box<dyn FnOnce(MapSnapshot) + Send>) -> bool {
+        let mut map = self.snapshot();
+        let look = Box::new(move |mapper: &super::mapper::Mapper| {
+            map.keyframes = mapper.records();
+            reply(map);
+        });
+        self.mapping.look(look)
+    }
+
+    /// Forgets the map and every frame; the next frame starts a new map. Waits for what the mapping side
+    /// is doing at the moment.
+    ///
+    /// # Errors
+    /// If the mapping side is no more.
+    pub fn reset(&mut self) -> Result<(), SlamError> {
+        if self.asked.is_some() {
+            self.collect_reply(true)?;
+        }
+        self.asked = None;
+        self.active = None;
+        self.retired = None;
+        self.pending.clear();
+        self.entries.clear();
+        self.next_id = 0;
+        (self.lost_tries, self.blank) = (0, 0);
+        self.last_pose = Sim3::identity();
+        self.step = None;
+        self.mapping.reset()?;
+        // Ids begin again, so the old poses must be gone before the first one is used.
+        while !self.table.load().poses.is_empty() {
+            self.mapping.check()?;
+            std::thread::sleep(RESET_POLL);
+        }
+        Ok(())
+    }
+}

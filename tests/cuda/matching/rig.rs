@@ -1,0 +1,276 @@
+//! Input for matching, the CPU's results, and device buffers.
+
+use super::matching_scene::{Random, Scene};
+use crate::{assert_same, assert_same_bits, common};
+use mast3r_slam::compute::cuda::matching::{Gates, MatchCounts, MatchTask, Matcher, Start};
+use mast3r_slam::compute::cuda::sanitise::ViewBuffers;
+use mast3r_slam::compute::cuda::{Context, DeviceBuffer, Pool, Stream};
+use mast3r_slam::compute::matching::{
+    self as cpu, Refinement, View, match_quality, unique_matches,
+};
+use mast3r_slam::compute::plan::{Group, MemoryPlan};
+use mast3r_slam::config::MatchingConfig;
+use mast3r_slam::inference::{Backend, PairOutput, ViewOutput};
+
+/// What the network gives for two views, and a keyframe's confidences.
+pub struct Input {
+    pub size: (usize, usize),
+    pub dim: usize,
+    pub views: [ViewOutput; 2],
+    pub key_confidence: Vec<f32>,
+    pub key_count: u32,
+}
+
+impl Input {
+    pub fn of_scene(scene: &Scene, random: &mut Random) -> Self {
+        let n = scene.pixels();
+        let mut confidences = || -> Vec<f32> {
+            let value = |random: &mut Random| match random.next() % 16 {
+                0 => f32::NAN,
+                1 => f32::INFINITY,
+                2 => -1.0,
+                3 => 0.0,
+                _ => (random.next() % 64) as f32 / 8.0,
+            };
+            (0..n).map(|_| value(random)).collect()
+        };
+        let mut view = |points: &[f32], descriptors: &[f32]| ViewOutput {
+            points: points.to_vec(),
+            descriptors: descriptors.to_vec(),
+            confidence: confidences(),
+            descriptor_confidence: confidences(),
+        };
+        Self {
+            size: (scene.width, scene.height),
+            dim: scene.dim,
+            views: [
+                view(&scene.points1, &scene.descriptors1),
+                view(&scene.points2, &scene.descriptors2),
+            ],
+            key_confidence: confidences(),
+            key_count: (random.next() % 4) as u32,
+        }
+    }
+
+    /// Frame `frame` and keyframe `key` of a walk through the ray-cast room.
+    pub fn of_room(size: (usize, usize), frame: usize, key: usize) -> Self {
+        let spoil = common::Spoil {
+            noise: 0.003,
+            outliers: 0.01,
+            bias: 0.0,
+        };
+        let poses = common::square_walk(120, 1.0);
+        let keep = poses[..=frame.max(key)].to_vec();
+        let mut room = common::RoomBackend::new(size, keep, spoil);
+        let shape = room.shape().clone();
+        let features = [frame, key].map(|k| {
+            let mut features = vec![0.0; shape.tokens * shape.feature_dim];
+            room.encode(&room.image(k), &mut features)
+                .expect("room encodes");
+            features
+        });
+        let mut out = PairOutput::zeros(&shape);
+        room.decode(&features[0], &features[1], &mut out)
+            .expect("room decodes");
+        Self {
+            size,
+            dim: shape.descriptor_dim,
+            key_confidence: out.view2.confidence.iter().map(|c| 3.0 * c).collect(),
+            key_count: 3,
+            views: [out.view1, out.view2],
+        }
+    }
+
+    pub fn pixels(&self) -> usize {
+        self.size.0 * self.size.1
+    }
+
+    pub fn view(&self, k: usize) -> View<'_> {
+        View {
+            points: &self.views[k].points,
+            descriptors: &self.views[k].descriptors,
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Found {
+    pub index: Vec<u32>,
+    pub valid: Vec<u8>,
+    pub quality: Vec<f32>,
+    pub gated: Vec<f32>,
+    pub counts: MatchCounts,
+}
+
+/// As the tracker does it: matching, quality and gates.
+pub fn on_cpu(
+    input: &Input,
+    refinement: Refinement,
+    initial: Option<&[u32]>,
+    params: &MatchingConfig,
+    (q_conf, c_conf): (f32, f32),
+) -> Found {
+    let n = input.pixels();
+    let (mut index, mut valid) = (vec![0; n], vec![0; n]);
+    let stats = cpu::Matcher::new(input.size.0, input.size.1, input.dim)
+        .with_refinement(refinement)
+        .run(
+            input.view(0),
+            input.view(1),
+            initial,
+            params,
+            &mut index,
+            &mut valid,
+        );
+    let mut quality = vec![0.0; n];
+    let [view1, view2] = &input.views;
+    match_quality(
+        &view1.descriptor_confidence,
+        &view2.descriptor_confidence,
+        &index,
+        &valid,
+        &mut quality,
+    );
+    let mut counts = MatchCounts {
+        valid: stats.valid as u32,
+        refined: stats.refined as u32,
+        unique: unique_matches(&index, &valid, &mut Vec::new()) as u32,
+        ..MatchCounts::default()
+    };
+    let mut gated = vec![0.0; n];
+    for i in 0..n {
+        let average = input.key_confidence[i] / input.key_count.max(1) as f32;
+        let passes = quality[i] > q_conf;
+        let confident = average > c_conf && view1.confidence[index[i] as usize] > c_conf;
+        counts.good += u32::from(passes);
+        counts.used += u32::from(passes && confident);
+        if passes && confident {
+            gated[i] = quality[i];
+        }
+    }
+    Found {
+        index,
+        valid,
+        quality,
+        gated,
+        counts,
+    }
+}
+
+/// Device buffers for one input.
+pub struct Device {
+    pub matcher: Matcher,
+    pub views: [ViewBuffers; 2],
+    pub key_confidence: DeviceBuffer<f32>,
+    pub key_count: DeviceBuffer<u32>,
+    /// The index map, and an earlier one.
+    pub index: DeviceBuffer<u32>,
+    pub earlier: DeviceBuffer<u32>,
+    pub use_earlier: DeviceBuffer<u32>,
+    pub valid: DeviceBuffer<u8>,
+    pub quality: DeviceBuffer<f32>,
+    pub gated: DeviceBuffer<f32>,
+    pub counts: DeviceBuffer<MatchCounts>,
+}
+
+impl Device {
+    pub fn new(context: &Context, stream: &Stream, input: &Input, refinement: Refinement) -> Self {
+        let (n, (w, h), dim) = (input.pixels(), input.size, input.dim);
+        let mut plan = MemoryPlan::new();
+        let mut part = plan.part(Group::Tracking, "test");
+        let matcher = part.device_arena(&Matcher::buffers(w, h, dim));
+        let views = [0, 1].map(|_| part.device_arena(&ViewBuffers::buffers(n, dim)));
+        let key_confidence = part.device("key confidence", &[n]);
+        let key_count = part.device("key count", &[1]);
+        let index = part.device("index", &[n]);
+        let earlier = part.device("earlier", &[n]);
+        let use_earlier = part.device("use earlier", &[1]);
+        let valid = part.device("valid", &[n]);
+        let quality = part.device("quality", &[n]);
+        let gated = part.device("gated", &[n]);
+        let counts = part.device("counts", &[1]);
+        let pool = Pool::new(context, &plan).unwrap();
+        let mut arena = pool.device_arena(matcher).unwrap();
+        let matcher = Matcher::new(context, &mut arena, w, h, dim, refinement).unwrap();
+        let views = views.map(|view| {
+            let mut arena = pool.device_arena(view).unwrap();
+            ViewBuffers::carve(&mut arena, n, dim).unwrap()
+        });
+        for (to, from) in views.iter().zip(&input.views) {
+            stream.write(&from.points, to.points.all()).unwrap();
+            stream.write(&from.confidence, to.confidence.all()).unwrap();
+            stream
+                .write(&from.descriptors, to.descriptors.all())
+                .unwrap();
+            let q = to.descriptor_confidence.all();
+            stream.write(&from.descriptor_confidence, q).unwrap();
+        }
+        let device = Self {
+            matcher,
+            views,
+            key_confidence: pool.device(key_confidence).unwrap(),
+            key_count: pool.device(key_count).unwrap(),
+            index: pool.device(index).unwrap(),
+            earlier: pool.device(earlier).unwrap(),
+            use_earlier: pool.device(use_earlier).unwrap(),
+            valid: pool.device(valid).unwrap(),
+            quality: pool.device(quality).unwrap(),
+            gated: pool.device(gated).unwrap(),
+            counts: pool.device(counts).unwrap(),
+        };
+        let confidence = device.key_confidence.all();
+        stream.write(&input.key_confidence, confidence).unwrap();
+        stream
+            .write(&[input.key_count], device.key_count.all())
+            .unwrap();
+        device.poison(stream);
+        device
+    }
+
+    /// What the kernels do not write stays recognisable.
+    pub fn poison(&self, stream: &Stream) {
+        stream.fill(self.index.all(), 0xee).unwrap();
+        stream.fill(self.valid.all(), 0xee).unwrap();
+        stream.fill(self.quality.all(), 0xee).unwrap();
+        stream.fill(self.gated.all(), 0xee).unwrap();
+        stream.fill(self.counts.all(), 0xee).unwrap();
+    }
+
+    pub fn task<'a>(&'a self, start: Start<'a>, (q_conf, c_conf): (f32, f32)) -> MatchTask<'a> {
+        MatchTask {
+            target: self.views[0].view(),
+            query: self.views[1].view(),
+            start,
+            q_conf,
+            gates: Some(Gates {
+                key_confidence: self.key_confidence.all(),
+                key_count: self.key_count.all(),
+                c_conf,
+                gated: self.gated.all(),
+            }),
+            index: self.index.all(),
+            valid: self.valid.all(),
+            quality: self.quality.all(),
+            counts: self.counts.all(),
+        }
+    }
+
+    pub fn found(&self, stream: &Stream) -> Found {
+        Found {
+            index: stream.read_vec(self.index.all()).unwrap(),
+            valid: stream.read_vec(self.valid.all()).unwrap(),
+            quality: stream.read_vec(self.quality.all()).unwrap(),
+            gated: stream.read_vec(self.gated.all()).unwrap(),
+            counts: stream.read_vec(self.counts.all()).unwrap()[0],
+        }
+    }
+}
+
+pub fn compare(what: &str, found: &Found, expected: &Found) {
+    assert_same(&format!("{what}: valid"), &found.valid, &expected.valid);
+    assert_same(&format!("{what}: index"), &found.index, &expected.index);
+    let named = |name| format!("{what}: {name}");
+    assert_same_bits(&named("quality"), &found.quality, &expected.quality);
+    assert_same_bits(&named("gated"), &found.gated, &expected.gated);
+    assert_eq!(found.counts, expected.counts, "{what}");
+}

@@ -1,0 +1,118 @@
+//! The room's network as one that computes in the GPU's memory.
+
+use mast3r_slam::compute::cuda::{Context, DeviceSlice, Priority, Stream};
+use mast3r_slam::image::RgbImage;
+use mast3r_slam::inference::{
+    Backend, DeviceBackend, DeviceSpan, DeviceViewOutput, InferenceError, NetworkShape, PairOutput,
+    ViewOutput,
+};
+use std::ffi::c_void;
+
+/// Brings the input to the host and the room's output back. What is enqueued elsewhere is waited for,
+/// so that it is in order.
+pub struct InPlace {
+    room: Box<dyn Backend>,
+    context: Context,
+    stream: Stream,
+}
+
+impl InPlace {
+    pub fn new(context: &Context, room: Box<dyn Backend>) -> Self {
+        Self {
+            room,
+            context: context.clone(),
+            stream: context.stream(Priority::Low).expect("stream"),
+        }
+    }
+
+    /// What lies at `span`.
+    fn read(&self, span: DeviceSpan) -> Vec<f32> {
+        // SAFETY: the caller of the backend promises that the span is device memory.
+        let slice = unsafe { DeviceSlice::foreign(span.address, span.bytes / 4) };
+        self.stream.read_vec(slice).expect("read")
+    }
+
+    fn write(&self, values: &[f32], span: DeviceSpan) {
+        assert_eq!(
+            4 * values.len(),
+            span.bytes,
+            "as many bytes as the span has"
+        );
+        // SAFETY: as above.
+        let slice = unsafe { DeviceSlice::foreign(span.address, values.len()) };
+        self.stream.write(values, slice).expect("written");
+    }
+
+    fn write_view(&self, from: &ViewOutput, to: DeviceViewOutput) {
+        self.write(&from.points, to.points);
+        self.write(&from.confidence, to.confidence);
+        self.write(&from.descriptors, to.descriptors);
+        self.write(&from.descriptor_confidence, to.descriptor_confidence);
+    }
+}
+
+impl Backend for InPlace {
+    fn shape(&self) -> &NetworkShape {
+        self.room.shape()
+    }
+
+    fn name(&self) -> String {
+        "room in place".into()
+    }
+
+    fn share(&self) -> Box<dyn Backend> {
+        Box::new(Self::new(&self.context, self.room.share()))
+    }
+
+    fn encode(&mut self, image: &RgbImage, features: &mut [f32]) -> Result<(), InferenceError> {
+        self.room.encode(image, features)
+    }
+
+    fn decode(&mut self, a: &[f32], b: &[f32], out: &mut PairOutput) -> Result<(), InferenceError> {
+        self.room.decode(a, b, out)
+    }
+
+    fn device(&mut self) -> Option<&mut dyn DeviceBackend> {
+        Some(self)
+    }
+}
+
+// SAFETY: everything is done when a call returns, and only the spans of the call are touched.
+unsafe impl DeviceBackend for InPlace {
+    unsafe fn enqueue_encode(
+        &mut self,
+        _: *mut c_void,
+        planes: DeviceSpan,
+        features: DeviceSpan,
+    ) -> Result<(), InferenceError> {
+        self.context.synchronize().expect("waited");
+        let values = self.read(planes);
+        let shape = self.room.shape().clone();
+        let mut image = RgbImage::new(shape.width, shape.height);
+        // `byte / 127.5 − 1`, channels first.
+        let pixels = shape.pixels();
+        for (k, byte) in image.data.iter_mut().enumerate() {
+            let value = values[k % 3 * pixels + k / 3];
+            *byte = ((value + 1.0) * 127.5).round() as u8;
+        }
+        let mut tokens = vec![0.0; shape.tokens * shape.feature_dim];
+        self.room.encode(&image, &mut tokens)?;
+        self.write(&tokens, features);
+        Ok(())
+    }
+
+    unsafe fn enqueue_decode(
+        &mut self,
+        _: *mut c_void,
+        features: [DeviceSpan; 2],
+        views: [DeviceViewOutput; 2],
+    ) -> Result<(), InferenceError> {
+        self.context.synchronize().expect("waited");
+        let [a, b] = features.map(|span| self.read(span));
+        let mut out = PairOutput::zeros(self.room.shape());
+        self.room.decode(&a, &b, &mut out)?;
+        self.write_view(&out.view1, views[0]);
+        self.write_view(&out.view2, views[1]);
+        Ok(())
+    }
+}

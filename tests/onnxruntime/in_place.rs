@@ -1,0 +1,199 @@
+//! The network in the GPU's memory, where there is a GPU.
+
+use super::{assert_near, options, unless_missing};
+use crate::network_support::{noise_image, tiny_checkpoint, tiny_network};
+use mast3r_slam::compute::cuda::{
+    Context, CudaError, DeviceArena, DeviceBuffer, Element, Priority, Stream,
+};
+use mast3r_slam::inference::onnxruntime::{OnnxRuntimeBackend, OnnxRuntimeOptions, Provider};
+use mast3r_slam::inference::{
+    Backend, DeviceSpan, DeviceViewOutput, InferenceError, NetworkShape, PairOutput, ViewOutput,
+};
+
+const SIZE: (usize, usize) = (80, 48);
+
+fn span<T: Element>(buffer: &DeviceBuffer<T>) -> DeviceSpan {
+    DeviceSpan {
+        address: buffer.all().address(),
+        bytes: buffer.all().bytes(),
+    }
+}
+
+struct View([DeviceBuffer<f32>; 4]);
+
+impl View {
+    /// For two pairs.
+    fn carve(arena: &mut DeviceArena, shape: &NetworkShape) -> Self {
+        let n = 2 * shape.pixels();
+        Self([3, 1, shape.descriptor_dim, 1].map(|k| arena.carve("view", k * n).expect("room")))
+    }
+
+    /// Of pair `which`.
+    fn of_pair(&self, which: usize) -> Self {
+        Self(self.0.each_ref().map(|buffer| {
+            let half = buffer.len() / 2;
+            buffer
+                .part(which * half..(which + 1) * half)
+                .expect("a half")
+        }))
+    }
+
+    fn spans(&self) -> DeviceViewOutput {
+        let [points, confidence, descriptors, descriptor_confidence] = self.0.each_ref().map(span);
+        DeviceViewOutput {
+            points,
+            confidence,
+            descriptors,
+            descriptor_confidence,
+        }
+    }
+
+    fn read(&self, stream: &Stream) -> ViewOutput {
+        let [points, confidence, descriptors, descriptor_confidence] = self
+            .0
+            .each_ref()
+            .map(|b| stream.read_vec(b.all()).expect("read"));
+        ViewOutput {
+            points,
+            confidence,
+            descriptors,
+            descriptor_confidence,
+        }
+    }
+
+    fn clear(&self, stream: &Stream) {
+        for buffer in &self.0 {
+            stream.fill(buffer.all(), 0).expect("filled");
+        }
+    }
+}
+
+/// The graph takes over after a few runs: each run's outputs are those of the host's interface, for
+/// several sets of buffers in turn, and within another capture.
+#[test]
+fn what_is_computed_in_place_is_what_the_host_gets() {
+    let context = match Context::open(0) {
+        Ok(context) => context,
+        Err(error @ (CudaError::NoDriver | CudaError::NoDevice)) => {
+            println!("skipped: {error}");
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let options = OnnxRuntimeOptions {
+        provider: Some(Provider::Cuda),
+        ..options()
+    };
+    let network = tiny_network(tiny_checkpoint());
+    let made = OnnxRuntimeBackend::new(network, SIZE.0, SIZE.1, &options);
+    let Some(mut backend) = unless_missing(made) else {
+        return;
+    };
+    let shape = backend.shape().clone();
+    let dim = shape.descriptor_dim;
+
+    // Through the host.
+    let images = [1, 2].map(|seed| noise_image(seed, SIZE.0, SIZE.1));
+    let mut tokens = [0, 1].map(|_| vec![0.0; shape.tokens * shape.feature_dim]);
+    for (image, tokens) in images.iter().zip(&mut tokens) {
+        backend.encode(image, tokens).expect("encoded");
+    }
+    let expected = [(0, 1), (1, 0)].map(|(i, j)| {
+        let mut out = PairOutput::zeros(&shape);
+        backend
+            .decode(&tokens[i], &tokens[j], &mut out)
+            .expect("decoded");
+        out
+    });
+    assert!(expected[0] != expected[1]);
+
+    // In place, twice over: two handles on two streams.
+    let mut other = backend.share();
+    for (backend, priority) in [
+        (&mut backend as &mut dyn Backend, Priority::High),
+        (other.as_mut(), Priority::Low),
+    ] {
+        let stream = context.stream(priority).expect("a stream");
+        let mut arena = DeviceArena::new(&context, "a test", 64 << 20).expect("memory");
+        let planes: DeviceBuffer<f32> = arena.carve("planes", 3 * shape.pixels()).expect("room");
+        let count = tokens[0].len();
+        let both: DeviceBuffer<f32> = arena.carve("tokens", 2 * count).expect("room");
+        let features = [0, 1].map(|k| both.part(k * count..(k + 1) * count).expect("a half"));
+        let two = [0, 1].map(|_| View::carve(&mut arena, &shape));
+        let views = [two[0].of_pair(0), two[1].of_pair(0)];
+        let outputs = [views[0].spans(), views[1].spans()];
+        for round in 0..6 {
+            for (image, (to, expected)) in images.iter().zip(features.iter().zip(&tokens)) {
+                let pixels = shape.pixels();
+                let values: Vec<f32> = (0..3 * pixels)
+                    .map(|k| f32::from(image.data[k % pixels * 3 + k / pixels]) / 127.5 - 1.0)
+                    .collect();
+                stream.write(&values, planes.all()).expect("written");
+                stream.fill(to.all(), 0).expect("filled");
+                let device = backend.device().expect("on the GPU");
+                // SAFETY: all are buffers of this test, which waits below.
+                unsafe { device.enqueue_encode(stream.raw(), span(&planes), span(to)) }
+                    .expect("encoded");
+                let found = stream.read_vec(to.all()).expect("read");
+                let error = crate::network_support::relative_error(
+                    &found,
+                    expected,
+                    shape.feature_dim,
+                    1e-3,
+                );
+                assert!(error < 1e-4, "round {round}: {error}");
+            }
+            for ((i, j), expected) in [(0, 1), (1, 0)].into_iter().zip(&expected) {
+                views.iter().for_each(|view| view.clear(&stream));
+                let pair = [span(&features[i]), span(&features[j])];
+                let device = backend.device().expect("on the GPU");
+                // SAFETY: as above.
+                unsafe { device.enqueue_decode(stream.raw(), pair, outputs) }.expect("decoded");
+                assert_near(&views[0].read(&stream), &expected.view1, dim);
+                assert_near(&views[1].read(&stream), &expected.view2, dim);
+            }
+            // View 1 alone, and both ways at once.
+            views.iter().for_each(|view| view.clear(&stream));
+            let pair = [span(&features[0]), span(&features[1])];
+            let device = backend.device().expect("on the GPU");
+            // SAFETY: as above.
+            unsafe { device.enqueue_decode_view1(stream.raw(), pair, outputs) }.expect("decoded");
+            assert_near(&views[0].read(&stream), &expected[0].view1, dim);
+            two.iter().for_each(|view| view.clear(&stream));
+            let spans = [two[0].spans(), two[1].spans()];
+            let device = backend.device().expect("on the GPU");
+            // SAFETY: as above.
+            unsafe { device.enqueue_decode_both_ways(stream.raw(), span(&both), spans) }
+                .expect("decoded");
+            for (way, expected) in expected.iter().enumerate() {
+                assert_near(&two[0].of_pair(way).read(&stream), &expected.view1, dim);
+                assert_near(&two[1].of_pair(way).read(&stream), &expected.view2, dim);
+            }
+        }
+        // Part of a larger graph.
+        let pair = [span(&features[0]), span(&features[1])];
+        let device = backend.device().expect("on the GPU");
+        let graph = stream.capture(|| -> Result<(), Box<dyn std::error::Error>> {
+            // SAFETY: as above.
+            Ok(unsafe { device.enqueue_decode(stream.raw(), pair, outputs) }?)
+        });
+        match graph {
+            Ok(graph) => {
+                views.iter().for_each(|view| view.clear(&stream));
+                // SAFETY: the buffers are this test's.
+                unsafe { graph.launch(&stream) }.expect("launched");
+                assert_near(&views[0].read(&stream), &expected[0].view1, dim);
+            }
+            Err(error) => panic!("a run was not captured as a graph: {error}"),
+        }
+        // Buffers of other sizes are refused.
+        let short = DeviceSpan {
+            bytes: span(&planes).bytes - 4,
+            ..span(&planes)
+        };
+        let device = backend.device().expect("on the GPU");
+        // SAFETY: nothing is enqueued.
+        let refused = unsafe { device.enqueue_encode(stream.raw(), short, pair[0]) };
+        assert!(matches!(refused, Err(InferenceError::Shape { .. })));
+    }
+}
