@@ -8,7 +8,7 @@ use rten_tensor::prelude::*;
 use rten_tensor::{NdTensorView, Tensor};
 
 use super::activations::{RawView, finish};
-use super::{Backend, InferenceError, NetworkShape, PairOutput, ViewOutput, self_test};
+use super::{Backend, InferenceError, NetworkShape, PairOutput, ViewOutput, expect, self_test};
 use crate::image::RgbImage;
 use crate::network::onnx::{InputSize, OnnxModel, names};
 use crate::network::{Network, load_network};
@@ -145,16 +145,13 @@ impl CpuBackend {
         let extents = [1, shape.tokens, shape.feature_dim];
         let mut inputs = Vec::with_capacity(2);
         for (id, features) in self.loaded.view_features_ids.into_iter().zip(features) {
-            check("features", extents.iter().product(), features.len())?;
+            expect::features(features, shape)?;
             let view = NdTensorView::from_data(extents, features);
             inputs.push((id, ValueOrView::from(view)));
         }
         let (n, d) = (shape.pixels(), shape.descriptor_dim);
         for out in outs.iter() {
-            check("points", n * 3, out.points.len())?;
-            check("confidence", n, out.confidence.len())?;
-            check("descriptors", n * d, out.descriptors.len())?;
-            check("descriptor confidence", n, out.descriptor_confidence.len())?;
+            expect::view(out, shape)?;
         }
         let ids = &self.loaded.output_ids[..outs.len() * OUTPUTS_PER_VIEW];
         let values = self
@@ -168,9 +165,9 @@ impl CpuBackend {
             .collect::<Result<Vec<Tensor<f32>>, _>>()?;
         for (raw, out) in tensors.chunks_exact(OUTPUTS_PER_VIEW).zip(outs) {
             let [points, descriptors, confidence] = [0, 1, 2].map(|i| raw[i].to_slice());
-            check("raw points", n * 4, points.len())?;
-            check("raw descriptors", n * d, descriptors.len())?;
-            check("raw descriptor confidence", n, confidence.len())?;
+            expect::values("raw points", n * 4, points.len())?;
+            expect::values("raw descriptors", n * d, descriptors.len())?;
+            expect::values("raw descriptor confidence", n, confidence.len())?;
             let raw = RawView {
                 points: &points,
                 descriptors: &descriptors,
@@ -204,22 +201,11 @@ impl Backend for CpuBackend {
     fn encode(&mut self, image: &RgbImage, features: &mut [f32]) -> Result<(), InferenceError> {
         const DOING: &str = "encoding";
         let shape = &self.loaded.shape;
-        let size = (shape.width, shape.height);
-        if (image.width, image.height) != size || image.data.len() != shape.pixels() * 3 {
-            return Err(InferenceError::Shape {
-                what: "image",
-                expected: format!("{}x{} RGB", size.0, size.1),
-                found: format!(
-                    "{}x{} with {} bytes",
-                    image.width,
-                    image.height,
-                    image.data.len()
-                ),
-            });
-        }
-        check("features", shape.tokens * shape.feature_dim, features.len())?;
+        expect::image(image, shape)?;
+        expect::features(features, shape)?;
         super::normalise(image, &mut self.normalised);
-        let input = NdTensorView::from_data([1, 3, size.1, size.0], &self.normalised[..]);
+        let input =
+            NdTensorView::from_data([1, 3, shape.height, shape.width], &self.normalised[..]);
         let mut values = self
             .loaded
             .encoder
@@ -231,7 +217,7 @@ impl Backend for CpuBackend {
             .map_err(|e| failure(DOING, e))?;
         let value = values.pop().ok_or_else(|| failure(DOING, "no output"))?;
         let tensor: Tensor<f32> = value.try_into().map_err(|e| failure(DOING, e))?;
-        check("encoder output", features.len(), tensor.len())?;
+        expect::values("encoder output", features.len(), tensor.len())?;
         features.copy_from_slice(&tensor.to_slice());
         Ok(())
     }
@@ -278,15 +264,4 @@ fn failure(doing: &'static str, error: impl std::fmt::Display) -> InferenceError
         doing,
         message: error.to_string(),
     }
-}
-
-fn check(what: &'static str, expected: usize, found: usize) -> Result<(), InferenceError> {
-    if expected == found {
-        return Ok(());
-    }
-    Err(InferenceError::Shape {
-        what,
-        expected: format!("{expected} values"),
-        found: format!("{found} values"),
-    })
 }

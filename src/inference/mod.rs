@@ -5,6 +5,7 @@ mod check;
 pub mod compare;
 pub mod cpu;
 mod device;
+mod expect;
 #[cfg(feature = "onnxruntime")]
 pub mod onnxruntime;
 #[cfg(feature = "tensorrt")]

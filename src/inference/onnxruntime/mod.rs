@@ -13,7 +13,7 @@ mod session;
 #[cfg(feature = "cuda")]
 mod shared;
 
-use super::{Backend, InferenceError, NetworkShape, PairOutput, ViewOutput, self_test};
+use super::{Backend, InferenceError, NetworkShape, PairOutput, ViewOutput, expect, self_test};
 use crate::image::RgbImage;
 use crate::network::onnx::{
     AttentionForm, Branches, EmitOptions, InputSize, Maps, Precision, Upsampling, names,
@@ -270,24 +270,6 @@ impl OnnxRuntimeBackend {
         Ok(self.held.len() - 1)
     }
 
-    fn check_image(&self, image: &RgbImage) -> Result<(), InferenceError> {
-        let shape = &self.loaded.shape;
-        let size = (shape.width, shape.height);
-        if (image.width, image.height) == size && image.data.len() == shape.pixels() * 3 {
-            return Ok(());
-        }
-        Err(InferenceError::Shape {
-            what: "image",
-            expected: format!("{}x{} RGB", size.0, size.1),
-            found: format!(
-                "{}x{} with {} bytes",
-                image.width,
-                image.height,
-                image.data.len()
-            ),
-        })
-    }
-
     /// Runs `part` on the pair, for the outputs of the first `outs.len()` views.
     fn run_decoder(
         &mut self,
@@ -298,7 +280,7 @@ impl OnnxRuntimeBackend {
         let at = self.any(part)?;
         let shape = self.loaded.shape.clone();
         for features in features {
-            check("features", shape.tokens * shape.feature_dim, features.len())?;
+            expect::features(features, &shape)?;
         }
         let fail = |e: ort::Error| failure(part.running(), e);
         let extents = [1, shape.tokens, shape.feature_dim];
@@ -331,7 +313,7 @@ impl OnnxRuntimeBackend {
                     .get(name[view])
                     .ok_or_else(|| failure(part.running(), format!("no output {}", name[view])))?;
                 let (_, values) = value.try_extract_tensor::<f32>().map_err(fail)?;
-                check(what, values.len(), into.len())?;
+                expect::values(what, values.len(), into.len())?;
                 into.copy_from_slice(values);
             }
         }
@@ -443,9 +425,9 @@ impl Backend for OnnxRuntimeBackend {
 
     fn encode(&mut self, image: &RgbImage, features: &mut [f32]) -> Result<(), InferenceError> {
         const PART: Part = Part::Encoder;
-        self.check_image(image)?;
+        expect::image(image, &self.loaded.shape)?;
         let shape = &self.loaded.shape;
-        check("features", shape.tokens * shape.feature_dim, features.len())?;
+        expect::features(features, shape)?;
         let extents = [1, 3, shape.height, shape.width];
         let at = self.any(PART)?;
         super::normalise(image, &mut self.normalised);
@@ -463,7 +445,7 @@ impl Backend for OnnxRuntimeBackend {
             .get(names::FEATURES)
             .ok_or_else(|| failure(PART.running(), "no features"))?;
         let (_, values) = value.try_extract_tensor::<f32>().map_err(fail)?;
-        check("encoder output", features.len(), values.len())?;
+        expect::values("encoder output", features.len(), values.len())?;
         features.copy_from_slice(values);
         Ok(())
     }
@@ -505,15 +487,4 @@ fn failure(doing: &'static str, error: impl std::fmt::Display) -> InferenceError
         doing,
         message: error.to_string(),
     }
-}
-
-fn check(what: &'static str, expected: usize, found: usize) -> Result<(), InferenceError> {
-    if expected == found {
-        return Ok(());
-    }
-    Err(InferenceError::Shape {
-        what,
-        expected: format!("{expected} values"),
-        found: format!("{found} values"),
-    })
 }

@@ -6,9 +6,10 @@ use super::loaded::{LoadOptions, Loaded, driver};
 use super::manifest::Part;
 use super::target::Flavour;
 use crate::image::RgbImage;
+use crate::inference::expect;
 use crate::inference::{
     Backend, DeviceBackend, DeviceSpan, DeviceViewOutput, InferenceError, NetworkShape, PairOutput,
-    ViewOutput, normalise, self_test,
+    normalise, self_test,
 };
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
 use std::ffi::c_void;
@@ -196,21 +197,8 @@ impl Backend for TensorRtBackend {
     fn encode(&mut self, image: &RgbImage, features: &mut [f32]) -> Result<(), InferenceError> {
         const DOING: &str = "encoding for the host";
         let shape = self.shape().clone();
-        let (width, height) = (shape.width, shape.height);
-        if (image.width, image.height) != (width, height) || image.data.len() != 3 * width * height
-        {
-            return Err(InferenceError::Shape {
-                what: "image",
-                expected: format!("{width}x{height} RGB"),
-                found: format!(
-                    "{}x{} with {} bytes",
-                    image.width,
-                    image.height,
-                    image.data.len()
-                ),
-            });
-        }
-        check("features", shape.tokens * shape.feature_dim, features.len())?;
+        expect::image(image, &shape)?;
+        expect::features(features, &shape)?;
         self.on_host()?;
         let (Some(host), Some(executions)) = (&mut self.host, &mut self.executions) else {
             return Ok(());
@@ -243,10 +231,10 @@ impl Backend for TensorRtBackend {
         const DOING: &str = "decoding for the host";
         let shape = self.shape().clone();
         for features in [features1, features2] {
-            check("features", shape.tokens * shape.feature_dim, features.len())?;
+            expect::features(features, &shape)?;
         }
         for view in [&out.view1, &out.view2] {
-            check_view(view, &shape)?;
+            expect::view(view, &shape)?;
         }
         self.on_host()?;
         let (Some(host), Some(executions)) = (&mut self.host, &mut self.executions) else {
@@ -318,8 +306,8 @@ unsafe impl DeviceBackend for TensorRtBackend {
         features: DeviceSpan,
     ) -> Result<(), InferenceError> {
         let (n, tokens) = sizes(self.shape());
-        check("the image's device memory", 4 * 3 * n, planes.bytes)?;
-        check("the features' device memory", 4 * tokens, features.bytes)?;
+        bytes("the image's device memory", 4 * 3 * n, planes.bytes)?;
+        bytes("the features' device memory", 4 * tokens, features.bytes)?;
         let executions = self.executions()?;
         executions.ready()?;
         // SAFETY: the caller's promise, and the sizes were checked.
@@ -335,21 +323,21 @@ unsafe impl DeviceBackend for TensorRtBackend {
         let (n, tokens) = sizes(self.shape());
         let dim = self.shape().descriptor_dim;
         for span in features {
-            check("the features' device memory", 4 * tokens, span.bytes)?;
+            bytes("the features' device memory", 4 * tokens, span.bytes)?;
         }
         for view in &views {
-            check("the points' device memory", 4 * 3 * n, view.points.bytes)?;
-            check(
+            bytes("the points' device memory", 4 * 3 * n, view.points.bytes)?;
+            bytes(
                 "the confidences' device memory",
                 4 * n,
                 view.confidence.bytes,
             )?;
-            check(
+            bytes(
                 "the descriptors' device memory",
                 4 * dim * n,
                 view.descriptors.bytes,
             )?;
-            check(
+            bytes(
                 "the descriptor confidences' device memory",
                 4 * n,
                 view.descriptor_confidence.bytes,
@@ -394,25 +382,14 @@ fn span<T>(slice: &CudaSlice<T>, stream: &CudaStream) -> DeviceSpan {
     }
 }
 
-fn check_view(view: &ViewOutput, shape: &NetworkShape) -> Result<(), InferenceError> {
-    let n = shape.pixels();
-    check("points", 3 * n, view.points.len())?;
-    check("confidence", n, view.confidence.len())?;
-    check(
-        "descriptors",
-        n * shape.descriptor_dim,
-        view.descriptors.len(),
-    )?;
-    check("descriptor confidence", n, view.descriptor_confidence.len())
-}
-
-fn check(what: &'static str, expected: usize, found: usize) -> Result<(), InferenceError> {
+/// Refuses device memory of another size than expected.
+fn bytes(what: &'static str, expected: usize, found: usize) -> Result<(), InferenceError> {
     if expected == found {
         return Ok(());
     }
     Err(InferenceError::Shape {
         what,
-        expected: expected.to_string(),
-        found: found.to_string(),
+        expected: format!("{expected} bytes"),
+        found: format!("{found} bytes"),
     })
 }
