@@ -3,31 +3,9 @@
 //! `cargo run --release --example random_weights -- random.safetensors`
 
 use mast3r_slam::network::Architecture;
-use mast3r_slam::network::architecture::Stack;
 use std::error::Error;
 use std::fs::File;
 use std::io::{BufWriter, Write};
-
-/// ViT-L encoder, ViT-B decoder, 24 values a descriptor.
-fn official() -> Architecture {
-    let stack = |width: usize, depth| Stack {
-        width,
-        depth,
-        heads: width / 64,
-        hidden: 4 * width,
-    };
-    Architecture {
-        encoder: stack(1024, 24),
-        decoder: stack(768, 12),
-        rope_base: 100.0,
-        hooks: [0, 6, 9, 12],
-        layer_dims: [96, 192, 384, 768],
-        feature_dim: 256,
-        output_dims: [128, 128],
-        descriptor_hidden: 4 * (1024 + 768),
-        descriptor_dim: 24,
-    }
-}
 
 /// Repeatable values, uniform in [-1, 1).
 struct Noise(u64);
@@ -45,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let path = std::env::args()
         .nth(1)
         .ok_or("usage: random_weights FILE.safetensors")?;
-    let shapes = official().expected_shapes();
+    let shapes = Architecture::official().expected_shapes();
     let mut header = serde_json::Map::new();
     let mut offset = 0;
     for (name, shape) in &shapes {

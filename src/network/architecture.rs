@@ -307,6 +307,27 @@ fn check(
 }
 
 impl Architecture {
+    /// The official model's, as published: a ViT-L encoder, a ViT-B decoder, 24 values a descriptor.
+    pub fn official() -> Self {
+        let stack = |width: usize, depth| Stack {
+            width,
+            depth,
+            heads: width / 64,
+            hidden: 4 * width,
+        };
+        Self {
+            encoder: stack(1024, 24),
+            decoder: stack(768, 12),
+            rope_base: 100.0,
+            hooks: [0, 6, 9, 12],
+            layer_dims: [96, 192, 384, 768],
+            feature_dim: 256,
+            output_dims: [128, 128],
+            descriptor_hidden: 4 * (1024 + 768),
+            descriptor_dim: 24,
+        }
+    }
+
     fn with_heads(mut self, path: &Path, hints: &Hints) -> Result<Self, CheckpointError> {
         for (stack, named, key) in [
             (&mut self.encoder, hints.enc_num_heads, "enc_num_heads"),

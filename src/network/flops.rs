@@ -102,32 +102,11 @@ fn head(a: &Architecture, t: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// As published.
-    fn official() -> Architecture {
-        let stack = |width: usize, depth| Stack {
-            width,
-            depth,
-            heads: width / 64,
-            hidden: 4 * width,
-        };
-        Architecture {
-            encoder: stack(1024, 24),
-            decoder: stack(768, 12),
-            rope_base: 100.0,
-            hooks: [0, 6, 9, 12],
-            layer_dims: [96, 192, 384, 768],
-            feature_dim: 256,
-            output_dims: [128, 128],
-            descriptor_hidden: 4 * (1024 + 768),
-            descriptor_dim: 24,
-        }
-    }
-
     /// The published model at 512×384, counted by PyTorch's flop counter on the reference: 523, 437, 554 G.
     #[test]
     fn the_official_model_takes_what_was_counted() {
         let size = InputSize::new(1, 512, 384).expect("a size");
-        let flops = Flops::of(&official(), size);
+        let flops = Flops::of(&Architecture::official(), size);
         let decoder = flops.decoder_linear + flops.decoder_attention;
         // The reference enlarges maps before their 1×1 convolutions, which then see four times the pixels.
         let pixels = 768.0 * (16.0 + 4.0 + 1.0 + 0.25);
@@ -139,7 +118,7 @@ mod tests {
             );
         }
         let pair = InputSize::new(2, 512, 384).expect("a size");
-        let twice = Flops::of(&official(), pair);
+        let twice = Flops::of(&Architecture::official(), pair);
         assert_eq!(twice.decoder(), 2.0 * flops.decoder());
     }
 }
