@@ -77,7 +77,7 @@ impl Cli {
     pub fn log_filter(&self) -> &'static str {
         match &self.command {
             #[cfg(any(feature = "dds", feature = "r2r"))]
-            Command::Node(_) => "warn,mast3r_slam=info,rustdds=error",
+            Command::Node(_) => "warn,mast3r_slam=info,rustdds=error,r2r=off",
             _ => "warn",
         }
     }
