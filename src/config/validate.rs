@@ -139,6 +139,11 @@ impl Config {
             ),
             ("memory.edges", whole(self.memory.edges), Count(16, 1 << 20)),
             (
+                "memory.edge_batch",
+                whole(self.memory.edge_batch),
+                Count(1, 8),
+            ),
+            (
                 "memory.places",
                 whole(self.memory.places),
                 Count(64, 1 << 24),

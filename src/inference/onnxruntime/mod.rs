@@ -351,7 +351,7 @@ impl Loaded {
             #[cfg(not(feature = "cuda"))]
             let _ = shared;
             let model = part.emit(&self.network, self.size, emit);
-            let model = model.ok_or_else(|| failure(part.loading(), "an odd batch"))?;
+            let model = model.ok_or_else(|| failure(part.loading(), "no edges"))?;
             session::build(model, &place, part.loading())
         };
         // Libraries before 1.23 lack the operators of attention, on CUDA some later ones do.

@@ -111,7 +111,8 @@ pub fn device(
     };
     let plan = lay_out(&inputs)?;
     let (free, _) = context.memory()?;
-    let reserved = backend.device().map_or(0, |network| network.still_takes());
+    let edges_at_once = inputs.edges_at_once();
+    let reserved = (backend.device()).map_or(0, |network| network.still_takes(edges_at_once));
     let free = free.saturating_sub(reserved);
     plan.fit(&setup.config, free, |config: &Config| {
         let inputs = PlanInputs { config, ..inputs };
@@ -176,8 +177,11 @@ pub fn device(
         shape: &shape,
         config: &config,
     };
-    let mut network = maker.network(backend.share(), &low, mapped.pair.network, 2)?;
-    network.warm_up(&low, None, &[Decoding::BothWays])?;
+    let ways = 2 * edges_at_once;
+    let mut network = maker.network(backend.share(), &low, mapped.pair.network, ways)?;
+    let counts = (1..=edges_at_once).filter(|n| n.is_power_of_two());
+    let decodings: Vec<Decoding> = counts.map(Decoding::Edges).collect();
+    network.warm_up(&low, None, &decodings)?;
     let mapping = Mapping {
         network,
         pair: mapping::Pair {
@@ -329,7 +333,7 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    /// `ways`: of a pair that are decoded together, as the plan has it.
+    /// `ways`: of all pairs that are decoded together, as the plan has it.
     fn network(
         &self,
         backend: Box<dyn Backend>,
