@@ -14,7 +14,7 @@ pub struct DeviceSpan {
 
 impl DeviceSpan {
     /// One of its `of` equal parts.
-    fn part(self, which: usize, of: usize) -> Self {
+    pub(super) fn part(self, which: usize, of: usize) -> Self {
         let bytes = self.bytes / of.max(1);
         Self {
             address: self.address + (which * bytes) as u64,
@@ -38,7 +38,7 @@ pub struct DeviceViewOutput {
 
 impl DeviceViewOutput {
     /// One of `of` equal parts of everything.
-    fn part(self, which: usize, of: usize) -> Self {
+    pub(super) fn part(self, which: usize, of: usize) -> Self {
         Self {
             points: self.points.part(which, of),
             confidence: self.confidence.part(which, of),
@@ -56,8 +56,10 @@ impl DeviceViewOutput {
 /// work so far is.
 pub unsafe trait DeviceBackend: Send {
     /// Bytes of device memory that runs need besides their spans and that the caller is to give, once, by
-    /// [`DeviceBackend::use_workspace`]. 0: none, the backend has its own.
-    fn workspace_bytes(&mut self) -> Result<usize, InferenceError> {
+    /// [`DeviceBackend::use_workspace`], for a handle that decodes up to `edges` edges at once; 0 edges: for one
+    /// that encodes and decodes single pairs. 0 bytes: none, the backend has its own.
+    fn workspace_bytes(&mut self, edges: usize) -> Result<usize, InferenceError> {
+        let _ = edges;
         Ok(0)
     }
 

@@ -94,8 +94,11 @@ pub fn device(
         None => as_they_are(&shape)?,
     };
     let network_workspace = match backend.device() {
-        Some(device) => device.workspace_bytes()?,
-        None => 0,
+        Some(device) => {
+            let edges = setup.config.memory.edge_batch.max(1);
+            [device.workspace_bytes(0)?, device.workspace_bytes(edges)?]
+        }
+        None => [0; 2],
     };
     let inputs = PlanInputs {
         config: &setup.config,
@@ -310,7 +313,10 @@ const KEYFRAMES: usize = 4096;
 /// For cameras whose images are the network's: resampling to the same size changes nothing.
 fn as_they_are(shape: &NetworkShape) -> Result<Preprocessor, DeviceError> {
     let (width, height) = (shape.width, shape.height);
-    let options = PreprocessOptions::default();
+    let options = PreprocessOptions {
+        patch: shape.patch(),
+        ..PreprocessOptions::default()
+    };
     let made = Preprocessor::new(width, height, width.max(height), None, options)?;
     if made.output_size() != (width, height) {
         let (expected, found) = ((width, height), made.output_size());

@@ -38,8 +38,9 @@ pub struct PlanInputs<'a> {
     pub calibrated: bool,
     /// Whether the network runs on the host, so that everything is staged.
     pub network_on_host: bool,
-    /// Bytes of device memory that a run of the network needs besides inputs, outputs and weights.
-    pub network_workspace: usize,
+    /// Bytes of device memory that a run of the network needs besides inputs, outputs and weights: tracking's
+    /// and mapping's.
+    pub network_workspace: [usize; 2],
     /// Words of the codebook, if there is one.
     pub words: Option<usize>,
 }
