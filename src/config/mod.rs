@@ -85,7 +85,7 @@ pub enum Loops {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NetworkConfig {
-    /// Long side of the network's input in pixels, a multiple of 16.
+    /// Long side of the network's input in pixels, a multiple of 16 (DUNE-MASt3R: 14).
     pub size: usize,
     /// Checkpoint: the official `.pth` or a safetensors file. Empty: the bundled mini model.
     pub weights: String,

@@ -5,10 +5,10 @@ use super::undistort::Undistorter;
 use super::{ImageError, MAX_SIDE, RgbImage};
 use crate::geometry::{Calibration, CalibrationError, Intrinsics};
 
-/// The network sees patches of this many pixels a side.
+/// MASt3R's own encoder sees patches of this many pixels a side.
 const PATCH: usize = 16;
 
-/// How the camera's pinhole is treated.
+/// How the camera's pinhole is treated, and to what images are cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PreprocessOptions {
     /// Put the principal point in the middle of the image; costs some of the field of view.
@@ -16,6 +16,8 @@ pub struct PreprocessOptions {
     /// The reference's formulas for the intrinsics, which lack the half-pixel term and are off by
     /// half a pixel when an odd number of rows or columns is cropped.
     pub parity_intrinsics: bool,
+    /// Pixels of the side of the network's patches.
+    pub patch: usize,
 }
 
 impl Default for PreprocessOptions {
@@ -23,6 +25,7 @@ impl Default for PreprocessOptions {
         Self {
             center_principal_point: true,
             parity_intrinsics: false,
+            patch: PATCH,
         }
     }
 }
@@ -37,7 +40,7 @@ struct Shape {
 }
 
 impl Shape {
-    fn new(raw: (usize, usize), long_side: usize) -> Result<Self, ImageError> {
+    fn new(raw: (usize, usize), long_side: usize, patch: usize) -> Result<Self, ImageError> {
         let fail = |reason| {
             Err(ImageError::Shape {
                 raw,
@@ -56,17 +59,17 @@ impl Shape {
             round_half_even(raw.0 * long_side, longest),
             round_half_even(raw.1 * long_side, longest),
         );
-        let patches = |side: usize| side / 2 * 2 / PATCH * PATCH;
+        let patches = |side: usize| side / 2 * 2 / patch * patch;
         let width = patches(resized.0);
-        let height = if resized.0 == resized.1 {
-            // A square becomes 4:3, in whole patches.
+        let height = if resized.0 == resized.1 && patch == PATCH {
+            // A square becomes 4:3, in whole patches: MASt3R never saw one.
             patches(width * 3 / 4)
         } else {
             patches(resized.1)
         };
         if width == 0 || height == 0 {
             return fail(
-                "less than one patch of 16×16 pixels would be left; \
+                "less than one of the network's patches (16×16 pixels, DUNE's 14×14) would be left; \
                  take a larger network size or images that are less narrow",
             );
         }
@@ -120,7 +123,7 @@ fn round_half_even(numerator: usize, denominator: usize) -> usize {
 /// Turns raw images of one size into network images; all tables and buffers are made once.
 ///
 /// The long side becomes the network's, the other follows (halves round to even), and the middle is
-/// cut to whole patches of 16 pixels; a square becomes 4:3, portrait stays portrait. Lanczos when the
+/// cut to whole patches; where these are of 16 pixels a square becomes 4:3. Portrait stays portrait. Lanczos when the
 /// long side shrinks, else bicubic.
 #[derive(Debug, Clone)]
 pub struct Preprocessor {
@@ -150,7 +153,7 @@ impl Preprocessor {
         options: PreprocessOptions,
     ) -> Result<Self, ImageError> {
         let raw = (raw_width, raw_height);
-        let shape = Shape::new(raw, size)?;
+        let shape = Shape::new(raw, size, options.patch.max(2))?;
         let mut undistorter = None;
         let mut intrinsics = None;
         if let Some(calibration) = calibration {
@@ -184,7 +187,7 @@ impl Preprocessor {
         self.shape.raw
     }
 
-    /// Width and height of the network images, multiples of 16.
+    /// Width and height of the network images, multiples of the patch's side.
     pub fn output_size(&self) -> (usize, usize) {
         self.resampler.output_size()
     }
@@ -356,7 +359,7 @@ mod tests {
         for center_principal_point in [false, true] {
             let options = PreprocessOptions {
                 center_principal_point,
-                parity_intrinsics: false,
+                ..PreprocessOptions::default()
             };
             let mut p = Preprocessor::new(512, 384, 512, Some(&calibration), options).unwrap();
             assert!(!p.undistorts());
@@ -387,7 +390,7 @@ mod tests {
         let make = |center_principal_point| {
             let options = PreprocessOptions {
                 center_principal_point,
-                parity_intrinsics: false,
+                ..PreprocessOptions::default()
             };
             Preprocessor::new(540, 360, 512, Some(&calibration), options).unwrap()
         };

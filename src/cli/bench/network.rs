@@ -12,7 +12,7 @@ use crate::inference::{
     Backend, DeviceBackend, DeviceSpan, DeviceViewOutput, InferenceError, NetworkShape,
 };
 use crate::network::load_network;
-use crate::network::onnx::{InputSize, Views};
+use crate::network::onnx::Views;
 use serde::Serialize;
 
 /// A stage's line.
@@ -66,11 +66,8 @@ pub fn time(
     }
     let network = load_network(wanted.weights).map_err(InferenceError::from)?;
     let (width, height) = wanted.size;
-    let size = InputSize::new(1, width, height).ok_or_else(|| {
-        CliError::Usage(format!(
-            "{width}x{height}: both sides must be multiples of 16"
-        ))
-    })?;
+    let size = (network.architecture.input_size(1, width, height))
+        .ok_or_else(|| crate::cli::no_such_size(&network, wanted.size))?;
     let mut buffers = Buffers::new(context, &shape)?;
     let rate = half_rate(context.info());
     let mut rows = Vec::new();

@@ -13,7 +13,9 @@ mod session;
 #[cfg(feature = "cuda")]
 mod shared;
 
-use super::{Backend, InferenceError, NetworkShape, PairOutput, ViewOutput, expect, self_test};
+use super::{
+    Backend, InferenceError, NetworkShape, PairOutput, ViewOutput, expect, input_size, self_test,
+};
 use crate::image::RgbImage;
 use crate::network::onnx::{
     AttentionForm, Branches, EmitOptions, InputSize, Maps, Precision, Upsampling, names,
@@ -27,6 +29,7 @@ use std::path::{Path, PathBuf};
 #[cfg(feature = "cuda")]
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 const RUNTIME: &str = "ONNX Runtime";
 
@@ -129,7 +132,7 @@ struct Held {
 
 impl OnnxRuntimeBackend {
     /// Reads the weights (safetensors or `.pth`), builds the network for images of `width × height`, both
-    /// multiples of 16, and runs [`self_test`] on it.
+    /// multiples of the patch's side, and runs [`self_test`] on it.
     ///
     /// # Errors
     /// [`InferenceError::Unavailable`] without a library, or without CUDA in it where that was asked for;
@@ -177,11 +180,7 @@ impl OnnxRuntimeBackend {
         height: usize,
         options: &OnnxRuntimeOptions,
     ) -> Result<Self, InferenceError> {
-        let size = InputSize::new(1, width, height).ok_or_else(|| InferenceError::Shape {
-            what: "network input",
-            expected: "a width and a height that are positive multiples of 16".into(),
-            found: format!("{width}x{height}"),
-        })?;
+        let size = input_size(&network, width, height)?;
         let library = Library::load(options.library.as_deref())?;
         let provider = match options.provider {
             Some(Provider::Cuda) if !library.has_cuda() => return Err(library.without_cuda()),
@@ -189,13 +188,7 @@ impl OnnxRuntimeBackend {
             None if library.has_cuda() => Provider::Cuda,
             None => Provider::Cpu,
         };
-        let shape = NetworkShape {
-            width,
-            height,
-            tokens: size.tokens(),
-            feature_dim: network.architecture.encoder.width,
-            descriptor_dim: network.architecture.descriptor_dim,
-        };
+        let shape = NetworkShape::of(&network, &size);
         #[cfg(feature = "cuda")]
         let gpu = match provider {
             Provider::Cpu => None,
@@ -337,6 +330,7 @@ impl Loaded {
             Some(gpu) => Some(gpu.lane(priority)?),
             None => None,
         };
+        let start = Instant::now();
         let build = |emit, shared: bool| {
             let place = Place {
                 library: &self.library,
@@ -352,6 +346,7 @@ impl Loaded {
             let _ = shared;
             let model = part.emit(&self.network, self.size, emit);
             let model = model.ok_or_else(|| failure(part.loading(), "no edges"))?;
+            tracing::debug!(?part, after = ?start.elapsed(), "written down");
             session::build(model, &place, part.loading())
         };
         // Libraries before 1.23 lack the operators of attention, on CUDA some later ones do.
@@ -374,6 +369,7 @@ impl Loaded {
             session = build(emit, shared);
         }
         let session = session?;
+        tracing::debug!(?part, after = ?start.elapsed(), "session made");
         Ok(Held {
             part,
             session,

@@ -44,9 +44,7 @@ impl Part {
             Self::View1 => network.decoder_as(size, Views::First, options),
             #[cfg(feature = "cuda")]
             Self::Edges(edges) => {
-                let batch = 2 * edges;
-                let size = InputSize::new(batch, size.width, size.height)?;
-                return network.decoder_both_ways(size, options);
+                return network.decoder_both_ways(size.with_batch(2 * edges)?, options);
             }
         };
         Some(model)
