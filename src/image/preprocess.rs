@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn shapes_follow_the_table() {
         for [w1, h1, w, h, cw, ch, left, top] in TABLE {
-            let shape = Shape::new((w1, h1), 512).unwrap();
+            let shape = Shape::new((w1, h1), 512, PATCH).unwrap();
             assert_eq!(shape.resized, (w, h), "{w1}×{h1}");
             let crop = Crop {
                 left,
@@ -261,9 +261,19 @@ mod tests {
             assert_eq!(shape.filter == Filter::Lanczos3, lanczos, "{w1}×{h1}");
         }
         // 256 is the same rule with 256 in its place; a square of odd patches stays in whole ones.
-        let half = Shape::new((512, 384), 256).unwrap();
+        let half = Shape::new((512, 384), 256, PATCH).unwrap();
         assert_eq!((half.resized, half.filter), ((256, 192), Filter::Lanczos3));
-        assert_eq!(Shape::new((300, 300), 224).unwrap().crop.height, 160);
+        assert_eq!(Shape::new((300, 300), 224, PATCH).unwrap().crop.height, 160);
+    }
+
+    #[test]
+    fn patches_of_14_pixels_leave_squares_alone() {
+        // 640×480 at 518: 388.5 rows, to the even 388, of which 27 patches' are kept from row 194 − 189 on.
+        let shape = Shape::new((640, 480), 518, 14).unwrap();
+        assert_eq!((shape.crop.width, shape.crop.height), (518, 378));
+        assert_eq!((shape.crop.left, shape.crop.top), (0, 5));
+        let square = Shape::new((600, 600), 518, 14).unwrap();
+        assert_eq!((square.crop.width, square.crop.height), (518, 518));
     }
 
     #[test]
@@ -328,7 +338,7 @@ mod tests {
             cx: 375.5,
             cy: 239.5,
         };
-        let shape = Shape::new((752, 480), 512).unwrap();
+        let shape = Shape::new((752, 480), 512, PATCH).unwrap();
         let right = shape.intrinsics(k, false);
         let parity = shape.intrinsics(k, true);
         let (sx, sy) = (512.0 / 752.0, 327.0 / 480.0);
@@ -408,10 +418,11 @@ mod tests {
     proptest! {
         #[test]
         fn every_shape_is_whole_patches_inside_the_resized_image(
-            w in 1usize..3000, h in 1usize..3000, size in 1usize..700
+            w in 1usize..3000, h in 1usize..3000, size in 1usize..700, dune in any::<bool>()
         ) {
-            if let Ok(s) = Shape::new((w, h), size) {
-                prop_assert!(s.crop.width % 16 == 0 && s.crop.height % 16 == 0);
+            let patch = if dune { 14 } else { PATCH };
+            if let Ok(s) = Shape::new((w, h), size, patch) {
+                prop_assert!(s.crop.width % patch == 0 && s.crop.height % patch == 0);
                 prop_assert!(s.crop.width > 0 && s.crop.height > 0);
                 prop_assert!(s.crop.left + s.crop.width <= s.resized.0);
                 prop_assert!(s.crop.top + s.crop.height <= s.resized.1);
@@ -426,7 +437,7 @@ mod tests {
         ) {
             // A point's place in the raw image, scaled by area and shifted by the crop, is where the
             // new pinhole projects its ray.
-            let Ok(s) = Shape::new((w, h), 512) else { return Ok(()) };
+            let Ok(s) = Shape::new((w, h), 512, PATCH) else { return Ok(()) };
             let k = Intrinsics { fx: 400.0, fy: 410.0, cx: w as f64 * 0.45, cy: h as f64 * 0.55 };
             let (u, v) = (x * w as f64 - 0.5, y * h as f64 - 0.5);
             let seen = s.intrinsics(k, false).project(&k.ray(u, v));
