@@ -9,8 +9,8 @@ use super::results::{self, Results, RunInfo};
 use super::session::{self, Ended, Engine};
 use super::settings::{ConfigArgs, RunOptions, threads};
 use super::{CliError, Finished, interrupt, say};
-use crate::map::{MapSnapshot, TrackingState};
-use crate::slam::Pace;
+use crate::map::{MapSnapshot, TrackingState, atomic, saved};
+use crate::slam::{Pace, SavedMap, SavedMapError};
 use clap::Args;
 use std::path::{Path, PathBuf};
 
@@ -32,6 +32,12 @@ pub struct RunArgs {
     /// Output folder [default: logs/ and the sequence's name].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Go on with a map that --save-map or the node's ~/save_map wrote.
+    #[arg(long, value_name = "FILE")]
+    pub map: Option<PathBuf>,
+    /// Write the map into one file that --map and the node's ~/load_map can go on with.
+    #[arg(long, value_name = "FILE")]
+    pub save_map: Option<PathBuf>,
     /// Replace the results of an earlier run in the output folder.
     #[arg(long)]
     pub force: bool,
@@ -61,6 +67,10 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
         stride: settings.config.dataset.subsample,
     };
     super::readable("the frames", &args.path)?;
+    if let Some(map) = &args.map {
+        // What is wrong with the file itself is said before the network is loaded.
+        saved::Reader::open(&saved::file_of(map)).map_err(SavedMapError::from)?;
+    }
     let folder = args.out.clone().unwrap_or_else(|| default_out(&args.path));
     let folder = OutputFolder::create(&folder, args.force)?;
     let mut source = frames::open(&args.path, &range, args.options.calib.as_deref())?;
@@ -88,6 +98,10 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
         Pace::EveryFrame,
     )?;
     say(&format!("network: {}", engine.describe()));
+    if let Some(map) = &args.map {
+        let loaded = engine.load_map(&saved::file_of(map))?;
+        say(&format!("map: {}", described(&loaded)));
+    }
 
     interrupt::install()?;
     folder.clear()?;
@@ -108,10 +122,36 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
         ground_truth: ground_truth.as_deref(),
         seconds: ended.seconds,
     };
-    let saved = results::write(folder.path(), &snapshot, &settings, &info);
+    let mut saved = results::write(folder.path(), &snapshot, &settings, &info);
+    if let Some(path) = &args.save_map {
+        match save_map(&mut engine, path) {
+            Ok(map) => say(&format!("map: {}", described(&map))),
+            Err(error) => saved = saved.and(Err(error)),
+        }
+    }
     progress.finish();
     say(&summary(&snapshot, &ended));
     conclude(saved, ended, &folder, args.ground_truth.is_some())
+}
+
+fn save_map(engine: &mut SlamEngine, path: &Path) -> Result<SavedMap, CliError> {
+    if let Some(folder) = path.parent() {
+        atomic::create_folder(folder)?;
+    }
+    engine.save_map(path)
+}
+
+fn described(map: &SavedMap) -> String {
+    let SavedMap {
+        path,
+        keyframes,
+        edges,
+        ..
+    } = map;
+    format!(
+        "{keyframes} keyframes and {edges} edges in {}",
+        path.display()
+    )
 }
 
 /// Tells where the results are, and turns what went wrong into one error.
@@ -245,6 +285,8 @@ pub fn demo(args: &DemoArgs) -> Result<Finished, CliError> {
         start: 0,
         end: None,
         out: Some(args.out.clone()),
+        map: None,
+        save_map: None,
         force: true,
         ground_truth: None,
         no_progress: args.no_progress,

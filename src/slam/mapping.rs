@@ -1,6 +1,9 @@
 //! Where the mapper runs: inline, or in a thread behind a bounded queue.
 
-use super::mapper::{Finished, KeyframeEvent, Mapper, RelocaliseReply, RelocaliseRequest};
+use super::keyframe::Anchor;
+use super::mapper::{
+    Finished, KeyframeEvent, KeyframeInfo, Mapper, RelocaliseReply, RelocaliseRequest,
+};
 use super::system::SlamError;
 use crate::compute::device::HAND_OVERS;
 use std::any::Any;
@@ -16,14 +19,18 @@ const QUEUE: usize = HAND_OVERS - 4;
 enum Job {
     Keyframe(KeyframeEvent),
     Relocalise(RelocaliseRequest),
+    Lend(KeyframeInfo, Anchor),
     Finish(Option<Finished>),
-    Reset,
+    Change(Change),
     /// Somebody wants to look, and there may be no other job.
     Look,
 }
 
 /// Looks at the map where it is kept.
 pub type Look = Box<dyn FnOnce(&Mapper) + Send>;
+
+/// Changes the map where it is kept, between two jobs.
+pub type Change = Box<dyn FnOnce(&mut Mapper) + Send>;
 
 /// The mapper's side of the system.
 pub enum Mapping {
@@ -128,6 +135,19 @@ impl Mapping {
         }
     }
 
+    /// Asks for the keyframe that `anchor` names, for a frame that is there; answered as
+    /// [`Mapping::relocalise`] is.
+    pub fn lend(
+        &mut self,
+        info: KeyframeInfo,
+        anchor: Anchor,
+    ) -> Result<Option<RelocaliseReply>, SlamError> {
+        match self {
+            Self::Inline(mapper) => Ok(Some(mapper.lend(info, anchor)?)),
+            _ => self.send(Job::Lend(info, anchor)).map(|()| None),
+        }
+    }
+
     /// The thread's answer: waits for it, or only looks.
     pub fn reply(&mut self, wait: bool) -> Result<Option<RelocaliseReply>, SlamError> {
         let Self::Thread(thread) = self else {
@@ -150,12 +170,17 @@ impl Mapping {
 
     /// Forgets the map.
     pub fn reset(&mut self) -> Result<(), SlamError> {
+        self.change(Box::new(Mapper::reset))
+    }
+
+    /// Has `change` called with the mapper; the caller may have to wait for room in the queue.
+    pub fn change(&mut self, change: Change) -> Result<(), SlamError> {
         match self {
             Self::Inline(mapper) => {
-                mapper.reset();
+                change(mapper);
                 Ok(())
             }
-            _ => self.send(Job::Reset),
+            _ => self.send(Job::Change(change)),
         }
     }
 
@@ -260,9 +285,12 @@ fn work(mapper: &mut Mapper, job: Job, replies: &SyncSender<RelocaliseReply>) ->
             // Nobody listens only when the system is being dropped.
             let _ = replies.send(mapper.relocalise(request)?);
         }
+        Job::Lend(info, anchor) => {
+            let _ = replies.send(mapper.lend(info, anchor)?);
+        }
         Job::Finish(Some(finished)) => mapper.finish_keyframe(finished)?,
         Job::Finish(None) => {}
-        Job::Reset => mapper.reset(),
+        Job::Change(change) => change(mapper),
         Job::Look => {}
     }
     Ok(())

@@ -4,7 +4,8 @@ use super::camera::Camera;
 use super::exchange::{Exchange, Pointmap, Thing};
 use super::unknown;
 use crate::compute::device::{
-    DeviceError, Fractions, FrameTimes, LostReason, Outcome, Ticket, Tracked, TrackingDevice,
+    DeviceError, Fractions, FramePoints, FrameTimes, LostReason, Outcome, Ticket, Tracked,
+    TrackingDevice,
 };
 use crate::compute::fusion::{FusedPointmap, FusionScratch};
 use crate::compute::matching::{Matcher, Refinement, View, match_quality, unique_matches};
@@ -305,6 +306,7 @@ impl TrackingDevice for Tracking {
             keyframe_from_frame: solution.keyframe_from_frame,
             fractions,
             iterations: solution.iterations,
+            fit: (&solution).into(),
         }))
     }
 
@@ -361,6 +363,13 @@ impl TrackingDevice for Tracking {
             frame: None,
             pointmap: Arc::new(Pointmap::of(&self.active.pointmap)),
         }))
+    }
+
+    fn read_frame(&mut self, dst: &mut FramePoints) -> Result<(), DeviceError> {
+        let view = &self.output.view1;
+        dst.points.clone_from(&view.points);
+        dst.confidence.clone_from(&view.confidence);
+        Ok(())
     }
 
     fn self_test(&mut self) -> Result<(), DeviceError> {

@@ -1,4 +1,4 @@
-//! The cloud thread: keyframes into clouds and depth images, while somebody is subscribed to them.
+//! The cloud thread: keyframes into clouds, while somebody is subscribed to them.
 
 use super::cloud::{self, Point};
 use super::inbox::Order;
@@ -6,15 +6,14 @@ use super::publish::send;
 use super::settings::Settings;
 use super::shared::{Placement, Poses, Shared};
 use crate::geometry::Sim3;
-use crate::map::cloud::{CloudOptions, camera_points, keyframe_points, voxel_filter};
-use crate::map::{CloudPoint, KeyframeRecord, MapSnapshot};
-use crate::ros::messages::sensor::{Image, PointCloud2};
+use crate::map::cloud::{CloudOptions, keyframe_points, voxel_filter};
+use crate::map::{CloudPoint, MapSnapshot};
+use crate::ros::messages::sensor::PointCloud2;
 use crate::ros::messages::{Header, Message};
 use crate::ros::middleware::{Middleware, MiddlewareError, Publish, Qos};
 use crate::slam::PoseTable;
 use crate::time::Stamp;
 use nalgebra::{Isometry3, Point3};
-use serde_bytes::Bytes;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,7 +37,6 @@ const CHUNKS_KEPT: usize = 400;
 pub struct CloudTopics {
     points: Box<dyn Publish>,
     map_points: Box<dyn Publish>,
-    depth: Box<dyn Publish>,
 }
 
 impl CloudTopics {
@@ -55,7 +53,6 @@ impl CloudTopics {
                 PointCloud2::TYPE,
                 Qos::latched(CHUNKS_KEPT),
             )?,
-            depth: middleware.advertise("~/depth", Image::TYPE, Qos::sensor_data(1))?,
         })
     }
 }
@@ -126,12 +123,11 @@ impl Clouds {
         self.map(&table, &placement, &settings);
     }
 
-    /// `~/points` and `~/depth`.
+    /// `~/points`
     fn newest_keyframe(&mut self, table: &PoseTable, placement: &Placement, settings: &Settings) {
         let points = self.topics.points.subscribers() > 0;
-        let depth = self.topics.depth.subscribers() > 0;
         let newest = (table.poses.len() as u32).checked_sub(1);
-        let (true, Some(id)) = (points || depth, newest) else {
+        let (true, Some(id)) = (points, newest) else {
             return;
         };
         if self.newest == newest {
@@ -144,47 +140,19 @@ impl Clouds {
             return;
         };
         self.newest = newest;
-        if points {
-            let confident = CloudOptions::default().min_confidence;
-            let all = keyframe_points(keyframe, map.intrinsics.as_ref(), confident);
-            let kept = filtered(all, settings.map_voxel_size);
-            let placed: Vec<Point> = kept
-                .into_iter()
-                .map(|point| Point {
-                    point: moved(&point, &placement.map_from_world),
-                    keyframe: id,
-                })
-                .collect();
-            let header = Header::new(keyframe.stamp, &settings.map_frame);
-            let topic = self.topics.points.as_ref();
-            self.send_chunks(topic, &header, &placed, table.version as u32, settings);
-        }
-        if depth {
-            self.depth(keyframe, &map, &placement.camera_frame);
-        }
-    }
-
-    fn depth(&self, keyframe: &KeyframeRecord, map: &MapSnapshot, camera_frame: &str) {
-        let (width, height) = (keyframe.image.width, keyframe.image.height);
-        let mut data: Vec<u8> = f32::NAN.to_le_bytes().repeat(width * height);
-        let (pixels, _) = data.as_chunks_mut::<4>();
-        let scale = keyframe.world_from_camera.scale;
         let confident = CloudOptions::default().min_confidence;
-        for (pixel, point, _) in camera_points(keyframe, map.intrinsics.as_ref(), confident) {
-            if let Some(out) = pixels.get_mut(pixel) {
-                *out = ((point.z * scale) as f32).to_le_bytes();
-            }
-        }
-        let message = Image {
-            header: Header::new(keyframe.stamp, camera_frame),
-            height: height as u32,
-            width: width as u32,
-            encoding: "32FC1".to_owned(),
-            is_bigendian: 0,
-            step: 4 * width as u32,
-            data: Bytes::new(&data),
-        };
-        send(self.topics.depth.as_ref(), &message, &self.shared.status);
+        let all = keyframe_points(keyframe, map.intrinsics.as_ref(), confident);
+        let kept = filtered(all, settings.map_voxel_size);
+        let placed: Vec<Point> = kept
+            .into_iter()
+            .map(|point| Point {
+                point: moved(&point, &placement.map_from_world),
+                keyframe: id,
+            })
+            .collect();
+        let header = Header::new(keyframe.stamp, &settings.map_frame);
+        let topic = self.topics.points.as_ref();
+        self.send_chunks(topic, &header, &placed, table.version as u32, settings);
     }
 
     /// `~/map_points`

@@ -2,12 +2,13 @@
 //! [`Middleware`].
 //!
 //! Threads: one tracks (images from a slot in which the newest wins), one publishes poses and diagnostics,
-//! one publishes clouds; the middleware's own threads only hand things over. Tracking waits for none of
+//! one publishes clouds, one depths; the middleware's own threads only hand things over. Tracking waits for none of
 //! them.
 
 mod camera;
 mod cloud;
 mod clouds;
+mod depth;
 mod engine;
 mod frames;
 mod gates;
@@ -24,8 +25,9 @@ mod shared;
 mod status;
 mod tf;
 mod tracking;
+mod uncertainty;
 
-pub use engine::{Engine, EngineError, EngineFactory, ImageFormat, OnMap};
+pub use engine::{Engine, EngineError, EngineFactory, ImageFormat, OnMap, OnSaved};
 pub use parameters::ParameterError;
 pub use settings::{Settings, Transport};
 

@@ -3,12 +3,14 @@
 use super::frames::{Frames, Located};
 use super::publish::{self, Topics, send};
 use super::settings::Settings;
-use super::shared::{Event, Mount, Placement, PoseEvent, Shared};
+use super::shared::{Event, LoadedPlace, Mount, Placement, PoseEvent, Shared};
+use super::uncertainty;
 use crate::map::{EdgeKind, TrackingState};
 use crate::ros::messages::Header;
 use crate::ros::messages::geometry::TfMessage;
+use crate::slam::Covariance6;
 use crate::time::Stamp;
-use nalgebra::Isometry3;
+use nalgebra::{Isometry3, Vector3};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -46,6 +48,8 @@ struct Output {
     submap: u32,
     last_stamp: Option<Stamp>,
     tracked: Option<Stamp>,
+    /// Of the last tracked pose in the odometry's frame.
+    covariance: Covariance6,
     waiting: VecDeque<Box<PoseEvent>>,
     path: Shown,
     graph: Shown,
@@ -75,6 +79,7 @@ pub fn run(
         submap: 0,
         last_stamp: None,
         tracked: None,
+        covariance: uncertainty::unknown(),
         waiting: VecDeque::new(),
         path: Shown::default(),
         graph: Shown::default(),
@@ -99,6 +104,7 @@ impl Output {
                 why,
                 mount,
                 camera_frame,
+                loaded,
             } => {
                 tracing::info!("new map: {why}");
                 self.waiting.clear();
@@ -115,6 +121,14 @@ impl Output {
                 (self.last_stamp, self.tracked) = (None, None);
                 self.shared.placement.store(None);
                 self.placements += 1;
+                if let Some(LoadedPlace {
+                    map_from_world,
+                    first,
+                }) = loaded
+                {
+                    self.frames.load(map_from_world.as_ref(), &first);
+                    self.place();
+                }
             }
             Event::Pose(pose) => {
                 if self.waiting.len() >= WAITING {
@@ -228,7 +242,7 @@ impl Output {
 
     fn located(&mut self, pose: &PoseEvent, located: &Located, base: &str, settings: &Settings) {
         let stamp = pose.record.stamp;
-        let covariance = publish::covariance(&pose.record, 0.0);
+        let [in_map, in_odom, of_twist] = self.covariances(pose, located);
         let seconds = self
             .last_stamp
             .map_or(0.0, |last| (stamp.nanos - last.nanos) as f64 * 1e-9);
@@ -245,7 +259,10 @@ impl Output {
                 (&settings.odom_frame, base),
                 &located.odom_from_base,
                 step.as_ref().map(|step| (step, seconds)),
-                covariance,
+                [
+                    uncertainty::message(&in_odom),
+                    uncertainty::message(&uncertainty::of_velocity(&of_twist, seconds)),
+                ],
             ),
             status,
         );
@@ -255,10 +272,28 @@ impl Output {
                 stamp,
                 &settings.map_frame,
                 &located.map_from_base,
-                covariance,
+                uncertainty::message(&in_map),
             ),
             status,
         );
+    }
+
+    /// Of the robot's pose in the map and in the odometry's frame, and about the robot's own axes.
+    fn covariances(&mut self, pose: &PoseEvent, located: &Located) -> [Covariance6; 3] {
+        let world_from_camera = &pose.record.world_from_camera.rotation;
+        let lever = match &self.mount {
+            Mount::On(base_from_camera) => base_from_camera.inverse().translation.vector,
+            Mount::CameraAlone => Vector3::zeros(),
+        };
+        let of_camera = pose.covariance.unwrap_or_else(uncertainty::unknown);
+        let of_base = uncertainty::carried(&of_camera, &(world_from_camera * lever));
+        let map_from_world = self.frames.map_from_world().map(|t| t.rotation);
+        let in_map = uncertainty::turned(&of_base, &map_from_world.unwrap_or_default());
+        let to_odom = located.map_from_odom.rotation.inverse();
+        let in_odom = uncertainty::turned(&in_map, &to_odom);
+        let to_base = located.odom_from_base.rotation.inverse();
+        self.covariance = in_odom;
+        [in_map, in_odom, uncertainty::turned(&in_odom, &to_base)]
     }
 
     fn lost(&mut self, pose: &PoseEvent, base: &str, settings: &Settings) {
@@ -271,14 +306,14 @@ impl Output {
             return;
         };
         let seconds = (stamp.nanos - tracked.nanos) as f64 * 1e-9;
-        let covariance = publish::covariance(&pose.record, seconds);
+        let covariance = uncertainty::message(&uncertainty::lost(&self.covariance, seconds));
         self.broadcast(stamp, base, &odom_from_base, settings);
         let message = publish::odometry(
             stamp,
             (&settings.odom_frame, base),
             &odom_from_base,
             None,
-            covariance,
+            [covariance; 2],
         );
         send(self.topics.odometry.as_ref(), &message, &self.shared.status);
     }

@@ -5,6 +5,7 @@
 //! [`crate::compute::store`]). The network runs on the GPU if the backend can
 //! ([`crate::inference::DeviceBackend`]), else on the host, staged through pinned memory.
 
+mod content;
 mod edges;
 mod errors;
 mod exchange;

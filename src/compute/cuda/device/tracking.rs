@@ -5,8 +5,9 @@
 //! whether it holds anything, the pose to start from, the fused pointmap. The host waits once, for
 //! the outcome.
 
+use super::content;
 use super::errors::unknown;
-use super::exchange::{Exchange, Thing};
+use super::exchange::{Exchange, Owner, Thing};
 use super::network::{Decoding, Network};
 use crate::compute::cuda::convert::Convert;
 use crate::compute::cuda::fusion::{ExportTask, FusedPointmap, Fusion, UpdateTask};
@@ -21,7 +22,8 @@ use crate::compute::cuda::{
     CudaError, DeviceBuffer, DeviceSlice, Event, Graph, PinnedBuffer, Stream,
 };
 use crate::compute::device::{
-    DeviceError, Fractions, FrameTimes, LostReason, Outcome, Ticket, Tracked, TrackingDevice,
+    DeviceError, Fractions, FramePoints, FrameTimes, LostReason, Outcome, Ticket, Tracked,
+    TrackingDevice,
 };
 use crate::compute::store::Lane;
 use crate::config::Config;
@@ -350,10 +352,11 @@ impl Tracking {
             self.exchange.give_back(number);
             return Err(error.into());
         }
-        Ok(self.exchange.put(Thing {
+        let thing = Thing {
             key,
             parcel: Some(number),
-        }))
+        };
+        Ok(self.exchange.put(thing, Owner::Ticket))
     }
 }
 
@@ -448,6 +451,7 @@ impl TrackingDevice for Tracking {
                     keyframe_from_frame: solution.keyframe_from_frame,
                     fractions,
                     iterations: solution.iterations,
+                    fit: (&solution).into(),
                 }));
             }
             Err(Unsolved::FewMatches { used }) => LostReason::FewMatches {
@@ -468,7 +472,8 @@ impl TrackingDevice for Tracking {
         self.forget()?;
         self.network.keep(&self.stream)?;
         let key = Some(self.store()?);
-        Ok(self.exchange.put(Thing { key, parcel: None }))
+        let thing = Thing { key, parcel: None };
+        Ok(self.exchange.put(thing, Owner::Ticket))
     }
 
     fn put_down_frame(&mut self) -> Result<Ticket, DeviceError> {
@@ -494,7 +499,10 @@ impl TrackingDevice for Tracking {
             restart: true,
         };
         let frame = &self.frame;
+        // A keyframe that the mapping half lent was written on its stream.
+        parcel.before_reading(&self.stream)?;
         frame.fusion.update(&self.stream, &frame.pointmap, &task)?;
+        parcel.after_reading(&self.stream)?;
         {
             let lease = self.keyframes.read(Lane::Tracking, key)?;
             let slot = self.keyframes.device().slot(lease.slot())?;
@@ -511,6 +519,13 @@ impl TrackingDevice for Tracking {
 
     fn put_down_pointmap(&mut self) -> Result<Ticket, DeviceError> {
         self.put_pointmap(None)
+    }
+
+    fn read_frame(&mut self, dst: &mut FramePoints) -> Result<(), DeviceError> {
+        let view = self.network.view(0);
+        content::read(&self.stream, view.points, &mut dst.points)?;
+        content::read(&self.stream, view.confidence, &mut dst.confidence)?;
+        Ok(())
     }
 
     fn self_test(&mut self) -> Result<(), DeviceError> {
