@@ -80,6 +80,14 @@ pub unsafe trait DeviceBackend: Send {
         0
     }
 
+    /// Makes at once what the first runs would make one after the other: those of a handle that encodes and
+    /// decodes single pairs on streams of the highest priority, and of one that decodes up to `edges` edges at
+    /// once on streams of the lowest. It saves time.
+    fn prepare(&mut self, edges: usize) -> Result<(), InferenceError> {
+        let _ = edges;
+        Ok(())
+    }
+
     /// Enqueues encoding an image. `planes`: `3 × H × W` f32, `byte / 127.5 − 1`; `features`: `T × C` f32.
     ///
     /// # Safety

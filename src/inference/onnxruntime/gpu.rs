@@ -73,12 +73,20 @@ impl Gpu {
         Arc::new(SharedWeights::new(Arc::clone(&self.context)))
     }
 
+    /// The least and the greatest priority of a stream.
+    fn priorities(&self) -> Result<[i32; 2], InferenceError> {
+        let fail = |e| driver("asking the range of priorities", e);
+        self.context.bind_to_thread().map_err(fail)?;
+        let (least, greatest) = result::stream::get_priority_range().map_err(fail)?;
+        Ok([least, greatest])
+    }
+
     /// A stream for one session's work; `priority` as the driver numbers them, none: the highest.
     pub(super) fn lane(&self, priority: Option<i32>) -> Result<Lane, InferenceError> {
         const DOING: &str = "making a stream";
         let fail = |e| driver(DOING, e);
         self.context.bind_to_thread().map_err(fail)?;
-        let (_, greatest) = result::stream::get_priority_range().map_err(fail)?;
+        let [_, greatest] = self.priorities()?;
         let priority = priority.unwrap_or(greatest);
         let event = || {
             let untimed = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING;
@@ -467,6 +475,18 @@ unsafe impl DeviceBackend for OnnxRuntimeBackend {
         let sessions = std::iter::successors(Some(1), |n| Some(2 * n));
         let together: u64 = sessions.take_while(|&n| n <= edges as u64).sum();
         (1 + 2 * together) * self.loaded.activations.load(Ordering::Relaxed)
+    }
+
+    fn prepare(&mut self, edges: usize) -> Result<(), InferenceError> {
+        if let Some(gpu) = &self.loaded.gpu {
+            let (loaded, [least, greatest]) = (&*self.loaded, gpu.priorities()?);
+            let of_edges = (1..=edges).filter(|n| n.is_power_of_two());
+            let of_edges = of_edges.map(|n| (Part::Edges(n), least));
+            let parts = std::iter::once((Part::View1, greatest)).chain(of_edges);
+            let build = |(part, priority)| move || loaded.build(part, Some(priority));
+            loaded.at_once(parts.map(build).collect())?;
+        }
+        Ok(())
     }
 
     unsafe fn enqueue_encode(

@@ -147,7 +147,8 @@ impl OnnxRuntimeBackend {
         // A missing library is told before a large file is read.
         Library::load(options.library.as_deref())?;
         let mut backend = Self::new(load_network(weights)?, width, height, options)?;
-        if let Err(error) = self_test(&mut backend) {
+        let made = backend.loaded.make_all(&[Part::Encoder, Part::Decoder]);
+        if let Err(error) = made.and_then(|()| self_test(&mut backend)) {
             // What a library says that it has may still fail at work.
             let plain = standard(backend.loaded.emit);
             if plain == backend.loaded.emit {
@@ -317,6 +318,47 @@ impl OnnxRuntimeBackend {
 impl Loaded {
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Held>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes sessions that nobody uses yet, on a GPU on streams of the highest priority.
+    fn make_all(&self, parts: &[Part]) -> Result<(), InferenceError> {
+        let build = |part| {
+            self.build(
+                part,
+                #[cfg(feature = "cuda")]
+                None,
+            )
+        };
+        let builds: Vec<_> = parts.iter().map(|&part| move || build(part)).collect();
+        self.at_once(builds)
+    }
+
+    /// Keeps the sessions that `builds` make for whoever needs them next. A session is made on one core, mostly,
+    /// so several are made together where there are cores for it; each takes thrice its weights in host memory
+    /// meanwhile.
+    fn at_once<B>(&self, builds: Vec<B>) -> Result<(), InferenceError>
+    where
+        B: FnOnce() -> Result<Held, InferenceError> + Send,
+    {
+        const MOST: usize = 3;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let together = (cores / 2).clamp(1, MOST);
+        let mut left = builds.into_iter();
+        loop {
+            let now: Vec<B> = left.by_ref().take(together).collect();
+            if now.is_empty() {
+                return Ok(());
+            }
+            let made = std::thread::scope(|scope| {
+                let threads: Vec<_> = now.into_iter().map(|build| scope.spawn(build)).collect();
+                let results = threads.into_iter().map(|thread| thread.join());
+                results.collect::<Vec<_>>()
+            });
+            for held in made {
+                let held = held.map_err(|_| failure("making a session", "a thread panicked"))?;
+                self.idle().push(held?);
+            }
+        }
     }
 
     /// A new session of `part`, on the GPU on a stream of `priority` (none: the highest).

@@ -181,6 +181,9 @@ pub fn device(
         shape: &shape,
         config: &config,
     };
+    if let Some(network) = backend.device() {
+        network.prepare(edges_at_once)?;
+    }
     let ways = 2 * edges_at_once;
     let mut network = maker.network(backend.share(), &low, mapped.pair.network, ways)?;
     let counts = (1..=edges_at_once).filter(|n| n.is_power_of_two());
