@@ -1,6 +1,7 @@
 //! camera_info to a calibration.
 
 use crate::geometry::{Calibration, Distortion, Intrinsics};
+use crate::ros::messages::Header;
 use crate::ros::messages::sensor::CameraInfo;
 
 /// Why a camera_info is of no use.
@@ -64,6 +65,19 @@ pub fn calibration(info: &CameraInfo) -> Result<Calibration, CameraInfoError> {
     Ok(calibration)
 }
 
+/// The calibration of images that were rectified as `info` says (`image_rect`): its projection, without a lens.
+///
+/// # Errors
+/// As [`calibration`].
+pub fn rectified(info: &CameraInfo) -> Result<Calibration, CameraInfoError> {
+    let [fx, _, cx, _, _, fy, cy, ..] = info.p;
+    calibration(&CameraInfo {
+        k: [fx, 0.0, cx, 0.0, fy, cy, 0.0, 0.0, 1.0],
+        d: Vec::new(),
+        ..info.clone()
+    })
+}
+
 fn distortion(info: &CameraInfo) -> Result<Distortion, CameraInfoError> {
     let d = &info.d[..];
     // Rectified images: many drivers leave the model and send zeros, others send nothing.
@@ -95,6 +109,28 @@ fn distortion(info: &CameraInfo) -> Result<Distortion, CameraInfoError> {
             _ => Err(wrong("4")),
         },
         other => Err(CameraInfoError::Model(other.into())),
+    }
+}
+
+/// The `camera_info` that says `calibration`, of unrectified images.
+pub fn info(calibration: &Calibration, header: Header) -> CameraInfo {
+    let Intrinsics { fx, fy, cx, cy } = calibration.intrinsics;
+    let (distortion_model, d) = match &calibration.distortion {
+        Distortion::None => ("plumb_bob", vec![0.0; 5]),
+        Distortion::PlumbBob(d) => ("plumb_bob", d.to_vec()),
+        Distortion::Rational(d) => ("rational_polynomial", d.to_vec()),
+        Distortion::Equidistant(d) => ("equidistant", d.to_vec()),
+    };
+    CameraInfo {
+        header,
+        height: calibration.height as u32,
+        width: calibration.width as u32,
+        distortion_model: distortion_model.to_owned(),
+        d,
+        k: [fx, 0.0, cx, 0.0, fy, cy, 0.0, 0.0, 1.0],
+        r: [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0],
+        p: [fx, 0.0, cx, 0.0, 0.0, fy, cy, 0.0, 0.0, 0.0, 1.0, 0.0],
+        ..Default::default()
     }
 }
 
@@ -144,6 +180,38 @@ mod tests {
                 .distortion,
             Distortion::None
         );
+    }
+
+    #[test]
+    fn rectified_images_have_the_projection_and_no_lens() {
+        let mut info = info("plumb_bob", &[0.1; 5]);
+        info.p = [
+            400.0, 0.0, 310.0, 0.0, 0.0, 402.0, 230.0, 0.0, 0.0, 0.0, 1.0, 0.0,
+        ];
+        let found = rectified(&info).unwrap();
+        let k = found.intrinsics;
+        assert_eq!((k.fx, k.fy, k.cx, k.cy), (400.0, 402.0, 310.0, 230.0));
+        assert_eq!(found.distortion, Distortion::None);
+        info.p = [0.0; 12];
+        assert_eq!(rectified(&info), Err(CameraInfoError::Uncalibrated));
+    }
+
+    #[test]
+    fn what_is_said_is_read_back() {
+        let distortions = [
+            Distortion::None,
+            Distortion::PlumbBob([0.1, 0.2, 0.3, 0.4, 0.5]),
+            Distortion::Rational([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]),
+            Distortion::Equidistant([0.1, 0.2, 0.3, 0.4]),
+        ];
+        for distortion in distortions {
+            let known = Calibration {
+                distortion,
+                ..calibration(&info("plumb_bob", &[])).unwrap()
+            };
+            let said = super::info(&known, Header::default());
+            assert_eq!(calibration(&said), Ok(known));
+        }
     }
 
     #[test]
