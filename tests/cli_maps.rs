@@ -30,7 +30,10 @@ fn another_process_finds_itself_in_the_map() {
         assert!(said.contains(part), "{part:?} is not in: {said}");
     }
     assert!(!said.contains("unconnected"), "{said}");
-    assert!(keyframes(&out) > made, "the frame that was found is no keyframe");
+    assert!(
+        keyframes(&out) > made,
+        "the frame that was found is no keyframe"
+    );
 }
 
 #[test]
@@ -52,7 +55,16 @@ fn what_is_no_map_or_of_another_size_is_refused_before_anything_is_written() {
     refused(&image, &[], &["cloud.ply"]);
     refused(&map, &["--calibrated"], &["uncalibrated", "use_calib"]);
     let sequence = text(&scene.sequence);
-    let args = ["run", sequence, "--out", text(&out), "--size", "96", "--map", text(&map)];
+    let args = [
+        "run",
+        sequence,
+        "--out",
+        text(&out),
+        "--size",
+        "96",
+        "--map",
+        text(&map),
+    ];
     let larger = program(&args).output().expect("the program starts");
     assert_failed(&larger, &["64×48", "network.size"]);
     let whole = std::fs::read(&map).expect("the map");
