@@ -8,6 +8,7 @@ use super::uncertainty;
 use crate::map::{EdgeKind, TrackingState};
 use crate::ros::messages::Header;
 use crate::ros::messages::geometry::TfMessage;
+use crate::ros::priority::First;
 use crate::slam::Covariance6;
 use crate::time::Stamp;
 use nalgebra::{Isometry3, Vector3};
@@ -66,6 +67,7 @@ pub fn run(
     namesakes: Box<dyn Fn() -> usize + Send>,
     events: &Receiver<Event>,
 ) {
+    let _first = First::new();
     let now = Instant::now();
     let mut output = Output {
         shared,
