@@ -7,7 +7,7 @@ use common::{RoomBackend, SIZE, Spoil, intrinsics, square_walk};
 use mast3r_slam::map::TrackingState;
 use mast3r_slam::slam::{Covariance6, FrameInput, Pace, System};
 
-const FRAMES: usize = 12;
+const FRAMES: usize = 8;
 
 /// Covariances of the frames that are tracked against the first keyframe, and how far each camera is from where
 /// the truth has it, in metres.
@@ -20,7 +20,9 @@ fn walked(noise: f64, calibrated: bool) -> Vec<(Covariance6, f64)> {
     let backend = RoomBackend::new(SIZE, poses.clone(), spoil);
     let images = images(&backend, (0..FRAMES).map(Some));
     let camera = Some(intrinsics(SIZE));
-    let config = config(calibrated);
+    let mut config = config(calibrated);
+    // The first keyframe stays the one that is tracked against.
+    config.tracking.match_frac_thresh = 0.0;
     let mut system =
         System::new(config, Pace::EveryFrame, Box::new(backend), None, camera).expect("system");
     let mut all = Vec::new();
@@ -40,12 +42,9 @@ fn walked(noise: f64, calibrated: bool) -> Vec<(Covariance6, f64)> {
         let covariance = system.covariance().expect("a covariance");
         let truth = poses[0].inverse() * poses[k];
         let off = (record.world_from_camera.translation - truth.translation).norm();
+        assert_eq!(record.keyframe, None, "frame {k}");
         all.push((covariance, off));
-        if record.keyframe.is_some() {
-            break;
-        }
     }
-    assert!(all.len() >= 3, "{} frames test little", all.len());
     all
 }
 
@@ -53,7 +52,7 @@ fn walked(noise: f64, calibrated: bool) -> Vec<(Covariance6, f64)> {
 fn it_is_symmetric_positive_grows_with_noise_and_holds_the_error() {
     for calibrated in [false, true] {
         let mut before = 0.0;
-        for noise in [0.002, 0.01, 0.05] {
+        for noise in [0.002, 0.01, 0.03] {
             let all = walked(noise, calibrated);
             let mut sum = 0.0;
             for (covariance, off) in &all {

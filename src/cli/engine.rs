@@ -12,8 +12,14 @@ use crate::image::{PreprocessOptions, Preprocessor, RgbImage};
 use crate::inference::InferenceError;
 use crate::map::{FrameRecord, MapSnapshot};
 use crate::network::{self, CheckpointError};
+#[cfg(feature = "bags")]
+use crate::slam::{Covariance6, PoseTable};
 use crate::slam::{FrameInput, MapLabel, Pace, SavedMap, SavedMapError, System};
 use crate::source::SourceFrame;
+#[cfg(feature = "bags")]
+use arc_swap::ArcSwap;
+#[cfg(feature = "bags")]
+use nalgebra::Isometry3;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, OnceLock};
@@ -112,6 +118,34 @@ impl SlamEngine {
             description,
             weights: WeightsHash::of(&settings.weights),
         })
+    }
+
+    /// The keyframes' poses as they are published.
+    #[cfg(feature = "bags")]
+    pub fn poses(&self) -> Arc<ArcSwap<PoseTable>> {
+        self.system.poses()
+    }
+
+    /// [`System::step`]
+    #[cfg(feature = "bags")]
+    pub fn step(&self) -> Option<Isometry3<f64>> {
+        self.system.step()
+    }
+
+    /// [`System::covariance`]
+    #[cfg(feature = "bags")]
+    pub fn covariance(&self) -> Option<Covariance6> {
+        self.system.covariance()
+    }
+
+    /// [`System::read_keyframes`]
+    #[cfg(feature = "bags")]
+    pub fn read_keyframes(
+        &mut self,
+        ids: Vec<u32>,
+        reply: Box<dyn FnOnce(MapSnapshot) + Send>,
+    ) -> bool {
+        self.system.read_keyframes(ids, reply)
     }
 
     /// Goes on with the map in a file; before the first frame.

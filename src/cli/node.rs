@@ -38,6 +38,10 @@ pub struct NodeArgs {
     /// Threads for the network and everything else [default: all cores].
     #[arg(long, value_name = "N", value_parser = settings::threads)]
     pub jobs: Option<usize>,
+    /// Record transforms, odometry, poses, path and clouds as a ROS 2 bag while the node runs.
+    #[cfg(feature = "bags")]
+    #[arg(long, value_name = "FILE.mcap")]
+    pub record: Option<std::path::PathBuf>,
     /// --ros-args and what follows it.
     #[arg(
         trailing_var_arg = true,
@@ -72,9 +76,19 @@ pub fn run(args: &NodeArgs) -> Result<Finished, CliError> {
     let ros = RosArgs::parse(&ros).map_err(NodeError::from)?;
     let jobs = start_threads(args.jobs)?;
     interrupt::install_for("ending the node; Ctrl-C again quits at once")?;
+    #[cfg(feature = "bags")]
+    if let Some(path) = &args.record {
+        super::record::check_new(path, false)?;
+    }
     let client = join(args.client, &ros)?;
+    #[cfg(feature = "bags")]
+    let (client, tee) = super::record::while_running(client, args.record.as_deref())?;
     let node = Node::start(client, Arc::new(Factory { jobs }), &ros)?;
     node.run(&interrupt::requested);
+    #[cfg(feature = "bags")]
+    if let Some(path) = tee.map_or(Ok(None), |tee| tee.finish())? {
+        tracing::info!("recorded: {}", path.display());
+    }
     Ok(Finished::Done)
 }
 

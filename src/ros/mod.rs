@@ -6,9 +6,11 @@
 //! and the same CDR bytes for both.
 
 pub mod args;
+pub mod camera;
 pub mod cdr;
 #[cfg(feature = "dds")]
 pub mod dds;
+pub mod images;
 pub mod messages;
 pub mod middleware;
 pub mod names;
@@ -16,3 +18,5 @@ pub mod node;
 pub mod priority;
 #[cfg(feature = "r2r")]
 pub mod r2r;
+#[cfg(feature = "bags")]
+pub mod tee;

@@ -30,7 +30,7 @@ impl System {
 
     /// [`System::step`] for a frame that was just tracked to `anchor`.
     pub(super) fn step_to(&self, anchor: &Anchor) -> Option<Isometry3<f64>> {
-        let before = self.entries.iter().rev().nth(1)?.anchor?;
+        let before = self.entries.before_last()?.anchor?;
         if before.keyframe != anchor.keyframe {
             return None;
         }

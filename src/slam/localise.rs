@@ -32,7 +32,7 @@ impl System {
             keyframe_from_camera,
         };
         drop(table);
-        self.asked = self.entries.len().checked_sub(1);
+        self.asked = self.entries.newest();
         match self.mapping.lend(info, there)? {
             Some(reply) => self.take_reply(reply),
             None if self.pace == Pace::EveryFrame => self.collect_reply(true),

@@ -1,6 +1,7 @@
 //! The SLAM system: keyframes, factor graph, relocalisation, state machine. What is large, and all that
 //! is done with it, is behind [`crate::compute::device`].
 
+mod history;
 mod keyframe;
 mod live;
 mod localise;

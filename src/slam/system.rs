@@ -1,5 +1,6 @@
 //! The state machine (spec 8.2): what happens to each frame, and who is told.
 
+use super::history::{Entry, History};
 use super::keyframe::{Anchor, PoseTable};
 use super::mapper::{
     Finished, Found, KeyframeEvent, KeyframeInfo, Mapper, MappingCounts, RelocaliseReply,
@@ -84,19 +85,9 @@ impl From<DeviceError> for SlamError {
     }
 }
 
-/// Frames that are recorded without allocating; then the record doubles, so that a frame that
-/// allocates for it becomes ever rarer.
-const RECORDS: usize = 4096;
-
 /// Frames in a row without one usable pixel after which the network is tested again: a covered lens
 /// passes, a network that lost its weights is an error instead of a search without end.
 const BLANK_FRAMES: usize = 10;
-
-pub(super) struct Entry {
-    record: FrameRecord,
-    /// Where the frame is, relative to a keyframe; `None` while lost.
-    pub(super) anchor: Option<Anchor>,
-}
 
 /// The keyframe that frames are tracked against.
 #[derive(Debug, Clone, Copy)]
@@ -133,12 +124,12 @@ pub struct System {
     pub(super) lost_tries: usize,
     /// Frames in a row of which the network showed nothing.
     pub(super) blank: usize,
-    /// The frame whose relocalisation the mapping thread is working on, by its place in `entries`.
+    /// The frame whose relocalisation the mapping thread is working on, by its number in `entries`.
     pub(super) asked: Option<usize>,
     /// What the current frame waited for mapping, in milliseconds.
     mapping_ms: f64,
     pub(super) last_pose: Sim3,
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: History,
     /// This frame's camera in that of the frame before, as both were tracked.
     pub(super) step: Option<Isometry3<f64>>,
     /// How far this frame may be off, about the world's axes.
@@ -200,7 +191,7 @@ impl System {
             asked: None,
             mapping_ms: 0.0,
             last_pose: Sim3::identity(),
-            entries: Vec::with_capacity(RECORDS),
+            entries: History::new(pace),
             step: None,
             covariance: None,
             grows: true,
@@ -464,7 +455,7 @@ impl System {
             grows: self.grows,
         };
         let start = Instant::now();
-        self.asked = Some(self.entries.len() - 1);
+        self.asked = self.entries.newest();
         match self.mapping.relocalise(request)? {
             Some(reply) => self.take_reply(reply)?,
             None if self.pace == Pace::EveryFrame => self.collect_reply(true)?,
@@ -536,7 +527,7 @@ impl System {
         self.mapping.reset()?;
         self.next_id = 0;
         self.pending.clear();
-        for entry in &mut self.entries {
+        for entry in self.entries.iter_mut() {
             entry.anchor = None;
             entry.record.keyframe = None;
             entry.record.state = TrackingState::Lost;

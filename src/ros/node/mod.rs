@@ -5,19 +5,21 @@
 //! one publishes clouds, one depths; the middleware's own threads only hand things over. Tracking waits for none of
 //! them.
 
-mod camera;
 mod cloud;
 mod clouds;
 mod depth;
 mod engine;
 mod frames;
 mod gates;
-mod images;
 mod inbox;
 mod lifecycle;
+mod map_cloud;
 mod output;
 mod parameters;
 mod publish;
+#[cfg(feature = "bags")]
+mod record;
+mod robot;
 mod running;
 mod services;
 mod settings;
@@ -29,6 +31,10 @@ mod uncertainty;
 
 pub use engine::{Engine, EngineError, EngineFactory, ImageFormat, OnMap, OnSaved};
 pub use parameters::ParameterError;
+#[cfg(feature = "bags")]
+pub use record::Recorder;
+#[cfg(feature = "bags")]
+pub use robot::Seen;
 pub use settings::{Settings, Transport};
 
 use super::args::{ArgsError, RosArgs};

@@ -1,6 +1,5 @@
 //! What the node's threads share.
 
-use super::camera;
 use super::depth::DepthSlot;
 use super::engine::EngineFactory;
 use super::inbox::Inbox;
@@ -9,6 +8,7 @@ use super::status::Status;
 use super::tf::TfBuffer;
 use crate::geometry::{Calibration, Sim3};
 use crate::map::FrameRecord;
+use crate::ros::camera;
 use crate::ros::messages::sensor::CameraInfo;
 use crate::slam::{Covariance6, PoseTable};
 use crate::time::Stamp;

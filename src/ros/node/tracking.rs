@@ -2,7 +2,6 @@
 
 use super::engine::{Engine, EngineError, ImageFormat};
 use super::gates::{FormatGate, StampGate, Verdict};
-use super::images::{self, ImageMessageError};
 use super::inbox::{Arrival, Next, Order};
 use super::settings::{Settings, Transport};
 use super::shared::{Event, LoadedPlace, Mount, PoseEvent, Shared};
@@ -11,6 +10,7 @@ use crate::geometry::Calibration;
 use crate::image::RgbImage;
 use crate::image::encoding::RawImage;
 use crate::map::{TrackingState, saved};
+use crate::ros::images::{self, ImageMessageError};
 use crate::ros::messages::Header;
 use crate::ros::priority::First;
 use crate::slam::{FrameInput, SavedMap};
