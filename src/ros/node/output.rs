@@ -245,10 +245,10 @@ impl Output {
         };
         // Both count up and are far below 2^32.
         let version = (self.placements << 32) | table.version;
-        if self.path.news(self.topics.path.subscribers(), version) {
-            if let Some(path) = self.robot.path(&table, settings) {
-                send(self.topics.path.as_ref(), &path, status);
-            }
+        if self.path.news(self.topics.path.subscribers(), version)
+            && let Some(path) = self.robot.path(&table, settings)
+        {
+            send(self.topics.path.as_ref(), &path, status);
         }
         if self.graph.news(self.topics.graph.subscribers(), version) {
             let graph = publish::graph(
