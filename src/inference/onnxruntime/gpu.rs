@@ -7,12 +7,13 @@
 //! the caller's stream: nothing is allocated or waited for. Where a run cannot be captured, ordinary runs
 //! go on.
 
+use super::graph;
 use super::session::{self, Part};
 use super::shared::SharedWeights;
 use super::{Held, OnnxRuntimeBackend, RUNTIME, failure};
 use crate::inference::{DeviceBackend, DeviceSpan, DeviceViewOutput, InferenceError, NetworkShape};
 use crate::network::onnx::names;
-use cudarc::driver::sys::{self, CUgraphInstantiate_flags, CUstream, CUstreamCaptureMode};
+use cudarc::driver::sys::{self, CUstream};
 use cudarc::driver::{CudaContext, CudaEvent, CudaGraph, CudaStream, DriverError, result};
 use ort::AsPointer;
 use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
@@ -163,12 +164,11 @@ impl Lane {
             ..
         }) = known.and_then(|at| self.graphs.get(at))
         {
-            // SAFETY: graph and stream are alive, and what the graph touches is the caller's promise.
-            return unsafe { result::graph::launch(graph.cu_graph_exec(), caller) }.map_err(fail);
+            // SAFETY: the stream is alive, and what the graph touches is the caller's promise.
+            return unsafe { graph::enqueue(graph, caller) }.map_err(fail);
         }
         // SAFETY: the caller's stream is alive.
-        let capturing = unsafe { result::stream::is_capturing(caller) }.map_err(fail)?;
-        if capturing != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
+        if unsafe { graph::is_capturing(caller) }.map_err(fail)? {
             return Err(failure(
                 doing,
                 "the stream is being captured, and a run on these buffers is not a graph yet",
@@ -194,7 +194,7 @@ impl Lane {
             return Err(failure(doing, "no binding"));
         };
         if matches!(prepared.state, State::Warming(runs) if runs >= WARM_UP) {
-            prepared.state = match capture(
+            prepared.state = match graph::capture(
                 &self.stream,
                 || prepared.binding.run(session, &self.asynchronous),
                 doing,
@@ -207,8 +207,7 @@ impl Lane {
             };
             if let State::Captured(graph) = &prepared.state {
                 // SAFETY: as above.
-                return unsafe { result::graph::launch(graph.cu_graph_exec(), caller) }
-                    .map_err(fail);
+                return unsafe { graph::enqueue(graph, caller) }.map_err(fail);
             }
         }
         let (before, after) = (self.before.cu_event(), self.after.cu_event());
@@ -231,28 +230,6 @@ impl Lane {
         }
         Ok(())
     }
-}
-
-/// Records what `run` puts on `stream` instead of running it.
-fn capture(
-    stream: &Arc<CudaStream>,
-    run: impl FnOnce() -> ort::Result<()>,
-    doing: &'static str,
-) -> Result<CudaGraph, InferenceError> {
-    let fail = |e| driver(doing, e);
-    // Other threads go on doing what they like.
-    let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-    stream.begin_capture(mode).map_err(fail)?;
-    let ran = run();
-    // Each node keeps the priority of the stream that it was captured on.
-    let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
-    let graph = stream.end_capture(flags);
-    // What went wrong first says more than the capture that it broke.
-    ran.map_err(|e| failure(doing, e))?;
-    let graph = graph.map_err(fail)?;
-    let graph = graph.ok_or_else(|| failure(doing, "the capture recorded nothing"))?;
-    graph.upload().map_err(fail)?;
-    Ok(graph)
 }
 
 /// An input or output of a session, in device memory.
