@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::Path;
+use tempfile::NamedTempFile;
 
 /// Writes `path`, whose folder must exist: `body` fills a temporary file in the same folder, which
 /// is flushed, synced and renamed. After any error no new file is left and an old one at `path` is
@@ -14,6 +15,19 @@ pub fn write<F>(path: &Path, body: F) -> io::Result<()>
 where
     F: FnOnce(&mut BufWriter<&mut File>) -> io::Result<()>,
 {
+    let mut file = begin(path)?;
+    let mut out = BufWriter::with_capacity(1 << 16, file.as_file_mut());
+    body(&mut out)?;
+    out.flush()?;
+    drop(out);
+    complete(file, path)
+}
+
+/// The temporary file of [`write()`], for content that comes bit by bit. Dropped, it is removed.
+///
+/// # Errors
+/// As [`write()`].
+pub fn begin(path: &Path) -> io::Result<NamedTempFile> {
     if path.is_dir() {
         return Err(ErrorKind::IsADirectory.into());
     }
@@ -27,13 +41,16 @@ where
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     // The message of tempfile would name the temporary file.
-    let mut file = builder
+    builder
         .tempfile_in(folder)
-        .map_err(|e| io::Error::from(e.kind()))?;
-    let mut out = BufWriter::with_capacity(1 << 16, file.as_file_mut());
-    body(&mut out)?;
-    out.flush()?;
-    drop(out);
+        .map_err(|e| io::Error::from(e.kind()))
+}
+
+/// Puts what [`begin`] gave, now full, at `path`.
+///
+/// # Errors
+/// As [`write()`].
+pub fn complete(file: NamedTempFile, path: &Path) -> io::Result<()> {
     file.as_file().sync_all()?;
     file.persist(path).map_err(|e| e.error)?;
     Ok(())

@@ -3,8 +3,11 @@
 //!
 //! Layers, each knowing only those after it: [`cli`] → `ros` (with feature `dds` or `r2r`), [`source`], [`slam`], [`map`], [`eval`] →
 //! [`compute`] → [`inference`], [`network`] → [`image`], [`geometry`], [`config`], [`time`],
-//! [`files`].
+//! [`files`]. Bags (feature `bags`) are read by [`source`] and written by `ros` through `bag`; both take from `ros` the
+//! message types and how they are encoded, which know nothing of the rest.
 
+#[cfg(feature = "bags")]
+pub mod bag;
 pub mod cli;
 pub mod compute;
 pub mod config;

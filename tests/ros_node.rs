@@ -9,7 +9,7 @@ use mast3r_slam::ros::args::RosArgs;
 use mast3r_slam::ros::messages::diagnostic::DiagnosticArray;
 use mast3r_slam::ros::messages::geometry::{Pose, PoseWithCovariance, PoseWithCovarianceStamped};
 use mast3r_slam::ros::messages::nav::{Odometry, Path};
-use mast3r_slam::ros::messages::sensor::{Image, PointCloud2};
+use mast3r_slam::ros::messages::sensor::{CameraInfo, Image, PointCloud2};
 use mast3r_slam::ros::messages::visualization::MarkerArray;
 use mast3r_slam::ros::messages::{Clock, Header, Message};
 use mast3r_slam::ros::node::Node;
@@ -17,7 +17,10 @@ use mast3r_slam::time::Stamp;
 use nalgebra::Isometry3;
 use ros_support::memory::Memory;
 use ros_support::stage::{PERIOD, START, Stage, info, mount, near, tf};
-use ros_support::{BAD, CLOSE_LOOP, FAIL, FastFactory, LOST, PANIC, correction, step, wait};
+use ros_support::{
+    BAD, CLOSE_LOOP, FAIL, FastFactory, LOST, PANIC, correction, covariance, loaded_camera, step,
+    wait,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -441,15 +444,6 @@ fn clouds_are_made_while_somebody_listens_and_again_after_a_loop() {
             .iter()
             .all(|c| c.data.len() <= 65_536 && c.header.frame_id == "map")
     );
-    wait("depth", || stage.graph.count("/slam/depth") == 1);
-    let depth = stage.graph.last_bytes("/slam/depth").unwrap();
-    let depth = Image::decode(&depth).unwrap();
-    assert_eq!(
-        (depth.encoding.as_str(), depth.width, depth.height),
-        ("32FC1", 64, 48)
-    );
-    let first = f32::from_le_bytes(depth.data[..4].try_into().unwrap());
-    assert_eq!((first, depth.header.frame_id.as_str()), (2.0, "camera"));
     // The wall is 2 m ahead of the first keyframe's camera, which sits 0.2 m ahead of the map's origin.
     let x = f32::from_le_bytes(chunks[0].data[..4].try_into().unwrap());
     assert!((x - 2.2).abs() < 1e-4, "{x}");
@@ -473,6 +467,137 @@ fn clouds_are_made_while_somebody_listens_and_again_after_a_loop() {
 }
 
 #[test]
+fn every_tracked_frame_has_its_depth_while_somebody_listens() {
+    let nanos = |h: &Header| Stamp::from(&h.stamp).nanos;
+    let mut stage = Stage::ready("");
+    stage.track(3);
+    assert_eq!(stage.graph.count("/slam/depth"), 0, "without subscribers");
+    stage.graph.listen(1);
+    // From when on the node knows of the subscriber is its affair.
+    let mut last = 0;
+    wait("a depth", || {
+        last = stage.track(1)[0];
+        stage.graph.count("/slam/depth") > 0
+    });
+    for _ in 0..5 {
+        let before = stage.graph.count("/slam/depth");
+        last = stage.track(1)[0];
+        wait("the frame's depth", || {
+            stage.graph.count("/slam/depth") > before
+        });
+        let bytes = stage.graph.last_bytes("/slam/depth").unwrap();
+        let depth = Image::decode(&bytes).unwrap();
+        assert_eq!(nanos(&depth.header), last);
+        assert_eq!(
+            (depth.encoding.as_str(), depth.width, depth.height),
+            ("32FC1", 64, 48)
+        );
+        assert_eq!(
+            (depth.step, depth.header.frame_id.as_str()),
+            (256, "camera")
+        );
+        let at = |k: usize| f32::from_le_bytes(depth.data[4 * k..4 * k + 4].try_into().unwrap());
+        assert_eq!((at(0), depth.data.len()), (2.0, 64 * 48 * 4));
+        assert!(at(64 * 48 - 1).is_nan());
+    }
+    // A lost frame has none.
+    let before = stage.graph.count("/slam/depth");
+    stage.frame(LOST);
+    stage.track(1);
+    wait("the frame after", || {
+        stage.graph.count("/slam/depth") == before + 1
+    });
+    assert_eq!(
+        stage.graph.count("/slam/camera_info"),
+        0,
+        "nobody knows the camera"
+    );
+    assert!(last > 0);
+}
+
+#[test]
+fn a_calibrated_depth_has_its_camera_info() {
+    let mut stage = Stage::new("base_frame:=");
+    stage.graph.listen(1);
+    stage.graph.send("/camera_info", &info(5.0));
+    wait("a camera_info", || {
+        stage.track(1);
+        stage.graph.count("/slam/camera_info") > 0
+    });
+    let infos: Vec<CameraInfo> = stage.graph.sent("/slam/camera_info");
+    let info = infos.last().unwrap();
+    assert_eq!((info.width, info.height, info.k[0]), (64, 48, 50.0));
+    assert_eq!((info.k[4], info.k[2], info.k[5]), (51.0, 31.5, 23.5));
+    assert_eq!((info.p[0], info.p[6], info.p[10]), (50.0, 23.5, 1.0));
+    assert!(info.d.iter().all(|d| *d == 0.0));
+}
+
+#[test]
+fn covariances_are_the_solver_s_about_each_message_s_axes_and_grow_while_lost() {
+    let mut stage = Stage::ready("publish_when_lost:=true");
+    stage.track(4);
+    let poses: Vec<PoseWithCovarianceStamped> = stage.graph.sent("/slam/pose");
+    let odometry: Vec<Odometry> = stage.graph.sent("/slam/odometry");
+    let of = |c: &[[f64; 6]; 6]| nalgebra::SMatrix::<f64, 6, 6>::from_fn(|r, k| c[r][k]);
+    let (map, odom) = (poses.last().unwrap(), odometry.last().unwrap());
+    let found = of(&map.pose.covariance);
+    // The camera's z, the least known, is the map's x; its y the map's -z, its x the map's -y. Of the base,
+    // which is 0.54 m from the camera, the position is less known.
+    let camera = covariance();
+    let lever = mount().inverse().translation.vector;
+    let chain = stage.chain();
+    let map_from_camera = (chain.0 * chain.1 * mount()).rotation;
+    let orientation = |k: usize| {
+        let axis = map_from_camera.inverse() * nalgebra::Vector3::ith(k, 1.0);
+        axis.component_mul(&axis).dot(&nalgebra::Vector3::new(
+            camera[(3, 3)],
+            camera[(4, 4)],
+            camera[(5, 5)],
+        ))
+    };
+    for k in 0..3 {
+        let (value, expected) = (found[(3 + k, 3 + k)], orientation(k));
+        assert!((value - expected).abs() < 3e-7, "{k}: {value}, {expected}");
+    }
+    let trace = |c: &nalgebra::SMatrix<f64, 6, 6>| c.fixed_view::<3, 3>(0, 0).trace();
+    let most =
+        trace(&camera) + lever.norm_squared() * (camera[(3, 3)] + camera[(4, 4)] + camera[(5, 5)]);
+    assert!(trace(&found) > trace(&camera) && trace(&found) < most + 1e-5);
+    // map and odom lie on each other so far.
+    assert!((found - of(&odom.pose.covariance)).norm() < 1e-12);
+    for c in [
+        &map.pose.covariance,
+        &odom.pose.covariance,
+        &odom.twist.covariance,
+    ] {
+        let c = of(c);
+        assert_eq!(c, c.transpose());
+        assert!(c.symmetric_eigenvalues().min() > 0.0);
+    }
+    // A velocity is a difference of two positions over a thirtieth of a second.
+    let seconds = PERIOD as f64 * 1e-9;
+    let ratio = trace(&of(&odom.twist.covariance)) / trace(&found);
+    assert!((ratio * seconds * seconds - 2.0).abs() < 1e-9, "{ratio}");
+    for _ in 0..2 {
+        let before = stage.graph.count("/slam/odometry");
+        stage.frame(LOST);
+        wait("an odometry", || {
+            stage.graph.count("/slam/odometry") > before
+        });
+    }
+    let odometry: Vec<Odometry> = stage.graph.sent("/slam/odometry");
+    let traces: Vec<f64> = odometry[3..]
+        .iter()
+        .map(|o| trace(&of(&o.pose.covariance)))
+        .collect();
+    assert_eq!(traces.len(), 3);
+    assert!(
+        traces.is_sorted() && traces[0] < traces[1] && traces[1] < traces[2],
+        "{traces:?}"
+    );
+}
+
+#[test]
 fn services_do_what_they_say() {
     let mut stage = Stage::ready("");
     assert!(!stage.trigger("save_map").success, "without map_path");
@@ -491,7 +616,7 @@ fn services_do_what_they_say() {
     assert!(stage.trigger("set_mode_mapping").success);
     stage.track(1);
     assert!(stage.factory.log().growing);
-    assert!(!stage.trigger("load_map").success);
+    assert!(!stage.trigger("load_map").success, "without map_path");
     let (_, before) = stage.chain();
     assert!(stage.trigger("reset").success);
     stage.track(1);
@@ -501,15 +626,103 @@ fn services_do_what_they_say() {
 
 #[test]
 fn the_map_is_saved_where_map_path_says() {
-    let mut stage = Stage::ready("map_path:=/tmp/some-map");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("some-map");
+    let mut stage = Stage::ready(&format!("map_path:={}", path.display()));
     assert!(!stage.trigger("save_map").success, "without a map");
     stage.track(12);
     let answer = stage.trigger("save_map");
+    assert!(answer.success, "{}", answer.message);
+    for part in [
+        "3 keyframes and 2 edges in",
+        "slam.map",
+        &format!("saved to {}", path.display()),
+    ] {
+        assert!(answer.message.contains(part), "{part}: {}", answer.message);
+    }
+    let log = stage.factory.log();
+    assert_eq!(log.saved, [2]);
+    assert_eq!(log.files.len(), 1);
+    assert_eq!(log.files[0].0, path.join("slam.map"));
+    assert!(
+        log.files[0].1.is_some(),
+        "the place in the map frame is not saved"
+    );
+}
+
+#[test]
+fn a_loaded_map_lies_where_it_lay_and_the_odometry_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("room.map");
+    let mut stage = Stage::ready(&format!("map_path:={}", path.display()));
+    let early = stage.trigger("load_map");
+    assert!(
+        !early.success && early.message.contains("load_map_on_start"),
+        "{}",
+        early.message
+    );
+    stage.track(12);
+    // The map is put elsewhere, and saved so.
+    let given = Isometry3::translation(7.0, 2.0, 0.0);
+    let message = PoseWithCovarianceStamped {
+        header: Header::new(Stamp { nanos: START }, "map"),
+        pose: PoseWithCovariance {
+            pose: Pose::from(&given),
+            ..Default::default()
+        },
+    };
+    stage.graph.send("/initial_pose", &message);
+    stage.track(1);
+    assert!(stage.trigger("save_map").success);
+    let placed = stage.factory.log().files[0].1.expect("a place");
+    assert_eq!(stage.factory.log().files[0].0, path);
+    assert!(
+        stage.factory.log().saved.is_empty(),
+        "a file of its own has no results beside it"
+    );
+    // A map of another place in between.
+    assert!(stage.trigger("reset").success);
+    stage.track(3);
+    let (_, before) = stage.chain();
+    let answer = stage.trigger("load_map");
+    assert!(answer.success, "{}", answer.message);
+    assert_eq!(stage.factory.log().loaded, [path]);
+    stage.track(1);
+    let (map_from_odom, odom_from_base) = stage.chain();
+    assert!(near(&odom_from_base, &before), "odom -> base jumped");
+    let camera = loaded_camera();
+    let camera = Isometry3::from_parts(camera.translation.into(), camera.rotation);
+    let expected = placed * camera * mount().inverse();
+    assert!(near(&(map_from_odom * odom_from_base), &expected));
+}
+
+#[test]
+fn a_map_that_cannot_be_loaded_changes_nothing_and_at_the_start_it_is_an_error() {
+    let mut stage = Stage::ready("map_path:=/tmp/damaged.map");
+    stage.track(3);
+    let before = stage.chain();
+    let answer = stage.trigger("load_map");
     assert_eq!(
         (answer.success, answer.message.as_str()),
-        (true, "saved to /tmp/some-map")
+        (false, "the map is damaged")
     );
-    assert_eq!(stage.factory.log().saved, [2]);
+    stage.track(1);
+    let moved = mount() * step() * mount().inverse();
+    let after = stage.chain();
+    assert!(near(&after.1, &(before.1 * moved)) && near(&after.0, &before.0));
+
+    let mut stage = Stage::ready("map_path:=/tmp/damaged.map load_map_on_start:=true");
+    stage.image_at(stage.next, 0);
+    stage.next += PERIOD;
+    wait("the error", || {
+        let (level, message) = stage.diagnostics();
+        level == 2 && message.contains("the map is damaged")
+    });
+
+    let mut stage = Stage::ready("map_path:=/tmp/good.map load_map_on_start:=true");
+    stage.track(1);
+    let loaded = stage.factory.log().loaded.clone();
+    assert_eq!(loaded, [std::path::PathBuf::from("/tmp/good.map")]);
 }
 
 #[test]

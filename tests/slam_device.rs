@@ -6,8 +6,9 @@ use common::rig::{Rig, bits, config, keyframes_of};
 use common::{RoomBackend, SIZE, Spoil, square_walk};
 use mast3r_slam::compute::cpu;
 use mast3r_slam::compute::device::{
-    Device, DeviceError, EdgeId, FrameTimes, KeyframeBulk, MappingDevice, NewEdge, Outcome,
-    PoseGraph, Setup, Ticket, TrackingDevice, TwoWay,
+    ContentFormats, Device, DeviceError, EdgeContent, EdgeId, FramePoints, FrameTimes,
+    KeyframeBulk, KeyframeContent, MappingDevice, NewEdge, Outcome, PoseGraph, Setup, Ticket,
+    TrackingDevice, TwoWay,
 };
 use mast3r_slam::compute::global::{GlobalReport, SolveError};
 use mast3r_slam::compute::retrieval::Hit;
@@ -16,7 +17,7 @@ use mast3r_slam::geometry::Sim3;
 use mast3r_slam::image::encoding::RawImage;
 use mast3r_slam::inference::NetworkShape;
 use mast3r_slam::map::{CloudOptions, TrackingState, colmap, keyframes, ply, trajectory};
-use mast3r_slam::slam::{Pace, SlamError, System};
+use mast3r_slam::slam::{MapLabel, Pace, SavedMapError, SlamError, System};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -78,6 +79,10 @@ impl TrackingDevice for Tracking {
         self.1.current()?;
         self.0.put_down_pointmap()
     }
+    fn read_frame(&mut self, dst: &mut FramePoints) -> Result<(), DeviceError> {
+        self.1.current()?;
+        self.0.read_frame(dst)
+    }
     fn self_test(&mut self) -> Result<(), DeviceError> {
         self.1.current()?;
         self.0.self_test()
@@ -133,6 +138,34 @@ impl MappingDevice for Mapping {
         self.1.current()?;
         self.0.read_keyframe(id)
     }
+    fn lend_keyframe(&mut self, id: u32) -> Result<Ticket, DeviceError> {
+        self.1.current()?;
+        self.0.lend_keyframe(id)
+    }
+    fn content_formats(&self) -> ContentFormats {
+        self.0.content_formats()
+    }
+    fn export_keyframe(&self, id: u32, dst: &mut KeyframeContent) -> Result<(), DeviceError> {
+        self.1.current()?;
+        self.0.export_keyframe(id, dst)
+    }
+    fn import_keyframe(&mut self, id: u32, content: &KeyframeContent) -> Result<(), DeviceError> {
+        self.1.current()?;
+        self.0.import_keyframe(id, content)
+    }
+    fn export_edge(&self, edge: EdgeId, dst: &mut EdgeContent) -> Result<(), DeviceError> {
+        self.1.current()?;
+        self.0.export_edge(edge, dst)
+    }
+    fn import_edge(
+        &mut self,
+        i: u32,
+        j: u32,
+        content: &EdgeContent,
+    ) -> Result<EdgeId, DeviceError> {
+        self.1.current()?;
+        self.0.import_edge(i, j, content)
+    }
     fn reset(&mut self) {
         self.0.reset();
     }
@@ -177,6 +210,23 @@ fn a_lost_device_ends_the_run_and_every_pose_is_kept() {
         assert!(!map.keyframes.is_empty());
         assert!(map.keyframes.len() <= keyframes_of(&records));
         assert!(map.keyframes.iter().all(|k| k.points.is_empty()));
+
+        // A map without its points is none to go on with, and no half of one is left.
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("room.map");
+        let label = || Ok(MapLabel::default());
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let reply = Box::new(move |saved| sender.send(saved).expect("the test listens"));
+        assert!(rig.system.save_map(file, Box::new(label), reply));
+        let saved: Result<_, SavedMapError> = receiver.recv().expect("an answer");
+        let error = saved.expect_err("nothing to save").to_string();
+        assert!(error.contains("the plug was pulled"), "{error}");
+        assert_eq!(
+            std::fs::read_dir(folder.path())
+                .expect("the folder")
+                .count(),
+            0
+        );
 
         // Everything that poses make can be written, with keyframes that name no image.
         let folder = tempfile::tempdir().expect("a folder");

@@ -484,7 +484,7 @@ fn what_cannot_be_opened_is_named() {
     assert!(refusal(dir.path()).ends_with("found 1 other entries such as \"readme.md\""));
     let message = refusal(&dir.path().join("readme.md"));
     assert!(
-        message.contains("a folder with a dataset or images, or a video"),
+        message.contains("a folder with a dataset or images, a video"),
         "{message}"
     );
     let tum = dir.path().join("TUM/some_sequence");

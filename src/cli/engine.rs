@@ -11,16 +11,49 @@ use crate::image::encoding::RawImage;
 use crate::image::{PreprocessOptions, Preprocessor, RgbImage};
 use crate::inference::InferenceError;
 use crate::map::{FrameRecord, MapSnapshot};
-use crate::network;
-use crate::slam::{FrameInput, Pace, System};
+use crate::network::{self, CheckpointError};
+#[cfg(feature = "bags")]
+use crate::slam::{Covariance6, PoseTable};
+use crate::slam::{FrameInput, MapLabel, Pace, SavedMap, SavedMapError, System};
 use crate::source::SourceFrame;
-use std::path::Path;
-use std::sync::Arc;
+#[cfg(feature = "bags")]
+use arc_swap::ArcSwap;
+#[cfg(feature = "bags")]
+use nalgebra::Isometry3;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, OnceLock};
 
 /// A loaded network and a system that it feeds.
 pub struct SlamEngine {
     system: System,
     description: String,
+    weights: WeightsHash,
+}
+
+/// The hash of a weights file. Made when it is first asked for: of gigabytes it takes seconds.
+#[derive(Debug, Clone)]
+pub struct WeightsHash {
+    path: PathBuf,
+    hash: Arc<OnceLock<String>>,
+}
+
+impl WeightsHash {
+    fn of(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            hash: Arc::default(),
+        }
+    }
+
+    /// The hash, as a map's file has it.
+    pub fn get(&self) -> Result<String, CheckpointError> {
+        if let Some(hash) = self.hash.get() {
+            return Ok(hash.clone());
+        }
+        let hash = network::hash(&self.path)?;
+        Ok(self.hash.get_or_init(|| hash).clone())
+    }
 }
 
 impl SlamEngine {
@@ -83,13 +116,68 @@ impl SlamEngine {
         Ok(Self {
             system,
             description,
+            weights: WeightsHash::of(&settings.weights),
         })
+    }
+
+    /// The keyframes' poses as they are published.
+    #[cfg(feature = "bags")]
+    pub fn poses(&self) -> Arc<ArcSwap<PoseTable>> {
+        self.system.poses()
+    }
+
+    /// [`System::step`]
+    #[cfg(feature = "bags")]
+    pub fn step(&self) -> Option<Isometry3<f64>> {
+        self.system.step()
+    }
+
+    /// [`System::covariance`]
+    #[cfg(feature = "bags")]
+    pub fn covariance(&self) -> Option<Covariance6> {
+        self.system.covariance()
+    }
+
+    /// [`System::read_keyframes`]
+    #[cfg(feature = "bags")]
+    pub fn read_keyframes(
+        &mut self,
+        ids: Vec<u32>,
+        reply: Box<dyn FnOnce(MapSnapshot) + Send>,
+    ) -> bool {
+        self.system.read_keyframes(ids, reply)
+    }
+
+    /// Goes on with the map in a file; before the first frame.
+    pub fn load_map(&mut self, path: &Path) -> Result<SavedMap, CliError> {
+        let weights = self.weights.get().map_err(InferenceError::from)?;
+        Ok(self.system.load_map(path, &weights)?)
+    }
+
+    /// Saves the map into a file; after [`Engine::finish`].
+    pub fn save_map(&mut self, path: &Path) -> Result<SavedMap, CliError> {
+        let weights = self.weights.get().map_err(InferenceError::from)?;
+        let label = MapLabel {
+            weights,
+            map_from_world: None,
+        };
+        let (sender, receiver) = sync_channel(1);
+        let reply = Box::new(move |saved| {
+            // There is room for the one answer.
+            let _ = sender.send(saved);
+        });
+        let asked = self
+            .system
+            .save_map(path.to_owned(), Box::new(|| Ok(label)), reply);
+        let answer = asked.then(|| receiver.recv().ok()).flatten();
+        let gone = || SavedMapError::Label("the mapping side has no map any more".to_owned());
+        Ok(answer.ok_or_else(gone)??)
     }
 
     /// The system and what it is made of, for whoever feeds it otherwise.
     #[cfg(any(feature = "dds", feature = "r2r"))]
-    pub fn into_parts(self) -> (System, String) {
-        (self.system, self.description)
+    pub fn into_parts(self) -> (System, String, WeightsHash) {
+        (self.system, self.description, self.weights)
     }
 }
 

@@ -30,6 +30,9 @@ pub enum CliError {
     /// Of the device that everything but the network runs on.
     #[error(transparent)]
     Device(#[from] crate::compute::device::DeviceError),
+    /// Of a map that is saved or loaded.
+    #[error(transparent)]
+    SavedMap(#[from] crate::slam::SavedMapError),
     /// Of an output file.
     #[error(transparent)]
     Export(#[from] crate::map::ExportError),

@@ -16,19 +16,25 @@ pub struct FrameRange {
     pub stride: usize,
 }
 
-/// Opens a dataset, folder or video, with the calibration of `calib` in place of its own.
+impl FrameRange {
+    /// The same for a source, with the calibration of `calib` in place of its own.
+    pub fn options(&self, calib: Option<&Path>) -> Result<SourceOptions, CliError> {
+        Ok(SourceOptions {
+            stride: self.stride,
+            start: self.start,
+            end: self.end,
+            calibration: calib.map(source::read_calibration).transpose()?,
+        })
+    }
+}
+
+/// Opens a dataset, folder, video or bag, with the calibration of `calib` in place of its own.
 pub fn open(
     path: &Path,
     range: &FrameRange,
     calib: Option<&Path>,
 ) -> Result<Box<dyn Source>, CliError> {
-    let options = SourceOptions {
-        stride: range.stride,
-        start: range.start,
-        end: range.end,
-        calibration: calib.map(source::read_calibration).transpose()?,
-    };
-    Ok(source::open(path, options)?)
+    Ok(source::open(path, range.options(calib)?)?)
 }
 
 /// What images are undistorted with: the source's calibration if the run is calibrated, or if its

@@ -5,6 +5,8 @@
 
 mod assets;
 mod backend;
+#[cfg(feature = "bags")]
+mod bag;
 #[cfg(feature = "cuda")]
 mod bench;
 mod codebook;
@@ -21,6 +23,8 @@ mod node;
 mod output;
 mod plan;
 mod progress;
+#[cfg(feature = "bags")]
+mod record;
 mod results;
 mod run;
 mod session;
@@ -61,6 +65,9 @@ enum Command {
     Bench(bench::BenchArgs),
     #[cfg(any(feature = "dds", feature = "r2r"))]
     Node(node::NodeArgs),
+    #[cfg(feature = "bags")]
+    #[command(subcommand)]
+    Bag(bag::BagCommand),
     /// Look at configurations.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -115,6 +122,8 @@ pub fn execute(cli: &Cli) -> Result<Finished, CliError> {
         Command::Bench(args) => bench::run(args),
         #[cfg(any(feature = "dds", feature = "r2r"))]
         Command::Node(args) => node::run(args),
+        #[cfg(feature = "bags")]
+        Command::Bag(command) => bag::run(command),
         Command::Config(ConfigCommand::Show(args)) => {
             say(args.config(None)?.to_yaml()?.trim_end());
             Ok(Finished::Done)

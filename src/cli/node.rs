@@ -1,27 +1,29 @@
 //! `mast3r-slam node`: SLAM as a node of the ROS graph.
 
 use super::device::CameraImages;
-use super::engine::SlamEngine;
+use super::engine::{SlamEngine, WeightsHash};
 use super::results::{self, RunInfo};
 use super::run::start_threads;
 use super::settings::{self, ConfigArgs, DeviceArg, RunOptions, Settings, ThreadsArg};
 use super::{CliError, Finished, interrupt};
-use crate::compute::device::DeviceError;
+use crate::compute::device::{DeviceError, FramePoints};
 use crate::config::{DeviceChoice, Threads};
-use crate::geometry::Calibration;
-use crate::map::{FrameRecord, MapSnapshot};
+use crate::geometry::{Calibration, Intrinsics};
+use crate::map::{FrameRecord, MapSnapshot, saved};
 use crate::ros::args::RosArgs;
 use crate::ros::middleware::Middleware;
 use crate::ros::names::{NameError, NodeNames};
 use crate::ros::node::{
-    Engine, EngineError, EngineFactory, ImageFormat, Node, NodeError, OnMap,
+    Engine, EngineError, EngineFactory, ImageFormat, Node, NodeError, OnMap, OnSaved,
     Settings as NodeSettings,
 };
-use crate::slam::{FrameInput, Pace, PoseTable, SlamError, System};
+use crate::slam::{
+    Covariance6, FrameInput, MapLabel, Pace, PoseTable, SavedMap, SavedMapError, SlamError, System,
+};
 use arc_swap::ArcSwap;
 use clap::{Args, ValueEnum};
 use nalgebra::Isometry3;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Run as a ROS 2 node: images from topics in; transforms, odometry, path and clouds out.
@@ -36,6 +38,10 @@ pub struct NodeArgs {
     /// Threads for the network and everything else [default: all cores].
     #[arg(long, value_name = "N", value_parser = settings::threads)]
     pub jobs: Option<usize>,
+    /// Record transforms, odometry, poses, path and clouds as a ROS 2 bag while the node runs.
+    #[cfg(feature = "bags")]
+    #[arg(long, value_name = "FILE.mcap")]
+    pub record: Option<std::path::PathBuf>,
     /// --ros-args and what follows it.
     #[arg(
         trailing_var_arg = true,
@@ -70,9 +76,19 @@ pub fn run(args: &NodeArgs) -> Result<Finished, CliError> {
     let ros = RosArgs::parse(&ros).map_err(NodeError::from)?;
     let jobs = start_threads(args.jobs)?;
     interrupt::install_for("ending the node; Ctrl-C again quits at once")?;
+    #[cfg(feature = "bags")]
+    if let Some(path) = &args.record {
+        super::record::check_new(path, false)?;
+    }
     let client = join(args.client, &ros)?;
+    #[cfg(feature = "bags")]
+    let (client, tee) = super::record::while_running(client, args.record.as_deref())?;
     let node = Node::start(client, Arc::new(Factory { jobs }), &ros)?;
     node.run(&interrupt::requested);
+    #[cfg(feature = "bags")]
+    if let Some(path) = tee.map_or(Ok(None), |tee| tee.finish())? {
+        tracing::info!("recorded: {}", path.display());
+    }
     Ok(Finished::Done)
 }
 
@@ -145,9 +161,13 @@ fn run_settings(node: &NodeSettings) -> Result<Settings, CliError> {
 impl EngineFactory for Factory {
     fn check(&self, settings: &NodeSettings) -> Result<(), EngineError> {
         if settings.load_map_on_start {
-            return Err(failed(
-                "load_map_on_start is true, but this version writes maps and cannot go on with one",
-            ));
+            if settings.map_path.is_empty() {
+                return Err(failed(
+                    "load_map_on_start is true and map_path is empty; set it to the map's file or folder",
+                ));
+            }
+            let file = saved::file_of(Path::new(&settings.map_path));
+            saved::Reader::open(&file).map_err(failed)?;
         }
         run_settings(settings).map(|_| ()).map_err(failed)
     }
@@ -166,10 +186,11 @@ impl EngineFactory for Factory {
             stride: format.stride,
         };
         let made = SlamEngine::for_images(&settings, calibration, images, self.jobs, Pace::Live);
-        let (system, description) = made.map_err(failed)?.into_parts();
+        let (system, description, weights) = made.map_err(failed)?.into_parts();
         Ok(Box::new(LiveEngine {
             system,
             description,
+            weights,
         }))
     }
 
@@ -207,6 +228,7 @@ impl EngineFactory for Factory {
 struct LiveEngine {
     system: System,
     description: String,
+    weights: WeightsHash,
 }
 
 impl Engine for LiveEngine {
@@ -227,6 +249,18 @@ impl Engine for LiveEngine {
         self.system.step()
     }
 
+    fn covariance(&self) -> Option<Covariance6> {
+        self.system.covariance()
+    }
+
+    fn read_frame(&mut self, dst: &mut FramePoints) -> Result<(), EngineError> {
+        self.system.read_frame(dst).map_err(failed)
+    }
+
+    fn network_image(&self) -> ((usize, usize), Option<Intrinsics>) {
+        self.system.network_image()
+    }
+
     fn poses(&self) -> Arc<ArcSwap<PoseTable>> {
         self.system.poses()
     }
@@ -237,6 +271,36 @@ impl Engine for LiveEngine {
 
     fn read_map(&mut self, reply: OnMap) -> bool {
         self.system.read_map(reply)
+    }
+
+    fn save_map(
+        &mut self,
+        file: PathBuf,
+        map_from_world: Option<Isometry3<f64>>,
+        reply: OnSaved,
+    ) -> bool {
+        let weights = self.weights.clone();
+        let label = move || {
+            Ok(MapLabel {
+                weights: weights.get().map_err(|e| e.to_string())?,
+                map_from_world,
+            })
+        };
+        let reply = move |saved: Result<SavedMap, SavedMapError>| {
+            reply(saved.map_err(|e| EngineError::Refused(e.to_string())));
+        };
+        self.system.save_map(file, Box::new(label), Box::new(reply))
+    }
+
+    fn load_map(&mut self, file: &Path) -> Result<SavedMap, EngineError> {
+        let refused = |error: &dyn std::fmt::Display| EngineError::Refused(error.to_string());
+        let weights = self.weights.get().map_err(|e| refused(&e))?;
+        self.system
+            .load_map(file, &weights)
+            .map_err(|error| match error {
+                SavedMapError::File(error) => refused(&error),
+                other => failed(other),
+            })
     }
 
     fn set_growing(&mut self, grows: bool) {

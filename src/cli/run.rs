@@ -5,19 +5,21 @@ use super::engine::SlamEngine;
 use super::frames::{self, FrameRange};
 use super::output::OutputFolder;
 use super::progress::Progress;
+#[cfg(feature = "bags")]
+use super::record::BagArgs;
 use super::results::{self, Results, RunInfo};
 use super::session::{self, Ended, Engine};
 use super::settings::{ConfigArgs, RunOptions, threads};
 use super::{CliError, Finished, interrupt, say};
-use crate::map::{MapSnapshot, TrackingState};
-use crate::slam::Pace;
+use crate::map::{MapSnapshot, TrackingState, atomic, saved};
+use crate::slam::{Pace, SavedMap, SavedMapError};
 use clap::Args;
 use std::path::{Path, PathBuf};
 
 /// Track a sequence; write its trajectory, map and report.
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
-    /// A dataset's folder (TUM RGB-D, EuRoC, 7-Scenes, ETH3D-SLAM), a folder of images, or a video.
+    /// A dataset's folder (TUM RGB-D, EuRoC, 7-Scenes, ETH3D-SLAM), a folder of images, a video, or a ROS 2 bag.
     pub path: PathBuf,
     #[command(flatten)]
     pub config: ConfigArgs,
@@ -32,6 +34,12 @@ pub struct RunArgs {
     /// Output folder [default: logs/ and the sequence's name].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Go on with a map that --save-map or the node's ~/save_map wrote.
+    #[arg(long, value_name = "FILE")]
+    pub map: Option<PathBuf>,
+    /// Write the map into one file that --map and the node's ~/load_map can go on with.
+    #[arg(long, value_name = "FILE")]
+    pub save_map: Option<PathBuf>,
     /// Replace the results of an earlier run in the output folder.
     #[arg(long)]
     pub force: bool,
@@ -44,6 +52,9 @@ pub struct RunArgs {
     /// Threads for the network and everything else [default: all cores].
     #[arg(long, value_name = "N", value_parser = threads)]
     pub jobs: Option<usize>,
+    #[cfg(feature = "bags")]
+    #[command(flatten)]
+    pub bag: BagArgs,
 }
 
 /// Runs the sub-command.
@@ -61,9 +72,21 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
         stride: settings.config.dataset.subsample,
     };
     super::readable("the frames", &args.path)?;
+    #[cfg(feature = "bags")]
+    args.bag.check(args.force)?;
+    if let Some(map) = &args.map {
+        // What is wrong with the file itself is said before the network is loaded.
+        saved::Reader::open(&saved::file_of(map)).map_err(SavedMapError::from)?;
+    }
     let folder = args.out.clone().unwrap_or_else(|| default_out(&args.path));
     let folder = OutputFolder::create(&folder, args.force)?;
-    let mut source = frames::open(&args.path, &range, args.options.calib.as_deref())?;
+    // Before the source, whose decoding uses them.
+    let jobs = start_threads(args.jobs)?;
+    let calib = args.options.calib.as_deref();
+    #[cfg(feature = "bags")]
+    let mut source = args.bag.open(&args.path, &range, calib)?;
+    #[cfg(not(feature = "bags"))]
+    let mut source = frames::open(&args.path, &range, calib)?;
     let what = source.describe();
     let ground_truth = match &args.ground_truth {
         Some(path) => {
@@ -73,7 +96,6 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
         None => source.ground_truth().map(Path::to_owned),
     };
     let calibration = frames::calibration(source.as_ref(), settings.config.use_calib)?;
-    let jobs = start_threads(args.jobs)?;
 
     let total = source.remaining();
     let Some(first) = source.next_frame()? else {
@@ -88,6 +110,16 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
         Pace::EveryFrame,
     )?;
     say(&format!("network: {}", engine.describe()));
+    if let Some(map) = &args.map {
+        let loaded = engine.load_map(&saved::file_of(map))?;
+        say(&format!("map: {}", described(&loaded)));
+    }
+    #[cfg(feature = "bags")]
+    let mut engine = {
+        let confident = settings.config.output.c_conf;
+        let frame = source.camera_frame();
+        args.bag.recorded(engine, frame, &first, confident)?
+    };
 
     interrupt::install()?;
     folder.clear()?;
@@ -109,9 +141,47 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
         seconds: ended.seconds,
     };
     let saved = results::write(folder.path(), &snapshot, &settings, &info);
+    #[cfg(feature = "bags")]
+    let (mut engine, recorded) = engine.close(&snapshot);
+    #[cfg(feature = "bags")]
+    let saved = match recorded {
+        Ok(None) => saved,
+        Ok(Some(bag)) => {
+            say(&format!("recorded: {}", bag.display()));
+            saved
+        }
+        Err(error) => saved.and(Err(error)),
+    };
+    let mut saved = saved;
+    if let Some(path) = &args.save_map {
+        match save_map(&mut engine, path) {
+            Ok(map) => say(&format!("map: {}", described(&map))),
+            Err(error) => saved = saved.and(Err(error)),
+        }
+    }
     progress.finish();
     say(&summary(&snapshot, &ended));
     conclude(saved, ended, &folder, args.ground_truth.is_some())
+}
+
+fn save_map(engine: &mut SlamEngine, path: &Path) -> Result<SavedMap, CliError> {
+    if let Some(folder) = path.parent() {
+        atomic::create_folder(folder)?;
+    }
+    engine.save_map(path)
+}
+
+fn described(map: &SavedMap) -> String {
+    let SavedMap {
+        path,
+        keyframes,
+        edges,
+        ..
+    } = map;
+    format!(
+        "{keyframes} keyframes and {edges} edges in {}",
+        path.display()
+    )
 }
 
 /// Tells where the results are, and turns what went wrong into one error.
@@ -245,10 +315,14 @@ pub fn demo(args: &DemoArgs) -> Result<Finished, CliError> {
         start: 0,
         end: None,
         out: Some(args.out.clone()),
+        map: None,
+        save_map: None,
         force: true,
         ground_truth: None,
         no_progress: args.no_progress,
         jobs: args.jobs,
+        #[cfg(feature = "bags")]
+        bag: BagArgs::default(),
     })?;
     let report = args.out.join("report.html");
     say(&format!("open {} in a browser", report.display()));

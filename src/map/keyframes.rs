@@ -59,7 +59,7 @@ pub fn write(folder: &Path, snapshot: &MapSnapshot) -> Result<PathBuf, ExportErr
 }
 
 /// An image as PNG; `path` is for the message.
-pub(super) fn png(image: &RgbImage, path: &Path) -> Result<Vec<u8>, ExportError> {
+pub(crate) fn png(image: &RgbImage, path: &Path) -> Result<Vec<u8>, ExportError> {
     encode(image, image::ImageFormat::Png, path)
 }
 

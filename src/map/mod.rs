@@ -11,6 +11,7 @@ pub mod csv;
 pub mod keyframes;
 pub mod ply;
 pub mod report;
+pub mod saved;
 pub mod trajectory;
 
 pub use atomic::ExportError;

@@ -6,12 +6,16 @@
 //! and the same CDR bytes for both.
 
 pub mod args;
+pub mod camera;
 pub mod cdr;
 #[cfg(feature = "dds")]
 pub mod dds;
+pub mod images;
 pub mod messages;
 pub mod middleware;
 pub mod names;
 pub mod node;
 #[cfg(feature = "r2r")]
 pub mod r2r;
+#[cfg(feature = "bags")]
+pub mod tee;

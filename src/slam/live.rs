@@ -3,7 +3,9 @@
 
 use super::keyframe::{Anchor, PoseTable};
 use super::system::{SlamError, System};
-use crate::geometry::Sim3;
+use super::uncertainty::{Covariance6, of_camera};
+use crate::compute::device::{FramePoints, Tracked};
+use crate::geometry::{Intrinsics, Sim3};
 use crate::map::MapSnapshot;
 use arc_swap::ArcSwap;
 use nalgebra::Isometry3;
@@ -28,7 +30,7 @@ impl System {
 
     /// [`System::step`] for a frame that was just tracked to `anchor`.
     pub(super) fn step_to(&self, anchor: &Anchor) -> Option<Isometry3<f64>> {
-        let before = self.entries.iter().rev().nth(1)?.anchor?;
+        let before = self.entries.before_last()?.anchor?;
         if before.keyframe != anchor.keyframe {
             return None;
         }
@@ -43,8 +45,40 @@ impl System {
         Some(Isometry3::from_parts(moved.into(), back * to.rotation))
     }
 
-    /// Whether frames may become keyframes (they do at first). If not, the map stays as it is, except
-    /// for the frames at which a lost camera is found again; and it is looked for without end.
+    /// How far the last frame's camera may be from where it is said to be, about the world's axes and relative
+    /// to the keyframe that it was tracked against. `None` if it was not tracked.
+    pub fn covariance(&self) -> Option<Covariance6> {
+        self.covariance
+    }
+
+    pub(super) fn covariance_of(&self, tracked: &Tracked, keyframe: u32) -> Option<Covariance6> {
+        let shape = self.device.shape();
+        let pixels_per_patch = shape.pixels() as f64 / shape.tokens.max(1) as f64;
+        let world_from_keyframe = self.world_from(&Anchor {
+            keyframe,
+            keyframe_from_camera: Sim3::identity(),
+        });
+        let frame = &tracked.keyframe_from_frame;
+        of_camera(&tracked.fit, pixels_per_patch, frame, &world_from_keyframe)
+    }
+
+    /// Replaces `dst` by the last frame's pointmap as the network saw it, before scale: that of the frame's
+    /// pose makes it metric.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn read_frame(&mut self, dst: &mut FramePoints) -> Result<(), SlamError> {
+        Ok(self.device.read_frame(dst)?)
+    }
+
+    /// Width and height of the network's image, and its intrinsics where they are known.
+    pub fn network_image(&self) -> ((usize, usize), Option<Intrinsics>) {
+        let shape = self.device.shape();
+        ((shape.width, shape.height), self.intrinsics)
+    }
+
+    /// Whether frames may become keyframes (they do at first). If not, the map stays as it is, and a lost
+    /// camera is looked for in it without end.
     pub fn set_growing(&mut self, grows: bool) {
         self.grows = grows;
     }
@@ -95,7 +129,7 @@ impl System {
         self.next_id = 0;
         (self.lost_tries, self.blank) = (0, 0);
         self.last_pose = Sim3::identity();
-        self.step = None;
+        (self.step, self.covariance) = (None, None);
         self.mapping.reset()?;
         // Ids begin again, so the old poses must be gone before the first one is used.
         while !self.table.load().poses.is_empty() {

@@ -4,13 +4,13 @@
 use super::keyframe::{Anchor, PoseTable};
 use super::window::Window;
 use crate::compute::device::{
-    DeviceError, EdgeId, GraphEdge, KeyframeBulk, MappingDevice, PoseGraph, Ticket, TwoWay,
+    DeviceError, EdgeId, GraphEdge, MappingDevice, PoseGraph, Ticket, TwoWay,
 };
 use crate::compute::global::PosePrior;
 use crate::compute::retrieval::Hit;
 use crate::config::{Config, LocalOptConfig, Loops};
 use crate::geometry::{Sim3, Tangent};
-use crate::map::{EdgeKind, KeyframeRecord, MapEdge};
+use crate::map::{EdgeKind, MapEdge};
 use crate::time::Stamp;
 use arc_swap::ArcSwap;
 use std::sync::Arc;
@@ -51,16 +51,24 @@ pub struct RelocaliseRequest {
     pub ticket: Ticket,
     /// The keyframe before it.
     pub finished: Option<Finished>,
+    /// Whether it becomes a keyframe where it is found. If not, the map stays as it is.
+    pub grows: bool,
 }
 
-/// What became of a relocalisation.
+/// What became of a relocalisation, or a keyframe that was asked for.
 pub struct RelocaliseReply {
     /// The frame.
     pub info: KeyframeInfo,
-    /// What the request held.
-    pub ticket: Ticket,
-    /// Whether it was found; then it is a keyframe now.
-    pub found: bool,
+    /// Whether it was found, and how tracking goes on.
+    pub found: Option<Found>,
+}
+
+/// Where a lost frame was found.
+pub enum Found {
+    /// It is a keyframe now; this is what the request held.
+    Keyframe(Ticket),
+    /// At this place; the ticket stands for the keyframe that it is relative to.
+    At(Anchor, Ticket),
 }
 
 /// Counters for status and reports.
@@ -82,33 +90,33 @@ pub struct MappingCounts {
     pub failed_solves: usize,
 }
 
-struct MapKeyframe {
-    info: KeyframeInfo,
-    submap: u32,
+pub(super) struct MapKeyframe {
+    pub(super) info: KeyframeInfo,
+    pub(super) submap: u32,
     /// The keyframe before it and its pose then, for a prior when their edge is too weak (B44).
-    chain: Option<Anchor>,
+    pub(super) chain: Option<Anchor>,
 }
 
 /// An edge as the graph knows it.
-struct Link {
-    id: EdgeId,
-    i: u32,
-    j: u32,
-    kind: EdgeKind,
-    match_fraction: f32,
+pub(super) struct Link {
+    pub(super) id: EdgeId,
+    pub(super) i: u32,
+    pub(super) j: u32,
+    pub(super) kind: EdgeKind,
+    pub(super) match_fraction: f32,
     /// Both directions' relative poses, once somebody has asked.
-    poses: Option<TwoWay>,
+    pub(super) poses: Option<TwoWay>,
 }
 
 /// The map as it is built.
 pub struct Mapper {
-    device: Box<dyn MappingDevice>,
+    pub(super) device: Box<dyn MappingDevice>,
     config: Arc<Config>,
-    keyframes: Vec<MapKeyframe>,
-    poses: Vec<Sim3>,
-    edges: Vec<Link>,
+    pub(super) keyframes: Vec<MapKeyframe>,
+    pub(super) poses: Vec<Sim3>,
+    pub(super) edges: Vec<Link>,
     /// How many of `edges` the last solve knew.
-    solved_edges: usize,
+    pub(super) solved_edges: usize,
     hits: Vec<Hit>,
     table: Arc<ArcSwap<PoseTable>>,
     counts: MappingCounts,
@@ -219,22 +227,76 @@ impl Mapper {
         if let Some(finished) = request.finished {
             self.finish_keyframe(finished)?;
         }
-        let info = request.info;
-        self.device.accept_keyframe(info.id, &request.ticket)?;
-        let found = self.find(info)?;
-        if !found {
-            self.device.drop_keyframe(info.id);
-        }
-        Ok(RelocaliseReply {
+        let RelocaliseRequest {
             info,
-            ticket: request.ticket,
-            found,
-        })
+            ticket,
+            grows,
+            ..
+        } = request;
+        self.device.accept_keyframe(info.id, &ticket)?;
+        let mut accepted = self.find(info)?;
+        // The best accepted edge places the frame (B43).
+        let best = accepted
+            .iter_mut()
+            .max_by(|a, b| a.match_fraction.total_cmp(&b.match_fraction));
+        let Some(best) = best else {
+            self.device.drop_keyframe(info.id);
+            let found = None;
+            return Ok(RelocaliseReply { info, found });
+        };
+        let target_from_frame = relative_poses(self.device.as_mut(), best)?.j_from_i;
+        let anchor = Anchor {
+            keyframe: best.j,
+            keyframe_from_camera: target_from_frame.unwrap_or_default(),
+        };
+        self.counts.relocalised += 1;
+        let found = if grows {
+            self.connect(info, &anchor, accepted)?;
+            Found::Keyframe(ticket)
+        } else {
+            for link in accepted {
+                self.device.drop_edge(link.id);
+            }
+            self.device.drop_keyframe(info.id);
+            Found::At(anchor, self.device.lend_keyframe(anchor.keyframe)?)
+        };
+        let found = Some(found);
+        Ok(RelocaliseReply { info, found })
     }
 
-    /// Connects a lost frame, which the device has as a keyframe already, with the map. `false`: it is
-    /// nowhere in it, and nothing has changed.
-    fn find(&mut self, info: KeyframeInfo) -> Result<bool, DeviceError> {
+    /// Lends the keyframe that `anchor` names, for a frame that is there.
+    pub fn lend(
+        &mut self,
+        info: KeyframeInfo,
+        anchor: Anchor,
+    ) -> Result<RelocaliseReply, DeviceError> {
+        let ticket = self.device.lend_keyframe(anchor.keyframe)?;
+        let found = Some(Found::At(anchor, ticket));
+        Ok(RelocaliseReply { info, found })
+    }
+
+    /// A lost frame that was found becomes a keyframe.
+    fn connect(
+        &mut self,
+        info: KeyframeInfo,
+        anchor: &Anchor,
+        links: Vec<Link>,
+    ) -> Result<(), DeviceError> {
+        let target = anchor.keyframe;
+        let pose = self.pose_of(target) * anchor.keyframe_from_camera;
+        let submap = self.submap_of(target).unwrap_or(0);
+        self.insert(info, pose, submap, None)?;
+        for link in links {
+            self.add(link);
+        }
+        self.solve()?;
+        self.publish();
+        Ok(())
+    }
+
+    /// Edges from a lost frame, which the device has as a keyframe already, to where it is in the map, all of
+    /// them as that frame's `i`. None: it is nowhere in it.
+    fn find(&mut self, info: KeyframeInfo) -> Result<Vec<Link>, DeviceError> {
         let candidates = self.whereabouts(info.id)?;
         let mut links = Vec::with_capacity(candidates.len());
         for &candidate in &candidates {
@@ -257,25 +319,7 @@ impl Mapper {
         for link in refused {
             self.device.drop_edge(link.id);
         }
-        // The best accepted edge places the frame (B43).
-        let best = accepted
-            .iter_mut()
-            .max_by(|a, b| a.match_fraction.total_cmp(&b.match_fraction));
-        let Some(best) = best else {
-            return Ok(false);
-        };
-        let target = best.j;
-        let target_from_frame = relative_poses(self.device.as_mut(), best)?.j_from_i;
-        let pose = self.pose_of(target) * target_from_frame.unwrap_or_default();
-        let submap = self.submap_of(target).unwrap_or(0);
-        self.insert(info, pose, submap, None)?;
-        self.counts.relocalised += 1;
-        for link in accepted {
-            self.add(link);
-        }
-        self.solve()?;
-        self.publish();
-        Ok(true)
+        Ok(accepted)
     }
 
     /// Keyframes that a lost frame may be near.
@@ -286,41 +330,6 @@ impl Mapper {
         }
         let newest = self.keyframes.iter().rev().take(self.config.retrieval.k);
         Ok(newest.map(|k| k.info.id).collect())
-    }
-
-    /// Keyframe records of the map as it stands. One that the device cannot give back any more has
-    /// its pose, and no image and no points.
-    pub fn records(&self) -> Vec<KeyframeRecord> {
-        self.records_of(|_| true)
-    }
-
-    /// Those of [`Mapper::records`] whose id is `wanted`.
-    pub fn records_of(&self, wanted: impl Fn(u32) -> bool) -> Vec<KeyframeRecord> {
-        let mut failure = None;
-        let record = |(k, pose): (&MapKeyframe, &Sim3)| {
-            let bulk = self.device.read_keyframe(k.info.id);
-            let bulk = bulk.unwrap_or_else(|error| {
-                failure.get_or_insert(error);
-                KeyframeBulk::default()
-            });
-            KeyframeRecord {
-                id: k.info.id,
-                frame_index: k.info.frame_index,
-                stamp: k.info.stamp,
-                submap: k.submap,
-                world_from_camera: *pose,
-                image: bulk.image,
-                points: bulk.points,
-                confidence: bulk.confidence,
-            }
-        };
-        let all = self.keyframes.iter().zip(&self.poses);
-        let wanted = all.filter(|(k, _)| wanted(k.info.id));
-        let records = wanted.map(record).collect();
-        if let Some(error) = failure {
-            tracing::error!("keyframes are saved without their points: {error}");
-        }
-        records
     }
 
     fn pose_of(&self, id: u32) -> Sim3 {
@@ -368,7 +377,7 @@ impl Mapper {
     }
 
     /// Finds the keyframes that show the place of keyframe `id`, which stays the one in question.
-    fn look_up(&mut self, id: u32) -> Result<(), DeviceError> {
+    pub(super) fn look_up(&mut self, id: u32) -> Result<(), DeviceError> {
         self.device.look_up(id, &mut self.hits)?;
         tracing::debug!(hits = ?self.hits, "places");
         Ok(())
@@ -536,7 +545,7 @@ impl Mapper {
         keyframes.zip(strong).filter_map(prior).collect()
     }
 
-    fn publish(&self) {
+    pub(super) fn publish(&self) {
         let version = self.table.load().version + 1;
         let edge = |e: &Link| MapEdge {
             i: e.i,

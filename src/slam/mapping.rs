@@ -1,14 +1,19 @@
 //! Where the mapper runs: inline, or in a thread behind a bounded queue.
 
-use super::mapper::{Finished, KeyframeEvent, Mapper, RelocaliseReply, RelocaliseRequest};
+use super::keyframe::Anchor;
+use super::mapper::{
+    Finished, KeyframeEvent, KeyframeInfo, Mapper, RelocaliseReply, RelocaliseRequest,
+};
 use super::system::SlamError;
 use crate::compute::device::HAND_OVERS;
+use crate::time::millis;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 /// Keyframes that may wait for the mapper before a live tracker postpones the next.
 const QUEUE: usize = HAND_OVERS - 4;
@@ -16,14 +21,32 @@ const QUEUE: usize = HAND_OVERS - 4;
 enum Job {
     Keyframe(KeyframeEvent),
     Relocalise(RelocaliseRequest),
+    Lend(KeyframeInfo, Anchor),
     Finish(Option<Finished>),
-    Reset,
+    Change(Change),
     /// Somebody wants to look, and there may be no other job.
     Look,
 }
 
+impl Job {
+    /// For the log.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Keyframe(_) => "a keyframe",
+            Self::Relocalise(_) => "a lost frame",
+            Self::Lend(..) => "a keyframe lent",
+            Self::Finish(_) => "the end",
+            Self::Change(_) => "a change of the map",
+            Self::Look => "a look at the map",
+        }
+    }
+}
+
 /// Looks at the map where it is kept.
 pub type Look = Box<dyn FnOnce(&Mapper) + Send>;
+
+/// Changes the map where it is kept, between two jobs.
+pub type Change = Box<dyn FnOnce(&mut Mapper) + Send>;
 
 /// The mapper's side of the system.
 pub enum Mapping {
@@ -64,6 +87,7 @@ impl Mapping {
             .spawn(move || {
                 for job in inbox {
                     let last = matches!(job, Job::Finish(_));
+                    let (name, start) = (job.name(), Instant::now());
                     // A panic must not take the map with it. The mapper stays whole: it is changed
                     // only between the calls that could panic.
                     let all = AssertUnwindSafe(|| {
@@ -74,7 +98,8 @@ impl Mapping {
                     });
                     let done = catch_unwind(all)
                         .unwrap_or_else(|payload| Err(SlamError::Thread(words(payload.as_ref()))));
-                    left.fetch_sub(1, Ordering::AcqRel);
+                    let waiting = left.fetch_sub(1, Ordering::AcqRel).saturating_sub(1);
+                    tracing::debug!("{name}: {:.1} ms, {waiting} jobs wait", millis(start));
                     if last || done.is_err() {
                         return (mapper, done);
                     }
@@ -128,6 +153,19 @@ impl Mapping {
         }
     }
 
+    /// Asks for the keyframe that `anchor` names, for a frame that is there; answered as
+    /// [`Mapping::relocalise`] is.
+    pub fn lend(
+        &mut self,
+        info: KeyframeInfo,
+        anchor: Anchor,
+    ) -> Result<Option<RelocaliseReply>, SlamError> {
+        match self {
+            Self::Inline(mapper) => Ok(Some(mapper.lend(info, anchor)?)),
+            _ => self.send(Job::Lend(info, anchor)).map(|()| None),
+        }
+    }
+
     /// The thread's answer: waits for it, or only looks.
     pub fn reply(&mut self, wait: bool) -> Result<Option<RelocaliseReply>, SlamError> {
         let Self::Thread(thread) = self else {
@@ -150,12 +188,17 @@ impl Mapping {
 
     /// Forgets the map.
     pub fn reset(&mut self) -> Result<(), SlamError> {
+        self.change(Box::new(Mapper::reset))
+    }
+
+    /// Has `change` called with the mapper; the caller may have to wait for room in the queue.
+    pub fn change(&mut self, change: Change) -> Result<(), SlamError> {
         match self {
             Self::Inline(mapper) => {
-                mapper.reset();
+                change(mapper);
                 Ok(())
             }
-            _ => self.send(Job::Reset),
+            _ => self.send(Job::Change(change)),
         }
     }
 
@@ -260,9 +303,12 @@ fn work(mapper: &mut Mapper, job: Job, replies: &SyncSender<RelocaliseReply>) ->
             // Nobody listens only when the system is being dropped.
             let _ = replies.send(mapper.relocalise(request)?);
         }
+        Job::Lend(info, anchor) => {
+            let _ = replies.send(mapper.lend(info, anchor)?);
+        }
         Job::Finish(Some(finished)) => mapper.finish_keyframe(finished)?,
         Job::Finish(None) => {}
-        Job::Reset => mapper.reset(),
+        Job::Change(change) => change(mapper),
         Job::Look => {}
     }
     Ok(())

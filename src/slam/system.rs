@@ -1,11 +1,13 @@
 //! The state machine (spec 8.2): what happens to each frame, and who is told.
 
+use super::history::{Entry, History};
 use super::keyframe::{Anchor, PoseTable};
 use super::mapper::{
-    Finished, KeyframeEvent, KeyframeInfo, Mapper, MappingCounts, RelocaliseReply,
+    Finished, Found, KeyframeEvent, KeyframeInfo, Mapper, MappingCounts, RelocaliseReply,
     RelocaliseRequest,
 };
 use super::mapping::Mapping;
+use super::uncertainty::Covariance6;
 use crate::compute::cpu;
 use crate::compute::device::{
     Device, DeviceError, LostReason, Outcome, Setup, Tracked, TrackingDevice,
@@ -17,7 +19,7 @@ use crate::image::ImageError;
 use crate::image::encoding::RawImage;
 use crate::inference::{Backend, InferenceError};
 use crate::map::{FrameRecord, MapSnapshot, StageTimes, TrackingState};
-use crate::time::Stamp;
+use crate::time::{Stamp, millis};
 use arc_swap::ArcSwap;
 use nalgebra::Isometry3;
 use std::sync::Arc;
@@ -83,19 +85,9 @@ impl From<DeviceError> for SlamError {
     }
 }
 
-/// Frames that are recorded without allocating; then the record doubles, so that a frame that
-/// allocates for it becomes ever rarer.
-const RECORDS: usize = 4096;
-
 /// Frames in a row without one usable pixel after which the network is tested again: a covered lens
 /// passes, a network that lost its weights is an error instead of a search without end.
 const BLANK_FRAMES: usize = 10;
-
-pub(super) struct Entry {
-    record: FrameRecord,
-    /// Where the frame is, relative to a keyframe; `None` while lost.
-    pub(super) anchor: Option<Anchor>,
-}
 
 /// The keyframe that frames are tracked against.
 #[derive(Debug, Clone, Copy)]
@@ -103,13 +95,23 @@ pub(super) struct Active {
     id: u32,
     /// Frames tracked against it.
     tracked: usize,
+    /// The map only lent it, and keeps it as it is.
+    lent: bool,
+}
+
+impl Active {
+    /// A keyframe against which nothing was tracked yet.
+    pub(super) fn new(id: u32, lent: bool) -> Self {
+        let tracked = 0;
+        Self { id, tracked, lent }
+    }
 }
 
 /// SLAM from images to a map.
 pub struct System {
-    config: Arc<Config>,
-    pace: Pace,
-    device: Box<dyn TrackingDevice>,
+    pub(super) config: Arc<Config>,
+    pub(super) pace: Pace,
+    pub(super) device: Box<dyn TrackingDevice>,
     pub(super) intrinsics: Option<Intrinsics>,
     pub(super) mapping: Mapping,
     pub(super) table: Arc<ArcSwap<PoseTable>>,
@@ -122,14 +124,16 @@ pub struct System {
     pub(super) lost_tries: usize,
     /// Frames in a row of which the network showed nothing.
     pub(super) blank: usize,
-    /// The frame whose relocalisation the mapping thread is working on, by its place in `entries`.
+    /// The frame whose relocalisation the mapping thread is working on, by its number in `entries`.
     pub(super) asked: Option<usize>,
     /// What the current frame waited for mapping, in milliseconds.
     mapping_ms: f64,
     pub(super) last_pose: Sim3,
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: History,
     /// This frame's camera in that of the frame before, as both were tracked.
     pub(super) step: Option<Isometry3<f64>>,
+    /// How far this frame may be off, about the world's axes.
+    pub(super) covariance: Option<Covariance6>,
     /// Whether frames may become keyframes.
     pub(super) grows: bool,
 }
@@ -187,8 +191,9 @@ impl System {
             asked: None,
             mapping_ms: 0.0,
             last_pose: Sim3::identity(),
-            entries: Vec::with_capacity(RECORDS),
+            entries: History::new(pace),
             step: None,
+            covariance: None,
             grows: true,
         })
     }
@@ -212,7 +217,7 @@ impl System {
             error => error.into(),
         })?;
         self.mapping_ms = 0.0;
-        self.step = None;
+        (self.step, self.covariance) = (None, None);
 
         self.entries.push(Entry {
             record: FrameRecord {
@@ -230,7 +235,7 @@ impl System {
             anchor: None,
         });
         match self.active.take() {
-            None if self.entries.len() == 1 || self.next_id == 0 => self.initialise(&input)?,
+            None if self.next_id == 0 => self.initialise(&input)?,
             None => match self.unusable()? {
                 Some(reason) => self.still_lost(&reason)?,
                 None => self.relocalise(&input)?,
@@ -350,7 +355,7 @@ impl System {
                     entry.record.match_fraction = match_fraction;
                 }
                 self.lost_tries = 0;
-                if self.next_id == 1 && active.tracked == 0 {
+                if self.next_id == 1 && active.tracked == 0 && !active.lent {
                     // Nothing was ever tracked: the first frame was a bad start. Start again here.
                     return self.start_again(input);
                 }
@@ -377,6 +382,7 @@ impl System {
             keyframe_from_camera: tracked.keyframe_from_frame,
         };
         self.step = self.step_to(&anchor);
+        self.covariance = self.covariance_of(&tracked, active.id);
         if let Some(entry) = self.entries.last_mut() {
             let r = &mut entry.record;
             r.state = TrackingState::Tracking;
@@ -387,9 +393,13 @@ impl System {
         }
         let may = self.grows && (self.pace == Pace::EveryFrame || self.mapping.has_room());
         let weakest = fractions.good.min(fractions.unique);
-        if !(weakest < self.config.tracking.match_frac_thresh && may) {
+        let weak = weakest < self.config.tracking.match_frac_thresh;
+        if !(weak && may) {
             self.active = Some(active);
-            return Ok(());
+            return match weak && !self.grows {
+                true => self.look_for_nearer(self.info(input), &anchor),
+                false => Ok(()),
+            };
         }
         self.hand_over(input, Some(anchor), Some(active))?;
         self.note(TrackingState::Tracking, Sim3::identity());
@@ -424,7 +434,7 @@ impl System {
         if let Some(anchor) = anchor {
             self.pending.push((id, anchor));
         }
-        self.active = Some(Active { id, tracked: 0 });
+        self.active = Some(Active::new(id, false));
         let start = Instant::now();
         self.mapping.add_keyframe(event)?;
         self.mapping_ms += millis(start);
@@ -442,9 +452,10 @@ impl System {
             info: self.info(input),
             ticket: self.device.put_down_frame()?,
             finished: self.retired.take(),
+            grows: self.grows,
         };
         let start = Instant::now();
-        self.asked = Some(self.entries.len() - 1);
+        self.asked = self.entries.newest();
         match self.mapping.relocalise(request)? {
             Some(reply) => self.take_reply(reply)?,
             None if self.pace == Pace::EveryFrame => self.collect_reply(true)?,
@@ -473,24 +484,40 @@ impl System {
         Ok(())
     }
 
-    fn take_reply(&mut self, reply: RelocaliseReply) -> Result<(), SlamError> {
+    pub(super) fn take_reply(&mut self, reply: RelocaliseReply) -> Result<(), SlamError> {
         let asked = self.asked.take();
-        if !reply.found {
+        let Some(found) = reply.found else {
             self.lost_tries += 1;
             return Ok(());
-        }
+        };
         self.lost_tries = 0;
-        let id = reply.info.id;
-        self.next_id = id + 1;
-        self.device.resume_keyframe(&reply.ticket)?;
-        self.active = Some(Active { id, tracked: 0 });
-        if let Some(entry) = asked.and_then(|k| self.entries.get_mut(k)) {
+        let (keyframe, anchor, ticket) = match found {
+            Found::Keyframe(ticket) => {
+                let keyframe = reply.info.id;
+                self.next_id = keyframe + 1;
+                let anchor = Anchor {
+                    keyframe,
+                    keyframe_from_camera: Sim3::identity(),
+                };
+                (Some(keyframe), anchor, ticket)
+            }
+            Found::At(anchor, ticket) => (None, anchor, ticket),
+        };
+        if let Some(active) = self.active {
+            // A nearer one, while the one before is still tracked against.
+            self.retire(active)?;
+            self.device.resume_keyframe(&ticket)?;
+            self.go_over(asked, anchor);
+            return Ok(());
+        }
+        self.device.resume_keyframe(&ticket)?;
+        self.active = Some(Active::new(anchor.keyframe, keyframe.is_none()));
+        let entry = asked.and_then(|k| self.entries.get_mut(k));
+        // A frame that only asked for a nearer keyframe was not lost.
+        if let Some(entry) = entry.filter(|entry| entry.anchor.is_none()) {
             entry.record.state = TrackingState::Relocalised;
-            entry.record.keyframe = Some(id);
-            entry.anchor = Some(Anchor {
-                keyframe: id,
-                keyframe_from_camera: Sim3::identity(),
-            });
+            entry.record.keyframe = keyframe;
+            entry.anchor = Some(anchor);
         }
         Ok(())
     }
@@ -500,7 +527,7 @@ impl System {
         self.mapping.reset()?;
         self.next_id = 0;
         self.pending.clear();
-        for entry in &mut self.entries {
+        for entry in self.entries.iter_mut() {
             entry.anchor = None;
             entry.record.keyframe = None;
             entry.record.state = TrackingState::Lost;
@@ -508,8 +535,11 @@ impl System {
         self.initialise(input)
     }
 
-    /// Keeps the last pointmap of the active keyframe for the mapper.
+    /// Keeps the last pointmap of the active keyframe for the mapper, unless the map keeps its own.
     fn retire(&mut self, active: Active) -> Result<(), SlamError> {
+        if active.lent {
+            return Ok(());
+        }
         self.retired = Some((active.id, self.device.put_down_pointmap()?));
         Ok(())
     }
@@ -531,7 +561,7 @@ impl System {
     }
 
     /// The frame as the next keyframe.
-    fn info(&self, input: &FrameInput<'_>) -> KeyframeInfo {
+    pub(super) fn info(&self, input: &FrameInput<'_>) -> KeyframeInfo {
         KeyframeInfo {
             id: self.next_id,
             frame_index: input.index,
@@ -551,40 +581,4 @@ impl System {
             });
         }
     }
-
-    fn submap_of(&self, keyframe: u32) -> u32 {
-        let table = self.table.load();
-        let mut id = keyframe;
-        // A pending keyframe belongs where its anchor belongs; anchors always point to older ones.
-        while table.submaps.get(id as usize).is_none() {
-            match self.pending.iter().find(|(k, _)| *k == id) {
-                Some((_, anchor)) if anchor.keyframe < id => id = anchor.keyframe,
-                _ => return 0,
-            }
-        }
-        table.submaps.get(id as usize).copied().unwrap_or(0)
-    }
-
-    pub(super) fn world_from(&self, anchor: &Anchor) -> Sim3 {
-        let table = self.table.load();
-        let mut pose = anchor.keyframe_from_camera;
-        let mut id = anchor.keyframe;
-        loop {
-            if let Some(world) = table.poses.get(id as usize) {
-                return *world * pose;
-            }
-            match self.pending.iter().find(|(k, _)| *k == id) {
-                Some((_, a)) if a.keyframe < id => {
-                    pose = a.keyframe_from_camera * pose;
-                    id = a.keyframe;
-                }
-                _ => return self.last_pose,
-            }
-        }
-    }
-}
-
-/// Milliseconds since `start`.
-fn millis(start: Instant) -> f64 {
-    start.elapsed().as_secs_f64() * 1e3
 }

@@ -18,6 +18,9 @@ pub enum Layout {
     Images,
     /// A video file.
     Video,
+    /// A ROS 2 bag: a folder of `.mcap` or `.db3` files, or one such file.
+    #[cfg(feature = "bags")]
+    Bag,
 }
 
 impl Layout {
@@ -30,6 +33,8 @@ impl Layout {
             Self::SevenScenes => "7-Scenes",
             Self::Images => "images",
             Self::Video => "video",
+            #[cfg(feature = "bags")]
+            Self::Bag => "ROS 2 bag",
         }
     }
 
@@ -40,6 +45,8 @@ impl Layout {
             Self::Euroc => "mav0/cam0/data.csv",
             Self::SevenScenes => "*.color.png",
             Self::Images | Self::Video => "images",
+            #[cfg(feature = "bags")]
+            Self::Bag => "metadata.yaml",
         }
     }
 }
@@ -83,6 +90,10 @@ pub fn detect(path: &Path) -> Result<Layout, SourceError> {
         path: path.to_owned(),
         cause,
     })?;
+    #[cfg(feature = "bags")]
+    if !meta.is_dir() && crate::bag::Bag::is_at(path) {
+        return Ok(Layout::Bag);
+    }
     if !meta.is_dir() {
         let name = path.file_name().map(Path::new).unwrap_or(path);
         return if has_extension(name, &VIDEO) {
@@ -90,7 +101,7 @@ pub fn detect(path: &Path) -> Result<Layout, SourceError> {
         } else {
             Err(SourceError::content(
                 path,
-                "a folder with a dataset or images, or a video (mp4, avi, mov, mkv, webm)",
+                "a folder with a dataset or images, a video (mp4, avi, mov, mkv, webm) or a ROS 2 bag (mcap, db3)",
                 "a file of another kind",
             ))
         };
@@ -105,6 +116,10 @@ pub fn detect(path: &Path) -> Result<Layout, SourceError> {
     }
     if seven_scenes::sequence(path)?.is_some() {
         return Ok(Layout::SevenScenes);
+    }
+    #[cfg(feature = "bags")]
+    if crate::bag::Bag::is_at(path) {
+        return Ok(Layout::Bag);
     }
     let images = folder::images(path)?;
     match (images.is_empty(), hint) {
@@ -124,8 +139,8 @@ pub fn detect(path: &Path) -> Result<Layout, SourceError> {
                 Some(layout) => {
                     format!("{} (the path suggests {})", layout.marker(), layout.name())
                 }
-                None => "images (png, jpg, bmp, tif, webp, ppm) or a dataset \
-                         (rgb.txt, mav0/cam0/data.csv or *.color.png)"
+                None => "images (png, jpg, bmp, tif, webp, ppm), a dataset \
+                         (rgb.txt, mav0/cam0/data.csv or *.color.png) or a ROS 2 bag"
                     .to_owned(),
             },
             contents(path),

@@ -96,6 +96,7 @@ impl Listing {
             calibration,
             always_undistort: self.always_undistort,
             ground_truth: self.ground_truth,
+            camera_frame: None,
         };
         let frames = selected.into_iter().map(move |(index, entry)| {
             let image = decode(&entry.path).map_err(|e| SourceError::image(&entry.path, e))?;

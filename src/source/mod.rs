@@ -1,5 +1,7 @@
-//! Where frames come from: datasets, folders of images, video files.
+//! Where frames come from: datasets, folders of images, video files, ROS 2 bags.
 
+#[cfg(feature = "bags")]
+mod bag;
 mod calibration;
 mod detect;
 mod euroc;
@@ -10,6 +12,8 @@ mod stream;
 mod tum;
 mod video;
 
+#[cfg(feature = "bags")]
+pub use bag::BagTopics;
 pub use calibration::{fit_calibration, read_calibration};
 pub use detect::{Layout, detect, path_components};
 
@@ -48,6 +52,10 @@ pub trait Source: Send {
     /// A ground-truth trajectory in TUM format, when the source has one. It may be a temporary file
     /// that lives as long as the source.
     fn ground_truth(&self) -> Option<&Path>;
+    /// The name of the camera's optical frame, when the source names one (bags).
+    fn camera_frame(&self) -> Option<&str> {
+        None
+    }
     /// The next frame, `None` at the end. After an error the source may be asked again: the frame
     /// that failed is skipped.
     fn next_frame(&mut self) -> Result<Option<SourceFrame>, SourceError>;
@@ -157,7 +165,7 @@ impl SourceError {
     }
 }
 
-/// Opens a dataset, a folder of images or a video file, whichever `path` is (see [`detect`]).
+/// Opens a dataset, a folder of images, a video file or a bag, whichever `path` is (see [`detect`]).
 ///
 /// Images are decoded on a thread of their own, two frames ahead.
 ///
@@ -166,6 +174,40 @@ impl SourceError {
 /// list that are missing; times that do not grow; a selection without frames; a calibration that does
 /// not fit the images; for videos, a missing `ffmpeg` or `ffprobe`.
 pub fn open(path: &Path, options: SourceOptions) -> Result<Box<dyn Source>, SourceError> {
+    check(&options)?;
+    let listing = match detect(path)? {
+        Layout::Tum => tum::list(path, false)?,
+        Layout::Eth3d => tum::list(path, true)?,
+        Layout::Euroc => euroc::list(path)?,
+        Layout::SevenScenes => seven_scenes::list(path)?,
+        Layout::Images => folder::list(path)?,
+        Layout::Video => {
+            let programs = video::Programs::default();
+            return Ok(Box::new(video::open(path, &programs, &options)?));
+        }
+        #[cfg(feature = "bags")]
+        Layout::Bag => return open_bag(path, options, &BagTopics::default()),
+    };
+    Ok(Box::new(listing.open(&options)?))
+}
+
+/// Opens a ROS 2 bag: a folder with `metadata.yaml`, `.mcap` or `.db3` files, or one such file. Without a name the
+/// camera is the one topic with images that is left of those whose name does not speak of depth, disparity or
+/// masks, where a raw topic goes before its compressed twin; of several, the one with `camera_info` beside it.
+///
+/// # Errors
+/// As [`open`], and: no such topic or several; damage, where it is reached.
+#[cfg(feature = "bags")]
+pub fn open_bag(
+    path: &Path,
+    options: SourceOptions,
+    topics: &BagTopics,
+) -> Result<Box<dyn Source>, SourceError> {
+    check(&options)?;
+    Ok(Box::new(bag::open(path, &options, topics)?))
+}
+
+fn check(options: &SourceOptions) -> Result<(), SourceError> {
     if options.stride == 0 {
         return Err(SourceError::Selection {
             option: "stride",
@@ -182,18 +224,7 @@ pub fn open(path: &Path, options: SourceOptions) -> Result<Box<dyn Source>, Sour
             found: end,
         });
     }
-    let listing = match detect(path)? {
-        Layout::Tum => tum::list(path, false)?,
-        Layout::Eth3d => tum::list(path, true)?,
-        Layout::Euroc => euroc::list(path)?,
-        Layout::SevenScenes => seven_scenes::list(path)?,
-        Layout::Images => folder::list(path)?,
-        Layout::Video => {
-            let programs = video::Programs::default();
-            return Ok(Box::new(video::open(path, &programs, &options)?));
-        }
-    };
-    Ok(Box::new(listing.open(&options)?))
+    Ok(())
 }
 
 fn frames(count: usize) -> String {

@@ -23,6 +23,8 @@ pub(super) struct About {
     pub calibration: Option<Calibration>,
     pub always_undistort: bool,
     pub ground_truth: Option<GroundTruth>,
+    /// The camera's optical frame, when the source names it.
+    pub camera_frame: Option<String>,
 }
 
 type Frame = Result<SourceFrame, SourceError>;
@@ -100,6 +102,10 @@ impl Source for Stream {
             Some(GroundTruth::Converted(path)) => Some(path),
             None => None,
         }
+    }
+
+    fn camera_frame(&self) -> Option<&str> {
+        self.about.camera_frame.as_deref()
     }
 
     fn next_frame(&mut self) -> Result<Option<SourceFrame>, SourceError> {

@@ -87,6 +87,7 @@ pub(super) fn open(
         calibration,
         always_undistort: false,
         ground_truth: None,
+        camera_frame: None,
     };
     Stream::new(about, frames, Some(Box::new(move || kill(&child))))
 }

@@ -16,6 +16,7 @@ mod plan;
 mod platform;
 mod preprocess;
 mod retrieval;
+mod saved;
 mod slam;
 mod slots;
 mod tracking;

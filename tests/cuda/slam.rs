@@ -26,19 +26,20 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Noise as a network has it, so that there is an error to compare.
-const SPOIL: Spoil = Spoil {
+pub const SPOIL: Spoil = Spoil {
     noise: 0.01,
     outliers: 0.05,
     bias: 0.02,
 };
 
-enum On<'a> {
+/// Which device.
+pub enum On<'a> {
     Cpu,
     Gpu(&'a Context),
 }
 
 /// A system for images of the backend's size on one device or the other.
-fn system(
+pub fn system(
     on: &On<'_>,
     backend: Box<dyn Backend>,
     config: &Config,

@@ -6,16 +6,19 @@ pub mod memory;
 pub mod stage;
 
 use arc_swap::ArcSwap;
-use mast3r_slam::geometry::{Calibration, Sim3};
+use mast3r_slam::compute::device::FramePoints;
+use mast3r_slam::geometry::{Calibration, Intrinsics, Sim3};
 use mast3r_slam::image::RgbImage;
 use mast3r_slam::map::{
     EdgeKind, FrameRecord, KeyframeRecord, MapEdge, MapSnapshot, StageTimes, TrackingState,
 };
-use mast3r_slam::ros::node::{Engine, EngineError, EngineFactory, ImageFormat, OnMap, Settings};
-use mast3r_slam::slam::{FrameInput, PoseTable};
+use mast3r_slam::ros::node::{
+    Engine, EngineError, EngineFactory, ImageFormat, OnMap, OnSaved, Settings,
+};
+use mast3r_slam::slam::{Covariance6, FrameInput, PoseTable, SavedMap};
 use mast3r_slam::time::Stamp;
 use nalgebra::{Isometry3, UnitQuaternion, Vector3};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -56,6 +59,9 @@ pub struct Log {
     pub resets: usize,
     pub growing: bool,
     pub saved: Vec<usize>,
+    /// Files of maps, and where their world lay in the map frame.
+    pub files: Vec<(PathBuf, Option<Isometry3<f64>>)>,
+    pub loaded: Vec<PathBuf>,
 }
 
 #[derive(Clone, Default)]
@@ -90,6 +96,7 @@ impl EngineFactory for FastFactory {
             factory: self.clone(),
             poses: Arc::new(ArcSwap::from_pointee(PoseTable::default())),
             camera: Sim3::identity(),
+            calibrated: calibration.is_some(),
             step: None,
             tracked: 0,
             lost: false,
@@ -106,6 +113,7 @@ struct FastEngine {
     factory: FastFactory,
     poses: Arc<ArcSwap<PoseTable>>,
     camera: Sim3,
+    calibrated: bool,
     step: Option<Isometry3<f64>>,
     tracked: usize,
     lost: bool,
@@ -207,6 +215,30 @@ impl Engine for FastEngine {
         self.step
     }
 
+    /// Known best along x, and turned least about z.
+    fn covariance(&self) -> Option<Covariance6> {
+        self.step.map(|_| covariance())
+    }
+
+    /// A wall 2 m ahead; nothing is seen at the last pixel.
+    fn read_frame(&mut self, dst: &mut FramePoints) -> Result<(), EngineError> {
+        let n = KEYFRAME.0 * KEYFRAME.1;
+        dst.points = [0.1, 0.2, 2.0].repeat(n);
+        dst.confidence = vec![3.0; n];
+        dst.points[3 * n - 3..].fill(0.0);
+        Ok(())
+    }
+
+    fn network_image(&self) -> ((usize, usize), Option<Intrinsics>) {
+        let camera = self.calibrated.then_some(Intrinsics {
+            fx: 50.0,
+            fy: 51.0,
+            cx: 31.5,
+            cy: 23.5,
+        });
+        (KEYFRAME, camera)
+    }
+
     fn poses(&self) -> Arc<ArcSwap<PoseTable>> {
         Arc::clone(&self.poses)
     }
@@ -225,6 +257,32 @@ impl Engine for FastEngine {
         self.read_keyframes(all, reply)
     }
 
+    fn save_map(
+        &mut self,
+        file: PathBuf,
+        map_from_world: Option<Isometry3<f64>>,
+        reply: OnSaved,
+    ) -> bool {
+        self.factory
+            .log()
+            .files
+            .push((file.clone(), map_from_world));
+        reply(Ok(saved_map(file, map_from_world)));
+        true
+    }
+
+    /// The camera is then found where the walk begins, at [`loaded_camera`].
+    fn load_map(&mut self, file: &Path) -> Result<SavedMap, EngineError> {
+        if file.ends_with("damaged.map") {
+            return Err(EngineError::Refused("the map is damaged".into()));
+        }
+        let placed = self.factory.log().files.last().and_then(|(_, t)| *t);
+        self.factory.log().loaded.push(file.to_owned());
+        self.reset()?;
+        self.camera = loaded_camera();
+        Ok(saved_map(file.to_owned(), placed))
+    }
+
     fn set_growing(&mut self, grows: bool) {
         self.factory.log().growing = grows;
     }
@@ -235,6 +293,31 @@ impl Engine for FastEngine {
         (self.step, self.tracked, self.lost) = (None, 0, false);
         self.poses.store(Arc::new(PoseTable::default()));
         Ok(())
+    }
+}
+
+/// How far every tracked camera may be off.
+pub fn covariance() -> Covariance6 {
+    let sigmas = [0.01, 0.02, 0.03, 0.004, 0.005, 0.001];
+    Covariance6::from_fn(|r, c| if r == c { sigmas[r] * sigmas[r] } else { 0.0 })
+}
+
+/// Where the camera is found in a loaded map.
+pub fn loaded_camera() -> Sim3 {
+    Sim3 {
+        translation: Vector3::new(0.5, 0.0, 1.5),
+        rotation: UnitQuaternion::from_axis_angle(&Vector3::y_axis(), 0.3),
+        scale: 1.0,
+    }
+}
+
+fn saved_map(path: PathBuf, map_from_world: Option<Isometry3<f64>>) -> SavedMap {
+    SavedMap {
+        path,
+        keyframes: 3,
+        edges: 2,
+        map_from_world,
+        first: Sim3::identity(),
     }
 }
 

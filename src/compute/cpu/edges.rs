@@ -14,8 +14,6 @@ pub struct Edge {
     pub i_from_j: Matches,
     /// Pixels of i and their matches in j.
     pub j_from_i: Matches,
-    /// The smaller of the two fractions of pixels matched with enough quality.
-    pub match_fraction: f32,
 }
 
 /// One direction's matches, an entry a pixel.
@@ -47,7 +45,8 @@ impl EdgeMaker {
         }
     }
 
-    /// Decodes `(i, j)` and `(j, i)` and matches both ways. `i` and `j` are an id and its tokens.
+    /// Decodes `(i, j)` and `(j, i)` and matches both ways; also gives the smaller of the two fractions of
+    /// pixels matched with enough quality. `i` and `j` are an id and its tokens.
     pub fn make(
         &mut self,
         backend: &mut dyn Backend,
@@ -55,7 +54,7 @@ impl EdgeMaker {
         j: (u32, &[f32]),
         q_conf: f32,
         matching: &MatchingConfig,
-    ) -> Result<Edge, InferenceError> {
+    ) -> Result<(Edge, f32), InferenceError> {
         backend.decode(i.1, j.1, &mut self.from_i)?;
         backend.decode(j.1, i.1, &mut self.from_j)?;
         let n = self.pixels;
@@ -63,13 +62,13 @@ impl EdgeMaker {
             match_pair(&mut self.matcher, &mut self.from_i, matching, q_conf, n);
         let (j_from_i, good_i) =
             match_pair(&mut self.matcher, &mut self.from_j, matching, q_conf, n);
-        Ok(Edge {
+        let edge = Edge {
             i: i.0,
             j: j.0,
             i_from_j,
             j_from_i,
-            match_fraction: good_i.min(good_j) as f32 / n as f32,
-        })
+        };
+        Ok((edge, good_i.min(good_j) as f32 / n as f32))
     }
 }
 

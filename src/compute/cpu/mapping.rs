@@ -1,15 +1,17 @@
 //! The map's keyframes and edges in ordinary memory.
 
 use super::edges::{Edge, EdgeMaker, Matches};
-use super::exchange::{Exchange, Pointmap};
+use super::exchange::{Exchange, Pointmap, Thing};
 use super::places::Places;
-use super::unknown;
+use super::{NAME, unknown};
 use crate::compute::device::{
-    DeviceError, EdgeId, GraphEdge, KeyframeBulk, MappingDevice, NewEdge, PoseGraph, Ticket, TwoWay,
+    ContentFormats, DeviceError, EdgeContent, EdgeId, Floats, GraphEdge, KeyframeBulk,
+    KeyframeContent, MappingDevice, MatchContent, NewEdge, PoseGraph, Ticket, TwoWay,
 };
 use crate::compute::global::{self, GlobalReport, GlobalResidual, GlobalSolver, Keyframe};
 use crate::compute::residual::SolveError;
 use crate::compute::retrieval::{Hit, RetrievalModel};
+use crate::compute::store::FloatFormat;
 use crate::compute::tracking::{Correspondences, PoseSolver, Residual, constrain_to_rays};
 use crate::config::Config;
 use crate::geometry::{Intrinsics, Sim3};
@@ -174,7 +176,7 @@ impl MappingDevice for Mapping {
         let features =
             |id| Ok::<_, DeviceError>(Arc::clone(&keyframe(&self.keyframes, id)?.features));
         let (a, b) = (features(i)?, features(j)?);
-        let edge = self.maker.make(
+        let (edge, match_fraction) = self.maker.make(
             self.backend.as_mut(),
             (i, &a),
             (j, &b),
@@ -183,7 +185,6 @@ impl MappingDevice for Mapping {
         )?;
         let id = EdgeId(self.next_edge);
         self.next_edge += 1;
-        let match_fraction = edge.match_fraction;
         self.edges.insert(id, edge);
         Ok(NewEdge { id, match_fraction })
     }
@@ -250,6 +251,87 @@ impl MappingDevice for Mapping {
             points: Arc::clone(&stored.points),
             confidence: Arc::clone(&stored.confidence),
         })
+    }
+
+    fn lend_keyframe(&mut self, id: u32) -> Result<Ticket, DeviceError> {
+        let stored = keyframe(&self.keyframes, id)?;
+        Ok(self.exchange.put(Thing {
+            frame: Some((Arc::clone(&stored.image), Arc::clone(&stored.features))),
+            pointmap: Arc::new(Pointmap {
+                points: Arc::clone(&stored.points),
+                confidence: Arc::clone(&stored.confidence),
+            }),
+        }))
+    }
+
+    fn content_formats(&self) -> ContentFormats {
+        ContentFormats {
+            confidence: FloatFormat::F32,
+            features: FloatFormat::F32,
+        }
+    }
+
+    fn export_keyframe(&self, id: u32, dst: &mut KeyframeContent) -> Result<(), DeviceError> {
+        let stored = keyframe(&self.keyframes, id)?;
+        dst.image.clone_from(&stored.image.data);
+        dst.points.clone_from(&stored.points);
+        dst.confidence = Floats::F32(stored.confidence.to_vec());
+        dst.features = Floats::F32(stored.features.to_vec());
+        Ok(())
+    }
+
+    fn import_keyframe(&mut self, id: u32, content: &KeyframeContent) -> Result<(), DeviceError> {
+        content.check(NAME, &self.shape)?;
+        let mut image = RgbImage::new(self.shape.width, self.shape.height);
+        image.data.clone_from(&content.image);
+        let stored = Stored {
+            image: Arc::new(image),
+            features: Arc::new(content.features.to_f32()),
+            points: Arc::new(content.points.clone()),
+            confidence: Arc::new(content.confidence.to_f32()),
+        };
+        self.keyframes.insert(id, stored);
+        Ok(())
+    }
+
+    fn export_edge(&self, id: EdgeId, dst: &mut EdgeContent) -> Result<(), DeviceError> {
+        let stored = edge(&self.edges, id)?;
+        let ways = [
+            (&stored.i_from_j, &mut dst.i_from_j),
+            (&stored.j_from_i, &mut dst.j_from_i),
+        ];
+        for (from, to) in ways {
+            to.index.clone_from(&from.index);
+            to.valid.clone_from(&from.valid);
+            to.quality.clone_from(&from.quality);
+        }
+        Ok(())
+    }
+
+    fn import_edge(
+        &mut self,
+        i: u32,
+        j: u32,
+        content: &EdgeContent,
+    ) -> Result<EdgeId, DeviceError> {
+        content.check(NAME, self.shape.pixels())?;
+        keyframe(&self.keyframes, i)?;
+        keyframe(&self.keyframes, j)?;
+        let way = |from: &MatchContent| Matches {
+            index: from.index.clone(),
+            valid: from.valid.clone(),
+            quality: from.quality.clone(),
+        };
+        let id = EdgeId(self.next_edge);
+        self.next_edge += 1;
+        let edge = Edge {
+            i,
+            j,
+            i_from_j: way(&content.i_from_j),
+            j_from_i: way(&content.j_from_i),
+        };
+        self.edges.insert(id, edge);
+        Ok(id)
     }
 
     fn reset(&mut self) {

@@ -40,7 +40,10 @@ pub fn device(backend: Box<dyn Backend>, setup: Setup) -> Device {
     }
 }
 
+/// What errors call it.
+const NAME: &str = "the CPU";
+
 fn unknown(what: &'static str, id: u32) -> DeviceError {
-    let device = "the CPU";
+    let device = NAME;
     DeviceError::Unknown { device, what, id }
 }

@@ -4,7 +4,8 @@ use super::camera::Camera;
 use super::exchange::{Exchange, Pointmap, Thing};
 use super::unknown;
 use crate::compute::device::{
-    DeviceError, Fractions, FrameTimes, LostReason, Outcome, Ticket, Tracked, TrackingDevice,
+    DeviceError, Fractions, FramePoints, FrameTimes, LostReason, Outcome, Ticket, Tracked,
+    TrackingDevice,
 };
 use crate::compute::fusion::{FusedPointmap, FusionScratch};
 use crate::compute::matching::{Matcher, Refinement, View, match_quality, unique_matches};
@@ -15,6 +16,7 @@ use crate::config::{Config, TrackingConfig};
 use crate::geometry::{Intrinsics, Sim3};
 use crate::image::encoding::RawImage;
 use crate::inference::{Backend, NetworkShape, PairOutput, sanitise, self_test};
+use crate::time::millis;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -305,6 +307,7 @@ impl TrackingDevice for Tracking {
             keyframe_from_frame: solution.keyframe_from_frame,
             fractions,
             iterations: solution.iterations,
+            fit: (&solution).into(),
         }))
     }
 
@@ -363,6 +366,13 @@ impl TrackingDevice for Tracking {
         }))
     }
 
+    fn read_frame(&mut self, dst: &mut FramePoints) -> Result<(), DeviceError> {
+        let view = &self.output.view1;
+        dst.points.clone_from(&view.points);
+        dst.confidence.clone_from(&view.confidence);
+        Ok(())
+    }
+
     fn self_test(&mut self) -> Result<(), DeviceError> {
         Ok(self_test(self.backend.as_mut())?)
     }
@@ -392,9 +402,4 @@ fn transform_points(t: &Sim3, src: &[f32], dst: &mut [f32]) {
         let p = m * nalgebra::Vector3::new(s[0], s[1], s[2]) + o;
         d.copy_from_slice(p.as_slice());
     }
-}
-
-/// Milliseconds since `start`.
-fn millis(start: Instant) -> f64 {
-    start.elapsed().as_secs_f64() * 1e3
 }

@@ -33,6 +33,20 @@ pub enum DeviceError {
         /// What went wrong.
         cause: Cause,
     },
+    /// An imported content that does not fit the network.
+    #[error(
+        "{device} cannot take {what} of {found} values, expected {expected}: they are of another network or image size"
+    )]
+    Content {
+        /// The device.
+        device: &'static str,
+        /// Which part.
+        what: &'static str,
+        /// Values that belong to the network's shape.
+        expected: usize,
+        /// Values that there are.
+        found: usize,
+    },
     /// A keyframe, edge or ticket that the device does not hold: a defect of the caller.
     #[error("{device} holds no {what} {id}")]
     Unknown {

@@ -1,6 +1,6 @@
 //! The half of a device that keeps the map's keyframes and edges.
 
-use super::{DeviceError, Ticket};
+use super::{ContentFormats, DeviceError, EdgeContent, KeyframeContent, Ticket};
 use crate::compute::global::{GlobalReport, PosePrior};
 use crate::compute::residual::SolveError;
 use crate::compute::retrieval::Hit;
@@ -51,6 +51,29 @@ pub trait MappingDevice: Send {
 
     /// A copy of what the device holds of a keyframe.
     fn read_keyframe(&self, id: u32) -> Result<KeyframeBulk, DeviceError>;
+
+    /// Puts keyframe `id` down for [`TrackingDevice::resume_keyframe`]: frames are then tracked against it
+    /// again. It stays in the map as it is.
+    ///
+    /// [`TrackingDevice::resume_keyframe`]: super::TrackingDevice::resume_keyframe
+    fn lend_keyframe(&mut self, id: u32) -> Result<Ticket, DeviceError>;
+
+    /// How exported contents are kept.
+    fn content_formats(&self) -> ContentFormats;
+
+    /// Replaces `dst` by all that the device holds of keyframe `id`.
+    fn export_keyframe(&self, id: u32, dst: &mut KeyframeContent) -> Result<(), DeviceError>;
+
+    /// Takes a keyframe that was exported, here or on another device, as keyframe `id`; its place is not
+    /// remembered by that. Floats of the other format are converted.
+    fn import_keyframe(&mut self, id: u32, content: &KeyframeContent) -> Result<(), DeviceError>;
+
+    /// Replaces `dst` by all that the device holds of an edge.
+    fn export_edge(&self, edge: EdgeId, dst: &mut EdgeContent) -> Result<(), DeviceError>;
+
+    /// Takes an edge between keyframes `i` and `j` that was exported. Matches must lie in the image.
+    fn import_edge(&mut self, i: u32, j: u32, content: &EdgeContent)
+    -> Result<EdgeId, DeviceError>;
 
     /// Forgets every keyframe, edge and place.
     fn reset(&mut self);

@@ -6,6 +6,7 @@
 //! edges. What goes from one half to the other travels as a [`Ticket`], so that the order of events
 //! is policy's alone: the map changes when the mapping half is given a ticket and never before.
 
+mod content;
 mod error;
 mod mapping;
 mod ticket;
@@ -17,10 +18,13 @@ use crate::geometry::Intrinsics;
 use crate::image::Preprocessor;
 use std::sync::Arc;
 
+pub use content::{ContentFormats, EdgeContent, Floats, KeyframeContent, MatchContent};
 pub use error::{Cause, DeviceError};
 pub use mapping::{EdgeId, GraphEdge, KeyframeBulk, MappingDevice, NewEdge, PoseGraph, TwoWay};
 pub use ticket::{Exchange, Ticket};
-pub use tracking::{Fractions, FrameTimes, LostReason, Outcome, Tracked, TrackingDevice};
+pub use tracking::{
+    Fit, Fractions, FramePoints, FrameTimes, LostReason, Outcome, Tracked, TrackingDevice,
+};
 
 /// Pointmaps and frames that may be on their way between the halves at once. What policy lets wait must
 /// be fewer by those that it holds itself: the one being handed over, the last keyframe's and a lost frame's.

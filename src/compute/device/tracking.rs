@@ -1,7 +1,8 @@
 //! The half of a device that follows the camera.
 
 use super::{DeviceError, Ticket};
-use crate::compute::residual::SolveError;
+use crate::compute::residual::{Matrix7, SolveError};
+use crate::compute::tracking::Solution;
 use crate::geometry::Sim3;
 use crate::image::encoding::RawImage;
 use crate::inference::NetworkShape;
@@ -42,6 +43,10 @@ pub trait TrackingDevice: Send {
     /// Puts the active keyframe's pointmap down as it now is: points with average confidences. The
     /// keyframe stays active until another one takes its place.
     fn put_down_pointmap(&mut self) -> Result<Ticket, DeviceError>;
+
+    /// Replaces `dst` by the current frame's pointmap, as [`TrackingDevice::mono`] or
+    /// [`TrackingDevice::track`] saw it last.
+    fn read_frame(&mut self, dst: &mut FramePoints) -> Result<(), DeviceError>;
 
     /// Tests the network with images of its own. The current frame stays what it is.
     fn self_test(&mut self) -> Result<(), DeviceError>;
@@ -89,6 +94,39 @@ pub struct Tracked {
     pub fractions: Fractions,
     /// Iterations of the solver.
     pub iterations: u32,
+    /// How well the pose is determined.
+    pub fit: Fit,
+}
+
+/// The normal equations at a solved pose.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Fit {
+    /// Normal matrix, of a perturbation `[τ, φ, σ]` from the left (in the keyframe's camera), in units of the
+    /// residuals' σs.
+    pub hessian: Matrix7,
+    /// Re-weighted cost `½ Σ ρ w²`.
+    pub cost: f64,
+    /// Correspondences that passed every gate.
+    pub used: usize,
+}
+
+impl From<&Solution> for Fit {
+    fn from(solution: &Solution) -> Self {
+        Self {
+            hessian: solution.hessian,
+            cost: solution.cost,
+            used: solution.used,
+        }
+    }
+}
+
+/// The current frame as the network saw it; `N = width · height` of the network's image.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct FramePoints {
+    /// `N × 3` points in the frame's camera, before scale; zero where there is none.
+    pub points: Vec<f32>,
+    /// `N` confidences.
+    pub confidence: Vec<f32>,
 }
 
 /// A frame's outcome.

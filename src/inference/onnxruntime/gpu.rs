@@ -158,21 +158,24 @@ impl Lane {
         let doing = part.running();
         let fail = |e| driver(doing, e);
         self.stream.context().bind_to_thread().map_err(fail)?;
+        // SAFETY: the caller's stream is alive.
+        if unsafe { graph::is_capturing(caller) }.map_err(fail)? {
+            // Its memory nodes keep it from being a child of another graph, and as an executable graph it
+            // cannot be launched into a recording.
+            return Err(failure(
+                doing,
+                "the stream is being captured, and a run of the network is a graph of its own: enqueue it \
+                 before or after the part that is captured",
+            ));
+        }
         let known = self.graphs.iter().position(|known| known.spans == spans);
         if let Some(Prepared {
             state: State::Captured(graph),
             ..
         }) = known.and_then(|at| self.graphs.get(at))
         {
-            // SAFETY: the stream is alive, and what the graph touches is the caller's promise.
-            return unsafe { graph::enqueue(graph, caller) }.map_err(fail);
-        }
-        // SAFETY: the caller's stream is alive.
-        if unsafe { graph::is_capturing(caller) }.map_err(fail)? {
-            return Err(failure(
-                doing,
-                "the stream is being captured, and a run on these buffers is not a graph yet",
-            ));
+            // SAFETY: graph and stream are alive, and what the graph touches is the caller's promise.
+            return unsafe { result::graph::launch(graph.cu_graph_exec(), caller) }.map_err(fail);
         }
         let at = match known {
             Some(at) => at,
@@ -207,7 +210,8 @@ impl Lane {
             };
             if let State::Captured(graph) = &prepared.state {
                 // SAFETY: as above.
-                return unsafe { graph::enqueue(graph, caller) }.map_err(fail);
+                return unsafe { result::graph::launch(graph.cu_graph_exec(), caller) }
+                    .map_err(fail);
             }
         }
         let (before, after) = (self.before.cu_event(), self.after.cu_event());

@@ -1,21 +1,17 @@
-//! The cloud thread: keyframes into clouds and depth images, while somebody is subscribed to them.
+//! The cloud thread: keyframes into clouds, while somebody is subscribed to them.
 
 use super::cloud::{self, Point};
 use super::inbox::Order;
+use super::map_cloud::{self, MapCloud};
 use super::publish::send;
 use super::settings::Settings;
 use super::shared::{Placement, Poses, Shared};
-use crate::geometry::Sim3;
-use crate::map::cloud::{CloudOptions, camera_points, keyframe_points, voxel_filter};
-use crate::map::{CloudPoint, KeyframeRecord, MapSnapshot};
-use crate::ros::messages::sensor::{Image, PointCloud2};
+use crate::map::{CloudOptions, MapSnapshot};
+use crate::ros::messages::sensor::PointCloud2;
 use crate::ros::messages::{Header, Message};
 use crate::ros::middleware::{Middleware, MiddlewareError, Publish, Qos};
 use crate::slam::PoseTable;
 use crate::time::Stamp;
-use nalgebra::{Isometry3, Point3};
-use serde_bytes::Bytes;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
@@ -38,7 +34,6 @@ const CHUNKS_KEPT: usize = 400;
 pub struct CloudTopics {
     points: Box<dyn Publish>,
     map_points: Box<dyn Publish>,
-    depth: Box<dyn Publish>,
 }
 
 impl CloudTopics {
@@ -55,19 +50,8 @@ impl CloudTopics {
                 PointCloud2::TYPE,
                 Qos::latched(CHUNKS_KEPT),
             )?,
-            depth: middleware.advertise("~/depth", Image::TYPE, Qos::sensor_data(1))?,
         })
     }
-}
-
-/// A keyframe's part of the map.
-struct Cached {
-    /// Voxel-filtered, in the keyframe's camera, before its scale.
-    points: Vec<CloudPoint>,
-    /// The voxels' edge in metres.
-    voxel: f64,
-    /// Whether tracking still changes the keyframe.
-    open: bool,
 }
 
 struct Clouds {
@@ -75,7 +59,7 @@ struct Clouds {
     topics: CloudTopics,
     /// The map that the rest is of.
     poses: Option<Arc<Poses>>,
-    cached: HashMap<u32, Cached>,
+    map: MapCloud,
     /// The newest keyframe that was published alone.
     newest: Option<u32>,
     /// What `~/map_points` shows: version of the poses and place of the map.
@@ -90,7 +74,7 @@ pub fn run(shared: Arc<Shared>, topics: CloudTopics) {
         shared,
         topics,
         poses: None,
-        cached: HashMap::new(),
+        map: MapCloud::default(),
         newest: None,
         shown: None,
         published: None,
@@ -117,7 +101,7 @@ impl Clouds {
         let table = poses.load_full();
         let same = self.poses.as_ref().is_some_and(|p| Arc::ptr_eq(p, &poses));
         if !same {
-            self.cached.clear();
+            self.map.clear();
             (self.newest, self.shown) = (None, None);
             self.poses = Some(poses);
         }
@@ -126,12 +110,11 @@ impl Clouds {
         self.map(&table, &placement, &settings);
     }
 
-    /// `~/points` and `~/depth`.
+    /// `~/points`
     fn newest_keyframe(&mut self, table: &PoseTable, placement: &Placement, settings: &Settings) {
         let points = self.topics.points.subscribers() > 0;
-        let depth = self.topics.depth.subscribers() > 0;
         let newest = (table.poses.len() as u32).checked_sub(1);
-        let (true, Some(id)) = (points || depth, newest) else {
+        let (true, Some(id)) = (points, newest) else {
             return;
         };
         if self.newest == newest {
@@ -144,47 +127,13 @@ impl Clouds {
             return;
         };
         self.newest = newest;
-        if points {
-            let confident = CloudOptions::default().min_confidence;
-            let all = keyframe_points(keyframe, map.intrinsics.as_ref(), confident);
-            let kept = filtered(all, settings.map_voxel_size);
-            let placed: Vec<Point> = kept
-                .into_iter()
-                .map(|point| Point {
-                    point: moved(&point, &placement.map_from_world),
-                    keyframe: id,
-                })
-                .collect();
-            let header = Header::new(keyframe.stamp, &settings.map_frame);
-            let topic = self.topics.points.as_ref();
-            self.send_chunks(topic, &header, &placed, table.version as u32, settings);
-        }
-        if depth {
-            self.depth(keyframe, &map, &placement.camera_frame);
-        }
-    }
-
-    fn depth(&self, keyframe: &KeyframeRecord, map: &MapSnapshot, camera_frame: &str) {
-        let (width, height) = (keyframe.image.width, keyframe.image.height);
-        let mut data: Vec<u8> = f32::NAN.to_le_bytes().repeat(width * height);
-        let (pixels, _) = data.as_chunks_mut::<4>();
-        let scale = keyframe.world_from_camera.scale;
+        let (place, voxel) = (&placement.map_from_world, settings.map_voxel_size);
         let confident = CloudOptions::default().min_confidence;
-        for (pixel, point, _) in camera_points(keyframe, map.intrinsics.as_ref(), confident) {
-            if let Some(out) = pixels.get_mut(pixel) {
-                *out = ((point.z * scale) as f32).to_le_bytes();
-            }
-        }
-        let message = Image {
-            header: Header::new(keyframe.stamp, camera_frame),
-            height: height as u32,
-            width: width as u32,
-            encoding: "32FC1".to_owned(),
-            is_bigendian: 0,
-            step: 4 * width as u32,
-            data: Bytes::new(&data),
-        };
-        send(self.topics.depth.as_ref(), &message, &self.shared.status);
+        let intrinsics = map.intrinsics.as_ref();
+        let placed = map_cloud::of_keyframe(keyframe, intrinsics, place, voxel, confident);
+        let header = Header::new(keyframe.stamp, &settings.map_frame);
+        let topic = self.topics.points.as_ref();
+        self.send_chunks(topic, &header, &placed, table.version as u32, settings);
     }
 
     /// `~/map_points`
@@ -202,23 +151,10 @@ impl Clouds {
         if !self.fetch(table, placement.submap, settings.map_voxel_size) {
             return;
         }
-        let own = |id: u32| table.submaps.get(id as usize) == Some(&placement.submap);
-        let mut points = Vec::new();
-        for id in (0..table.poses.len() as u32).filter(|id| own(*id)) {
-            let (Some(pose), Some(cached)) = (table.poses.get(id as usize), self.cached.get(&id))
-            else {
-                continue;
-            };
-            points.extend(cached.points.iter().map(|p| (in_world(p, pose), id)));
-        }
-        let points = merged(points, settings.map_voxel_size);
-        let placed: Vec<Point> = points
-            .into_iter()
-            .map(|(point, keyframe)| Point {
-                point: moved(&point, &placement.map_from_world),
-                keyframe,
-            })
-            .collect();
+        let (place, submap) = (&placement.map_from_world, placement.submap);
+        let placed = self
+            .map
+            .points(table, submap, place, settings.map_voxel_size);
         let newest = table.stamps.last().copied().unwrap_or_else(Stamp::default);
         let header = Header::new(newest, &settings.map_frame);
         self.revision += 1;
@@ -231,14 +167,7 @@ impl Clouds {
     /// Reads what the cache lacks; `false` if that did not work.
     fn fetch(&mut self, table: &PoseTable, submap: u32, voxel: f64) -> bool {
         let newest = table.poses.len() as u32 - 1;
-        let lacking = |id: &u32| {
-            table.submaps.get(*id as usize) == Some(&submap)
-                && self
-                    .cached
-                    .get(id)
-                    .is_none_or(|c| c.open || c.voxel != voxel)
-        };
-        let missing: Vec<u32> = (0..=newest).filter(lacking).collect();
+        let missing = self.map.missing(table, submap, voxel);
         for ids in missing.chunks(BATCH) {
             if self.closing() {
                 return false;
@@ -246,18 +175,8 @@ impl Clouds {
             let Some(map) = self.read(ids.to_vec()) else {
                 return false;
             };
-            for mut keyframe in map.keyframes {
-                let scale = keyframe.world_from_camera.scale;
-                keyframe.world_from_camera = Sim3::identity();
-                let confident = CloudOptions::default().min_confidence;
-                let all = keyframe_points(&keyframe, map.intrinsics.as_ref(), confident);
-                let cached = Cached {
-                    points: filtered(all, voxel / scale),
-                    voxel,
-                    open: keyframe.id >= newest,
-                };
-                self.cached.insert(keyframe.id, cached);
-            }
+            let confident = CloudOptions::default().min_confidence;
+            self.map.take(map, newest, voxel, confident);
         }
         true
     }
@@ -290,92 +209,5 @@ impl Clouds {
             send(topic, &message, &self.shared.status);
             std::thread::sleep(CHUNK_PERIOD);
         }
-    }
-}
-
-fn filtered(points: impl Iterator<Item = CloudPoint>, voxel: f64) -> Vec<CloudPoint> {
-    match voxel > 0.0 && voxel.is_finite() {
-        true => voxel_filter(points, voxel as f32),
-        false => points.collect(),
-    }
-}
-
-fn in_world(point: &CloudPoint, world_from_camera: &Sim3) -> CloudPoint {
-    let p = nalgebra::Vector3::from(point.position.map(f64::from));
-    let p = world_from_camera.transform(&p);
-    CloudPoint {
-        position: [p.x as f32, p.y as f32, p.z as f32],
-        ..*point
-    }
-}
-
-fn moved(point: &CloudPoint, by: &Isometry3<f64>) -> CloudPoint {
-    let p = by * Point3::from(point.position.map(f64::from));
-    CloudPoint {
-        position: [p.x as f32, p.y as f32, p.z as f32],
-        ..*point
-    }
-}
-
-/// The voxel filter over points of several keyframes: each voxel keeps its most confident point.
-fn merged(points: Vec<(CloudPoint, u32)>, voxel: f64) -> Vec<(CloudPoint, u32)> {
-    if voxel <= 0.0 || voxel.is_nan() {
-        return points;
-    }
-    let mut kept: HashMap<[i64; 3], (CloudPoint, u32), rustc_hash::FxBuildHasher> =
-        HashMap::default();
-    for (point, id) in points {
-        let key = point
-            .position
-            .map(|v| (f64::from(v) / voxel).floor() as i64);
-        let entry = kept.entry(key).or_insert((point, id));
-        if point.confidence > entry.0.confidence {
-            *entry = (point, id);
-        }
-    }
-    let mut kept: Vec<_> = kept.into_values().collect();
-    // Keyframe after keyframe, so that the same map gives the same messages.
-    kept.sort_by(|a, b| {
-        (a.1, a.0.position)
-            .partial_cmp(&(b.1, b.0.position))
-            .unwrap_or(std::cmp::Ordering::Equal)
-    });
-    kept
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn point(x: f32, confidence: f32) -> CloudPoint {
-        CloudPoint {
-            position: [x, 0.0, 0.0],
-            color: [0; 3],
-            confidence,
-        }
-    }
-
-    #[test]
-    fn a_voxel_seen_by_two_keyframes_keeps_the_better_point() {
-        let all = vec![
-            (point(0.01, 2.0), 0),
-            (point(0.02, 3.0), 1),
-            (point(0.2, 1.0), 0),
-        ];
-        let kept = merged(all.clone(), 0.1);
-        assert_eq!(kept, [(point(0.2, 1.0), 0), (point(0.02, 3.0), 1)]);
-        assert_eq!(merged(all.clone(), 0.0), all);
-    }
-
-    #[test]
-    fn points_follow_their_keyframe_s_pose_and_scale() {
-        let pose = Sim3 {
-            translation: nalgebra::Vector3::new(1.0, 2.0, 3.0),
-            scale: 2.0,
-            ..Sim3::identity()
-        };
-        assert_eq!(in_world(&point(0.5, 1.0), &pose).position, [2.0, 2.0, 3.0]);
-        let by = Isometry3::translation(0.0, 0.0, 1.0);
-        assert_eq!(moved(&point(0.5, 1.0), &by).position, [0.5, 0.0, 1.0]);
     }
 }

@@ -36,8 +36,8 @@ pub struct Frames {
     base_from_camera: Isometry3<f64>,
     /// `None` before the first pose of a map.
     map_from_world: Option<Isometry3<f64>>,
-    /// The robot at the last pose, in SLAM's world.
-    world_from_base: Isometry3<f64>,
+    /// The robot at the map's last pose, in SLAM's world; `None` before its first.
+    world_from_base: Option<Isometry3<f64>>,
     /// Our own odometry; `None` before the first pose.
     odom_from_base: Option<Isometry3<f64>>,
     map_from_odom: Isometry3<f64>,
@@ -51,7 +51,7 @@ impl Frames {
         Self {
             base_from_camera,
             map_from_world: None,
-            world_from_base: Isometry3::identity(),
+            world_from_base: None,
             odom_from_base: None,
             map_from_odom: Isometry3::identity(),
             start: Isometry3::identity(),
@@ -91,12 +91,13 @@ impl Frames {
         external: Option<&Isometry3<f64>>,
     ) -> Located {
         let camera_from_base = self.base_from_camera.inverse();
-        self.world_from_base = rigid(world_from_camera) * camera_from_base;
+        let world_from_base = rigid(world_from_camera) * camera_from_base;
+        self.world_from_base = Some(world_from_base);
         let start = *external.unwrap_or(&self.start);
         let map_from_world = *self
             .map_from_world
-            .get_or_insert_with(|| start * self.world_from_base.inverse());
-        let map_from_base = normalised(map_from_world * self.world_from_base);
+            .get_or_insert_with(|| start * world_from_base.inverse());
+        let map_from_base = normalised(map_from_world * world_from_base);
         let odom_from_base = match (external, self.odom_from_base) {
             (Some(external), _) => *external,
             (None, None) => map_from_base,
@@ -116,11 +117,11 @@ impl Frames {
 
     /// Somebody says where the robot was at the last pose: the map is put there. `false` before the first.
     pub fn set_pose(&mut self, map_from_base: &Isometry3<f64>) -> bool {
-        let known = self.map_from_world.is_some();
-        if known {
-            self.map_from_world = Some(normalised(map_from_base * self.world_from_base.inverse()));
-        }
-        known
+        let Some(world_from_base) = &self.world_from_base else {
+            return false;
+        };
+        self.map_from_world = Some(normalised(map_from_base * world_from_base.inverse()));
+        true
     }
 
     /// The camera sits elsewhere now, as in `new`. The odometry goes on; a new map begins.
@@ -134,7 +135,18 @@ impl Frames {
 
     /// A new map begins with the next pose. The odometry goes on.
     pub fn new_map(&mut self) {
-        self.map_from_world = None;
+        (self.map_from_world, self.world_from_base) = (None, None);
+    }
+
+    /// The new map was loaded: its world lies in the map frame as it did when it was saved. Without that, the
+    /// robot was at the map's origin when the `first` keyframe was made.
+    pub fn load(&mut self, map_from_world: Option<&Isometry3<f64>>, first: &Sim3) {
+        let world_from_base = rigid(first) * self.base_from_camera.inverse();
+        let placed = match map_from_world {
+            Some(placed) => *placed,
+            None => self.start * world_from_base.inverse(),
+        };
+        self.map_from_world = Some(normalised(placed));
     }
 }
 
@@ -297,6 +309,37 @@ mod tests {
         let anew = frames.tracked(&pose(0.0, 0.0, 0.0, 0.0), None, None);
         assert!(near(&anew.map_from_base, &Isometry3::identity()));
         assert!(near(&anew.odom_from_base, &before.odom_from_base));
+    }
+
+    #[test]
+    fn a_loaded_map_lies_where_it_lay_and_the_odometry_goes_on() {
+        let mut frames = Frames::new(mount());
+        let (a, b) = (pose(0.0, 0.0, 0.0, 0.0), pose(0.0, 0.0, 1.0, 0.0));
+        frames.tracked(&a, None, None);
+        let before = frames.tracked(&b, Some(&step(&a, &b)), None);
+        let placed = Isometry3::translation(4.0, -2.0, 0.0) * body_from_optical();
+        frames.new_map();
+        frames.load(Some(&placed), &a);
+        assert!(
+            !frames.set_pose(&Isometry3::identity()),
+            "nobody was seen in it yet"
+        );
+        assert!(near(frames.map_from_world().unwrap(), &placed));
+        let found = pose(0.5, 0.0, 3.0, 0.4);
+        let after = frames.tracked(&found, None, None);
+        assert!(near(&after.odom_from_base, &before.odom_from_base));
+        let expected = placed * rigid(&found) * mount().inverse();
+        assert!(near(&after.map_from_base, &expected));
+        assert!(near(
+            &(after.map_from_odom * after.odom_from_base),
+            &expected
+        ));
+        assert!(frames.set_pose(&Isometry3::identity()));
+        // One that no node had placed: the robot stood at the origin when its first keyframe was made.
+        let mut fresh = Frames::new(mount());
+        fresh.load(None, &found);
+        let there = fresh.tracked(&found, None, None);
+        assert!(near(&there.map_from_base, &Isometry3::identity()));
     }
 
     #[test]

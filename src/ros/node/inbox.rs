@@ -1,8 +1,9 @@
 //! What waits for the tracking thread: the newest image, and orders.
 
-use super::engine::OnMap;
+use super::engine::{OnMap, OnSaved};
 use crate::ros::middleware::Payload;
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -24,7 +25,14 @@ pub enum Order {
     Keyframes(Vec<u32>, OnMap),
     /// Read the whole map.
     Map(OnMap),
+    /// Save the map into a file.
+    Save(PathBuf, OnSaved),
+    /// Go on with the map in a file.
+    Load(PathBuf, OnLoaded),
 }
+
+/// Gets what became of loading a map: what was loaded, or why it was not.
+pub type OnLoaded = Box<dyn FnOnce(Result<String, String>) + Send>;
 
 /// What comes next.
 pub enum Next {

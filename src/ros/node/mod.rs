@@ -2,21 +2,24 @@
 //! [`Middleware`].
 //!
 //! Threads: one tracks (images from a slot in which the newest wins), one publishes poses and diagnostics,
-//! one publishes clouds; the middleware's own threads only hand things over. Tracking waits for none of
+//! one publishes clouds, one depths; the middleware's own threads only hand things over. Tracking waits for none of
 //! them.
 
-mod camera;
 mod cloud;
 mod clouds;
+mod depth;
 mod engine;
 mod frames;
 mod gates;
-mod images;
 mod inbox;
 mod lifecycle;
+mod map_cloud;
 mod output;
 mod parameters;
 mod publish;
+#[cfg(feature = "bags")]
+mod record;
+mod robot;
 mod running;
 mod services;
 mod settings;
@@ -24,9 +27,14 @@ mod shared;
 mod status;
 mod tf;
 mod tracking;
+mod uncertainty;
 
-pub use engine::{Engine, EngineError, EngineFactory, ImageFormat, OnMap};
+pub use engine::{Engine, EngineError, EngineFactory, ImageFormat, OnMap, OnSaved};
 pub use parameters::ParameterError;
+#[cfg(feature = "bags")]
+pub use record::Recorder;
+#[cfg(feature = "bags")]
+pub use robot::Seen;
 pub use settings::{Settings, Transport};
 
 use super::args::{ArgsError, RosArgs};

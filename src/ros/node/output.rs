@@ -1,13 +1,12 @@
 //! The output thread: processed frames into transforms, odometry and poses; the map's graph; diagnostics.
 
-use super::frames::{Frames, Located};
 use super::publish::{self, Topics, send};
+use super::robot::{Robot, Seen};
 use super::settings::Settings;
-use super::shared::{Event, Mount, Placement, PoseEvent, Shared};
+use super::shared::{Event, Placement, PoseEvent, Shared};
 use crate::map::{EdgeKind, TrackingState};
 use crate::ros::messages::Header;
-use crate::ros::messages::geometry::TfMessage;
-use crate::time::Stamp;
+use crate::ros::messages::geometry::{TfMessage, TransformStamped};
 use nalgebra::Isometry3;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -38,14 +37,9 @@ struct Output {
     topics: Topics,
     node: String,
     namesakes: Box<dyn Fn() -> usize + Send>,
-    frames: Frames,
-    mount: Mount,
-    camera_frame: Arc<str>,
+    robot: Robot,
     /// Counts what changes the map's place in the map frame.
     placements: u64,
-    submap: u32,
-    last_stamp: Option<Stamp>,
-    tracked: Option<Stamp>,
     waiting: VecDeque<Box<PoseEvent>>,
     path: Shown,
     graph: Shown,
@@ -68,13 +62,8 @@ pub fn run(
         topics,
         node,
         namesakes,
-        frames: Frames::of_camera_alone(),
-        mount: Mount::CameraAlone,
-        camera_frame: "".into(),
+        robot: Robot::default(),
         placements: 0,
-        submap: 0,
-        last_stamp: None,
-        tracked: None,
         waiting: VecDeque::new(),
         path: Shown::default(),
         graph: Shown::default(),
@@ -99,22 +88,17 @@ impl Output {
                 why,
                 mount,
                 camera_frame,
+                loaded,
             } => {
                 tracing::info!("new map: {why}");
                 self.waiting.clear();
-                self.frames.new_map();
-                if mount != self.mount {
-                    self.frames.remount(match mount {
-                        Mount::On(base_from_camera) => Frames::new(base_from_camera),
-                        Mount::CameraAlone => Frames::of_camera_alone(),
-                    });
-                    self.mount = mount;
-                }
-                self.camera_frame = camera_frame;
-                self.submap = 0;
-                (self.last_stamp, self.tracked) = (None, None);
+                self.robot.new_map(mount, camera_frame);
                 self.shared.placement.store(None);
                 self.placements += 1;
+                if let Some(loaded) = loaded {
+                    self.robot.load(&loaded);
+                    self.place();
+                }
             }
             Event::Pose(pose) => {
                 if self.waiting.len() >= WAITING {
@@ -124,7 +108,7 @@ impl Output {
                 self.waiting.push_back(pose);
             }
             Event::InitialPose(map_from_base) => {
-                if self.frames.set_pose(&map_from_base) {
+                if self.robot.set_pose(&map_from_base) {
                     tracing::info!("the map is put to the pose given on initial_pose");
                     self.place();
                 } else {
@@ -139,13 +123,13 @@ impl Output {
     /// Tells the cloud thread where the map lies.
     fn place(&mut self) {
         self.placements += 1;
-        let Some(map_from_world) = self.frames.map_from_world() else {
+        let Some(map_from_world) = self.robot.map_from_world() else {
             return;
         };
         self.shared.placement.store(Some(Arc::new(Placement {
             map_from_world: *map_from_world,
-            camera_frame: Arc::clone(&self.camera_frame),
-            submap: self.submap,
+            camera_frame: Arc::clone(self.robot.camera_frame()),
+            submap: self.robot.submap(),
         })));
     }
 
@@ -190,7 +174,7 @@ impl Output {
         if settings.publish_odom_to_base_tf || lost {
             return Ok(None);
         }
-        let base = self.base_frame(settings);
+        let base = self.robot.base_frame(settings);
         let found = self
             .shared
             .tf()
@@ -198,131 +182,49 @@ impl Output {
         found.map(Some).map_err(|e| e.to_string())
     }
 
-    fn base_frame(&self, settings: &Settings) -> Arc<str> {
-        match self.mount {
-            Mount::CameraAlone => Arc::clone(&self.camera_frame),
-            Mount::On(_) => settings.base_frame.as_str().into(),
-        }
-    }
-
     fn pose(&mut self, pose: &PoseEvent, external: Option<&Isometry3<f64>>, settings: &Settings) {
-        let stamp = pose.record.stamp;
-        let base = self.base_frame(settings);
-        if pose.record.state == TrackingState::Lost {
-            self.lost(pose, &base, settings);
-        } else {
-            let placed = self.frames.map_from_world().is_some();
-            let located =
-                self.frames
-                    .tracked(&pose.record.world_from_camera, pose.step.as_ref(), external);
-            if !placed || self.submap != pose.record.submap {
-                self.submap = pose.record.submap;
-                self.place();
-            }
-            self.located(pose, &located, &base, settings);
-            self.tracked = Some(stamp);
-        }
-        self.last_stamp = Some(stamp);
-        self.shared.status.output.add(pose.done.elapsed());
-    }
-
-    fn located(&mut self, pose: &PoseEvent, located: &Located, base: &str, settings: &Settings) {
-        let stamp = pose.record.stamp;
-        let covariance = publish::covariance(&pose.record, 0.0);
-        let seconds = self
-            .last_stamp
-            .map_or(0.0, |last| (stamp.nanos - last.nanos) as f64 * 1e-9);
-        let step = pose.step.map(|step| match &self.mount {
-            Mount::On(mount) => mount * step * mount.inverse(),
-            Mount::CameraAlone => step,
-        });
-        self.broadcast(stamp, base, &located.odom_from_base, settings);
-        let status = &self.shared.status;
-        send(
-            self.topics.odometry.as_ref(),
-            &publish::odometry(
-                stamp,
-                (&settings.odom_frame, base),
-                &located.odom_from_base,
-                step.as_ref().map(|step| (step, seconds)),
-                covariance,
-            ),
-            status,
-        );
-        send(
-            self.topics.pose.as_ref(),
-            &publish::pose(
-                stamp,
-                &settings.map_frame,
-                &located.map_from_base,
-                covariance,
-            ),
-            status,
-        );
-    }
-
-    fn lost(&mut self, pose: &PoseEvent, base: &str, settings: &Settings) {
-        let stamp = pose.record.stamp;
-        let (true, Some(odom_from_base), Some(tracked)) = (
-            settings.publish_when_lost && settings.publish_odom_to_base_tf,
-            self.frames.odom_from_base().copied(),
-            self.tracked,
-        ) else {
-            return;
+        let seen = Seen {
+            record: &pose.record,
+            step: pose.step.as_ref(),
+            covariance: pose.covariance.as_ref(),
+            external,
         };
-        let seconds = (stamp.nanos - tracked.nanos) as f64 * 1e-9;
-        let covariance = publish::covariance(&pose.record, seconds);
-        self.broadcast(stamp, base, &odom_from_base, settings);
-        let message = publish::odometry(
-            stamp,
-            (&settings.odom_frame, base),
-            &odom_from_base,
-            None,
-            covariance,
-        );
-        send(self.topics.odometry.as_ref(), &message, &self.shared.status);
-    }
-
-    /// The transforms that are ours.
-    fn broadcast(
-        &self,
-        stamp: Stamp,
-        base: &str,
-        odom_from_base: &Isometry3<f64>,
-        settings: &Settings,
-    ) {
+        let said = self.robot.frame(&seen, settings);
+        if said.placed {
+            self.place();
+        }
+        let own = said.odom_from_base.filter(|t| self.has_no_other_parent(t));
+        let transforms: Vec<TransformStamped> = own.into_iter().chain(said.map_from_odom).collect();
         let status = &self.shared.status;
-        let mut transforms = Vec::with_capacity(2);
-        if settings.publish_odom_to_base_tf {
-            // A frame has one parent.
-            let other = self.shared.tf().parent(base).map(str::to_owned);
-            match other.filter(|parent| *parent != settings.odom_frame) {
-                None => transforms.push(publish::transform(
-                    stamp,
-                    &settings.odom_frame,
-                    base,
-                    odom_from_base,
-                )),
-                Some(parent) => status.warn("parent", || {
-                    format!(
-                        "{} -> {base} is not broadcast: {base} already has the parent {parent}; set base_frame to \
-                         the root of the robot's frames",
-                        settings.odom_frame
-                    )
-                }),
-            }
-        }
-        if settings.publish_map_to_odom_tf {
-            transforms.push(publish::transform(
-                stamp,
-                &settings.map_frame,
-                &settings.odom_frame,
-                self.frames.map_from_odom(),
-            ));
-        }
         if !transforms.is_empty() {
             send(self.topics.tf.as_ref(), &TfMessage { transforms }, status);
         }
+        if let Some(odometry) = &said.odometry {
+            send(self.topics.odometry.as_ref(), odometry, status);
+        }
+        if let Some(pose) = &said.pose {
+            send(self.topics.pose.as_ref(), pose, status);
+        }
+        status.output.add(pose.done.elapsed());
+    }
+
+    /// A frame has one parent: says so if the base already has another.
+    fn has_no_other_parent(&self, odom_from_base: &TransformStamped) -> bool {
+        let (odom, base) = (
+            &odom_from_base.header.frame_id,
+            &odom_from_base.child_frame_id,
+        );
+        let other = self.shared.tf().parent(base).map(str::to_owned);
+        let Some(parent) = other.filter(|parent| parent != odom) else {
+            return true;
+        };
+        self.shared.status.warn("parent", || {
+            format!(
+                "{odom} -> {base} is not broadcast: {base} already has the parent {parent}; set base_frame to the \
+                 root of the robot's frames"
+            )
+        });
+        false
     }
 
     /// Path and graph, where somebody listens and something is new to them.
@@ -336,27 +238,23 @@ impl Output {
         let closes = |kind| matches!(kind, EdgeKind::Loop | EdgeKind::Relocalisation);
         let loops = table.edges.iter().filter(|e| closes(e.kind)).count();
         status.loops.set(loops as u64);
-        let Some(map_from_world) = self.frames.map_from_world() else {
+        let Some(map_from_world) = self.robot.map_from_world() else {
             return;
         };
         // Both count up and are far below 2^32.
         let version = (self.placements << 32) | table.version;
         if self.path.news(self.topics.path.subscribers(), version) {
-            let camera_from_base = match self.mount {
-                Mount::On(base_from_camera) => base_from_camera.inverse(),
-                Mount::CameraAlone => Isometry3::identity(),
-            };
-            let path = publish::path(
-                &table,
-                self.submap,
-                settings,
-                map_from_world,
-                &camera_from_base,
-            );
-            send(self.topics.path.as_ref(), &path, status);
+            if let Some(path) = self.robot.path(&table, settings) {
+                send(self.topics.path.as_ref(), &path, status);
+            }
         }
         if self.graph.news(self.topics.graph.subscribers(), version) {
-            let graph = publish::graph(&table, self.submap, &settings.map_frame, map_from_world);
+            let graph = publish::graph(
+                &table,
+                self.robot.submap(),
+                &settings.map_frame,
+                map_from_world,
+            );
             send(self.topics.graph.as_ref(), &graph, status);
         }
     }

@@ -2,7 +2,7 @@
 
 use super::settings::Settings;
 use super::status::Status;
-use crate::map::{EdgeKind, FrameRecord, TrackingState};
+use crate::map::EdgeKind;
 use crate::ros::messages::geometry::{
     Covariance, Point, Pose, PoseStamped, PoseWithCovariance, PoseWithCovarianceStamped, TfMessage,
     Transform, TransformStamped, Twist, TwistWithCovariance, Vector3,
@@ -63,32 +63,6 @@ pub fn send<M: Message + Serialize>(topic: &dyn Publish, message: &M, status: &S
     }
 }
 
-/// Standard deviation of a position that was found with every pixel matched, metres.
-const POSITION_SIGMA: f64 = 0.02;
-/// The same of an orientation, radians.
-const ORIENTATION_SIGMA: f64 = 0.01;
-/// How much the standard deviations grow in each second that tracking is lost.
-const LOST_GROWTH: f64 = 10.0;
-
-/// Covariance of a frame's pose: x, y, z, and rotations. The solver's own information matrix is of no use
-/// here (its thousands of matches are far from independent, so it promises micrometres). This is a rule:
-/// fixed standard deviations for a frame of which every pixel is matched, growing as 1/fraction to at most
-/// ten times, and with the time that tracking has been lost.
-pub fn covariance(record: &FrameRecord, lost_seconds: f64) -> Covariance {
-    let matched = match record.state {
-        TrackingState::Initialising => 1.0,
-        _ => f64::from(record.match_fraction).clamp(0.1, 1.0),
-    };
-    let growth = 1.0 / matched + LOST_GROWTH * lost_seconds.max(0.0);
-    let variance = |sigma: f64| (sigma * growth).powi(2);
-    let (position, orientation) = (variance(POSITION_SIGMA), variance(ORIENTATION_SIGMA));
-    let mut out = [[0.0; 6]; 6];
-    for (k, row) in out.iter_mut().enumerate() {
-        row[k] = if k < 3 { position } else { orientation };
-    }
-    out
-}
-
 /// A transform as a message.
 pub fn transform(
     stamp: Stamp,
@@ -119,13 +93,14 @@ pub fn pose(
     }
 }
 
-/// `~/odometry`; `step` is the base's motion in `seconds`, seen from the base before it.
+/// `~/odometry`; `step` is the base's motion in `seconds`, seen from the base before it; the covariances are
+/// those of pose and twist.
 pub fn odometry(
     stamp: Stamp,
     frames: (&str, &str),
     odom_from_base: &Isometry3<f64>,
     step: Option<(&Isometry3<f64>, f64)>,
-    covariance: Covariance,
+    covariances: [Covariance; 2],
 ) -> Odometry {
     let twist = step
         .filter(|(_, seconds)| *seconds > 0.0)
@@ -143,16 +118,17 @@ pub fn odometry(
                 angular: vector(angular),
             }
         });
+    let [of_pose, of_twist] = covariances;
     Odometry {
         header: Header::new(stamp, frames.0),
         child_frame_id: frames.1.to_owned(),
         pose: PoseWithCovariance {
             pose: Pose::from(odom_from_base),
-            covariance,
+            covariance: of_pose,
         },
         twist: TwistWithCovariance {
             twist: twist.unwrap_or_default(),
-            covariance,
+            covariance: of_twist,
         },
     }
 }

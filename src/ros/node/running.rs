@@ -1,6 +1,7 @@
 //! What exists while the node is configured: subscriptions, publishers, threads.
 
 use super::clouds::{self, CloudTopics};
+use super::depth::{self, DepthSlot, DepthTopics};
 use super::engine::EngineFactory;
 use super::inbox::{Inbox, Order};
 use super::output;
@@ -55,6 +56,7 @@ impl Running {
             events,
             poses: ArcSwapOption::empty(),
             placement: ArcSwapOption::empty(),
+            depth: DepthSlot::default(),
             closing: AtomicBool::new(false),
             active: AtomicBool::new(false),
             paused: AtomicBool::new(false),
@@ -62,6 +64,7 @@ impl Running {
         });
         let topics = Topics::new(middleware.as_ref())?;
         let cloud_topics = CloudTopics::new(middleware.as_ref())?;
+        let depth_topics = DepthTopics::new(middleware.as_ref())?;
         let mut running = Self {
             subscriptions: Vec::new(),
             shared,
@@ -77,6 +80,8 @@ impl Running {
         })?;
         let shared = Arc::clone(&running.shared);
         running.thread("clouds", move || clouds::run(shared, cloud_topics))?;
+        let shared = Arc::clone(&running.shared);
+        running.thread("depth", move || depth::run(&shared, &depth_topics))?;
         running.subscribe(middleware.as_ref(), &settings)?;
         Ok(running)
     }

@@ -1,10 +1,12 @@
 //! The node's services.
 
+use super::engine::EngineError;
 use super::inbox::Order;
 use super::lifecycle;
 use super::shared::Shared;
+use super::tracking::described;
 use super::{Inner, Settings, Value};
-use crate::map::MapSnapshot;
+use crate::map::{MapSnapshot, saved};
 use crate::ros::messages::lifecycle::{
     ChangeStateRequest, ChangeStateResponse, GetAvailableStatesResponse,
     GetAvailableTransitionsResponse, GetStateResponse,
@@ -18,11 +20,12 @@ use crate::ros::messages::parameter::{
 };
 use crate::ros::messages::{Message, TriggerResponse};
 use crate::ros::middleware::{MiddlewareError, Payload, Respond};
+use crate::slam::SavedMap;
 use serde::Serialize;
 use serde_bytes::ByteBuf;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 /// An answer that is owed. Dropped unanswered, it says so.
 struct Owed(Option<Respond>);
@@ -78,9 +81,7 @@ pub fn serve(inner: &Arc<Inner>) -> Result<(), MiddlewareError> {
         owed.pay(true, "images are looked at");
     })?;
     trigger(inner, "~/save_map", |_, shared, owed| save(shared, owed))?;
-    trigger(inner, "~/load_map", |_, _, owed| {
-        owed.pay(false, "this version writes maps but cannot go on with one");
-    })?;
+    trigger(inner, "~/load_map", |_, shared, owed| load(shared, owed))?;
     trigger(inner, "~/set_mode_mapping", |inner, _, owed| {
         mode(inner, false, owed)
     })?;
@@ -123,35 +124,95 @@ fn mode(inner: &Inner, localization_only: bool, owed: Owed) {
     }
 }
 
+fn load(shared: &Arc<Shared>, owed: Owed) {
+    let settings = shared.settings.load_full();
+    if settings.map_path.is_empty() {
+        return owed.pay(
+            false,
+            "map_path is empty; set it to a map's file or folder first",
+        );
+    }
+    let file = saved::file_of(Path::new(&settings.map_path));
+    let reply = Box::new(move |loaded: Result<String, String>| match loaded {
+        Ok(told) => owed.pay(true, format!("{told}; the camera is looked for in it")),
+        Err(why) => owed.pay(false, why),
+    });
+    if !shared.inbox.order(Order::Load(file, reply)) {
+        tracing::warn!("the map is not loaded: too much is waiting");
+    }
+}
+
+type Saved = Result<SavedMap, EngineError>;
+
 fn save(shared: &Arc<Shared>, owed: Owed) {
     let settings = shared.settings.load_full();
     if settings.map_path.is_empty() {
-        return owed.pay(false, "map_path is empty; set it to a folder first");
+        return owed.pay(
+            false,
+            "map_path is empty; set it to a folder, or a file that ends in .map, first",
+        );
     }
     if shared.poses.load().is_none() {
         return owed.pay(false, "there is no map yet");
     }
-    let factory = Arc::clone(&shared.factory);
-    let reply = Box::new(move |map: MapSnapshot| {
-        // Writing takes seconds, and this is the mapping thread.
-        let write = move || write(factory.as_ref(), &settings, &map, owed);
-        if let Err(error) = std::thread::Builder::new()
-            .name("save-map".into())
-            .spawn(write)
-        {
-            tracing::error!("the map is not saved: {error}");
-        }
-    });
-    if !shared.inbox.order(Order::Map(reply)) {
+    let path = PathBuf::from(&settings.map_path);
+    let file = saved::file_of(&path);
+    if let Some(folder) = file.parent()
+        && let Err(error) = crate::map::atomic::create_folder(folder)
+    {
+        return owed.pay(false, error.to_string());
+    }
+    let ordered = if file == path {
+        let reply = Box::new(move |saved: Saved| match saved {
+            Ok(map) => owed.pay(true, described(&map)),
+            Err(error) => owed.pay(false, error.to_string()),
+        });
+        shared.inbox.order(Order::Save(file, reply))
+    } else {
+        save_with_results(shared, file, owed)
+    };
+    if !ordered {
         tracing::warn!("the map is not saved: too much is waiting");
     }
 }
 
-fn write(factory: &dyn super::EngineFactory, settings: &Settings, map: &MapSnapshot, owed: Owed) {
+/// Saves the map into a file, and into the folder around it what a run writes.
+fn save_with_results(shared: &Arc<Shared>, file: PathBuf, owed: Owed) -> bool {
+    let settings = shared.settings.load_full();
+    let outcome: Arc<Mutex<Option<Saved>>> = Arc::default();
+    let saved = Arc::clone(&outcome);
+    let keep = Box::new(move |result: Saved| {
+        *saved.lock().unwrap_or_else(|e| e.into_inner()) = Some(result);
+    });
+    let factory = Arc::clone(&shared.factory);
+    let reply = Box::new(move |map: MapSnapshot| {
+        // Writing takes seconds, and this is the mapping thread.
+        let write = move || write(factory.as_ref(), &settings, &map, &outcome, owed);
+        if let Err(error) = std::thread::Builder::new()
+            .name("save-map".into())
+            .spawn(write)
+        {
+            tracing::error!("the map's results are not written: {error}");
+        }
+    });
+    // One after the other in the mapping thread.
+    shared.inbox.order(Order::Save(file, keep)) && shared.inbox.order(Order::Map(reply))
+}
+
+fn write(
+    factory: &dyn super::EngineFactory,
+    settings: &Settings,
+    map: &MapSnapshot,
+    saved: &Mutex<Option<Saved>>,
+    owed: Owed,
+) {
     let folder = PathBuf::from(&settings.map_path);
-    match factory.save(settings, map, &folder) {
-        Ok(written) => owed.pay(true, written),
-        Err(error) => owed.pay(false, error.to_string()),
+    let results = factory.save(settings, map, &folder);
+    let saved = saved.lock().unwrap_or_else(|e| e.into_inner()).take();
+    match (saved, results) {
+        (Some(Ok(map)), Ok(written)) => owed.pay(true, format!("{}; {written}", described(&map))),
+        (Some(Err(error)), _) | (_, Err(error)) => owed.pay(false, error.to_string()),
+        (None, Ok(written)) => owed.pay(false, format!("no map file was written; {written}")),
     }
 }
 

@@ -52,7 +52,7 @@ pub struct Settings {
     pub max_rate: f64,
     /// Whether the calibration is used.
     pub use_calibration: bool,
-    /// Where the map is saved.
+    /// Where the map is saved and loaded from.
     pub map_path: String,
     /// Whether to go on with the map in `map_path`.
     pub load_map_on_start: bool,
@@ -211,21 +211,21 @@ pub fn definitions() -> Vec<Definition> {
             text(""),
             Constraint::None,
             Always,
-            "folder that ~/save_map writes to",
+            "folder (or file that ends in .map) that ~/save_map writes to and ~/load_map reads",
         ),
         (
             "load_map_on_start",
             Value::Bool(false),
             Constraint::None,
             Unconfigured,
-            "go on with the map in map_path (not in this version: true is refused when the node is configured)",
+            "go on with the map in map_path when images come",
         ),
         (
             "localization_only",
             Value::Bool(false),
             Constraint::None,
             Always,
-            "find the camera in the map without adding keyframes to it as it moves",
+            "find the camera in the map and change nothing in it",
         ),
         (
             "map_voxel_size",

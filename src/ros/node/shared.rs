@@ -1,15 +1,16 @@
 //! What the node's threads share.
 
-use super::camera;
+use super::depth::DepthSlot;
 use super::engine::EngineFactory;
 use super::inbox::Inbox;
 use super::settings::Settings;
 use super::status::Status;
 use super::tf::TfBuffer;
-use crate::geometry::Calibration;
+use crate::geometry::{Calibration, Sim3};
 use crate::map::FrameRecord;
+use crate::ros::camera;
 use crate::ros::messages::sensor::CameraInfo;
-use crate::slam::PoseTable;
+use crate::slam::{Covariance6, PoseTable};
 use crate::time::Stamp;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use nalgebra::Isometry3;
@@ -38,11 +39,22 @@ pub enum Event {
         mount: Mount,
         /// Its optical frame.
         camera_frame: Arc<str>,
+        /// Where a map that was loaded lies.
+        loaded: Option<LoadedPlace>,
     },
     /// A frame was processed.
     Pose(Box<PoseEvent>),
     /// Somebody says where the robot is in the map.
     InitialPose(Isometry3<f64>),
+}
+
+/// Where a loaded map lies in the map frame.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LoadedPlace {
+    /// `map_from_world` of the node that saved it; none if it was no node.
+    pub map_from_world: Option<Isometry3<f64>>,
+    /// The first keyframe's camera in the map's world.
+    pub first: Sim3,
 }
 
 /// A processed frame.
@@ -52,6 +64,8 @@ pub struct PoseEvent {
     pub record: FrameRecord,
     /// The camera's step since the frame before, metres.
     pub step: Option<Isometry3<f64>>,
+    /// How far the camera may be off, about the world's axes.
+    pub covariance: Option<Covariance6>,
     /// When SLAM was done with it.
     pub done: Instant,
 }
@@ -79,6 +93,8 @@ pub struct Shared {
     pub poses: ArcSwapOption<Poses>,
     /// The map's place in the map frame, for the clouds.
     pub placement: ArcSwapOption<Placement>,
+    /// For the depth thread.
+    pub depth: DepthSlot,
     /// Whether the threads are to end.
     pub closing: AtomicBool,
     /// Whether the node is active.

@@ -2,19 +2,20 @@
 
 use super::engine::{Engine, EngineError, ImageFormat};
 use super::gates::{FormatGate, StampGate, Verdict};
-use super::images::{self, ImageMessageError};
 use super::inbox::{Arrival, Next, Order};
 use super::settings::{Settings, Transport};
-use super::shared::{Event, Mount, PoseEvent, Shared};
+use super::shared::{Event, LoadedPlace, Mount, PoseEvent, Shared};
 use super::status::State;
 use crate::geometry::Calibration;
 use crate::image::RgbImage;
 use crate::image::encoding::RawImage;
-use crate::map::TrackingState;
+use crate::map::{TrackingState, saved};
+use crate::ros::images::{self, ImageMessageError};
 use crate::ros::messages::Header;
-use crate::slam::FrameInput;
+use crate::slam::{FrameInput, SavedMap};
 use crate::time::Stamp;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -87,6 +88,36 @@ impl Tracker {
                     tracing::debug!("the map could not be read now");
                 }
             }
+            Order::Save(file, reply) => {
+                let placed = self.shared.placement.load_full().map(|p| p.map_from_world);
+                let made = self.made.as_mut();
+                if !made.is_some_and(|m| m.engine.save_map(file, placed, reply)) {
+                    tracing::debug!("the map could not be saved now");
+                }
+            }
+            Order::Load(file, reply) => reply(self.load(&file)),
+        }
+    }
+
+    /// Goes on with the map in `file`.
+    fn load(&mut self, file: &Path) -> Result<String, String> {
+        let Some(made) = &mut self.made else {
+            let why = "SLAM starts with the first image; call again when images come, or set load_map_on_start";
+            return Err(why.into());
+        };
+        match made.engine.load_map(file) {
+            Ok(map) => {
+                let told = described(&map);
+                self.lost = true;
+                self.shared.status.enter(State::Lost);
+                self.announce(&format!("loaded: {told}"), Some(place_of(&map)));
+                Ok(told)
+            }
+            Err(EngineError::Refused(why) | EngineError::Image(why)) => Err(why),
+            Err(EngineError::Failed(why)) => {
+                self.fail(why.clone());
+                Err(why)
+            }
         }
     }
 
@@ -106,11 +137,11 @@ impl Tracker {
             self.made = None;
             return;
         }
-        self.announce(why);
+        self.announce(why, None);
     }
 
     /// Tells the others of the new map.
-    fn announce(&self, why: &str) {
+    fn announce(&self, why: &str, loaded: Option<LoadedPlace>) {
         let Some(made) = &self.made else { return };
         self.shared.status.maps.add();
         self.shared.poses.store(Some(Arc::new(made.engine.poses())));
@@ -118,6 +149,7 @@ impl Tracker {
             why: why.to_owned(),
             mount: made.mount,
             camera_frame: Arc::clone(&made.camera_frame),
+            loaded,
         });
     }
 
@@ -248,16 +280,37 @@ impl Tracker {
                     true => State::Lost,
                     false => State::Tracking,
                 });
-                let step = made.engine.step();
-                self.shared.tell(Event::Pose(Box::new(PoseEvent {
+                let scale = (!lost).then_some(record.world_from_camera.scale);
+                let pose = PoseEvent {
+                    step: made.engine.step(),
+                    covariance: made.engine.covariance(),
                     record,
-                    step,
                     done: Instant::now(),
-                })));
+                };
+                self.shared.tell(Event::Pose(Box::new(pose)));
+                if let Some(scale) = scale.filter(|_| self.shared.depth.wanted()) {
+                    self.depth(Stamp::from(&header.stamp), scale);
+                }
             }
             Err(EngineError::Image(why)) => self.refuse("image", || why),
-            Err(EngineError::Failed(why)) => self.fail(why),
+            Err(EngineError::Refused(why) | EngineError::Failed(why)) => self.fail(why),
         }
+    }
+
+    /// Hands the last frame's pointmap to the depth thread.
+    fn depth(&mut self, stamp: Stamp, scale: f64) {
+        let Some(made) = &mut self.made else { return };
+        let slot = &self.shared.depth;
+        let mut frame = slot.empty();
+        if let Err(error) = made.engine.read_frame(&mut frame.points) {
+            // The next frame fails as well, if it is more than this.
+            self.shared.status.warn("depth", || error.to_string());
+            return slot.give_back(frame);
+        }
+        (frame.size, frame.intrinsics) = made.engine.network_image();
+        frame.camera_frame = Arc::clone(&made.camera_frame);
+        (frame.stamp, frame.scale) = (stamp, scale);
+        slot.put(frame);
     }
 
     /// Makes the engine if there is none for such images; `false` while something is missing.
@@ -303,18 +356,25 @@ impl Tracker {
         self.shared
             .status
             .enter(State::Waiting("SLAM starts".into()));
-        let engine = self
+        let mut engine = self
             .shared
             .factory
             .make(settings, format, calibration.as_ref())?;
         tracing::info!("SLAM: {}", engine.describe());
+        let mut loaded = None;
+        if settings.load_map_on_start {
+            let file = saved::file_of(Path::new(&settings.map_path));
+            let map = engine.load_map(&file)?;
+            tracing::info!("loaded: {}", described(&map));
+            loaded = Some(place_of(&map));
+        }
         self.made = Some(Made {
             engine,
             calibration,
             mount,
             camera_frame,
         });
-        self.announce(why);
+        self.announce(why, loaded);
         Ok(true)
     }
 
@@ -346,4 +406,25 @@ impl Tracker {
             .warn(what, || format!("waiting: {missing}"));
         self.shared.status.enter(State::Waiting(missing));
     }
+}
+
+fn place_of(map: &SavedMap) -> LoadedPlace {
+    LoadedPlace {
+        map_from_world: map.map_from_world,
+        first: map.first,
+    }
+}
+
+/// A map that was saved or loaded, for the user.
+pub fn described(map: &SavedMap) -> String {
+    let SavedMap {
+        path,
+        keyframes,
+        edges,
+        ..
+    } = map;
+    format!(
+        "{keyframes} keyframes and {edges} edges in {}",
+        path.display()
+    )
 }

@@ -19,29 +19,29 @@ pub(super) struct Parcel {
     pub(super) confidence: DeviceBuffer<f32>,
     /// The same as slots have them.
     pub(super) half_confidence: DeviceBuffer<f16>,
-    /// Tracking has put it down.
+    /// It has been put down.
     written: Event,
-    /// Mapping has taken it.
+    /// It has been taken.
     read: Event,
 }
 
 impl Parcel {
-    /// Later work of the tracking stream may overwrite it.
+    /// Later work of the stream may overwrite it.
     pub(super) fn before_writing(&self, stream: &Stream) -> Result<(), CudaError> {
         stream.wait(&self.read)
     }
 
-    /// The tracking stream has written it.
+    /// The stream has written it.
     pub(super) fn after_writing(&self, stream: &Stream) -> Result<(), CudaError> {
         stream.record(&self.written)
     }
 
-    /// Later work of the mapping stream may read it.
+    /// Later work of the stream may read it.
     pub(super) fn before_reading(&self, stream: &Stream) -> Result<(), CudaError> {
         stream.wait(&self.written)
     }
 
-    /// The mapping stream has read it.
+    /// The stream has read it.
     pub(super) fn after_reading(&self, stream: &Stream) -> Result<(), CudaError> {
         stream.record(&self.read)
     }
@@ -66,8 +66,10 @@ struct State {
 
 /// Who removes a thing's bulk from the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Owner {
+pub(super) enum Owner {
+    /// The ticket, unless the mapping half accepts it.
     Ticket,
+    /// The mapping half.
     Mapping,
 }
 
@@ -146,10 +148,10 @@ impl Exchange {
         found.ok_or(unknown("pointmap", parcel as u32))
     }
 
-    /// Puts a thing down.
-    pub(super) fn put(self: &Arc<Self>, thing: Thing) -> Ticket {
+    /// Puts a thing down whose bulk is `owner`'s.
+    pub(super) fn put(self: &Arc<Self>, thing: Thing, owner: Owner) -> Ticket {
         let mut state = self.lock();
-        let entry = Some((thing, Owner::Ticket));
+        let entry = Some((thing, owner));
         let number = match state.things.iter().position(Option::is_none) {
             Some(number) => {
                 state.things[number] = entry;

@@ -1,8 +1,9 @@
 //! The mapping half: keyframes and edges in device memory, and what is computed from them.
 
+use super::content;
 use super::edges::{CudaEdges, EdgeView};
 use super::errors::{failed, unknown};
-use super::exchange::{Exchange, remove};
+use super::exchange::{Exchange, Owner, Thing, remove};
 use super::network::{Decoding, Network};
 use super::solve::GraphSolver;
 use super::tracking::compared;
@@ -16,7 +17,8 @@ use crate::compute::cuda::slots::{CudaKeyframes, Floats, SlotView};
 use crate::compute::cuda::tracking::{CameraRays, Outcome, PoseSolver, SolveTask};
 use crate::compute::cuda::{CudaError, DeviceBuffer, PinnedBuffer, Stream};
 use crate::compute::device::{
-    DeviceError, EdgeId, KeyframeBulk, MappingDevice, NewEdge, PoseGraph, Ticket, TwoWay,
+    ContentFormats, DeviceError, EdgeContent, EdgeId, KeyframeBulk, KeyframeContent, MappingDevice,
+    NewEdge, PoseGraph, Ticket, TwoWay,
 };
 use crate::compute::global::GlobalReport;
 use crate::compute::residual::SolveError;
@@ -50,8 +52,8 @@ pub(super) struct Pair {
 
 #[derive(Clone, Copy)]
 pub(super) struct Ends {
-    i: u32,
-    j: u32,
+    pub(super) i: u32,
+    pub(super) j: u32,
 }
 
 /// The mapping half.
@@ -76,12 +78,12 @@ pub(super) struct Mapping {
 }
 
 impl Mapping {
-    fn key(&self, id: u32) -> Result<u32, DeviceError> {
+    pub(super) fn key(&self, id: u32) -> Result<u32, DeviceError> {
         self.keys.get(&id).copied().ok_or(unknown("keyframe", id))
     }
 
     /// Makes room for the tracking thread's next keyframe while nobody waits for it.
-    fn prepare(&self) -> Result<(), DeviceError> {
+    pub(super) fn prepare(&self) -> Result<(), DeviceError> {
         match self.keyframes.prepare(Lane::Mapping, FREE_SLOTS) {
             Ok(_) => Ok(()),
             // Whoever needs the room says so if there is none then, either.
@@ -372,6 +374,64 @@ impl MappingDevice for Mapping {
             points: Arc::new(stream.read_vec(slot.points)?),
             confidence: Arc::new(confidence),
         })
+    }
+
+    fn lend_keyframe(&mut self, id: u32) -> Result<Ticket, DeviceError> {
+        let key = self.key(id)?;
+        let (number, parcel) = self.exchange.take_parcel()?;
+        let put = || -> Result<(), DeviceError> {
+            let lease = self.keyframes.read(Lane::Mapping, key)?;
+            let slot = self.keyframes.device().slot(lease.slot())?;
+            let stream = &self.stream;
+            parcel.before_writing(stream)?;
+            stream.copy(slot.points, parcel.points.all())?;
+            match slot.confidence {
+                Floats::F32(v) => stream.copy(v, parcel.confidence.all())?,
+                Floats::F16(v) => self
+                    .pair
+                    .convert
+                    .widen(stream, v, parcel.confidence.all())?,
+            }
+            Ok(parcel.after_writing(stream)?)
+        };
+        if let Err(error) = put() {
+            self.exchange.give_back(number);
+            return Err(error);
+        }
+        let thing = Thing {
+            key: Some(key),
+            parcel: Some(number),
+        };
+        Ok(self.exchange.put(thing, Owner::Mapping))
+    }
+
+    fn content_formats(&self) -> ContentFormats {
+        let layout = &self.keyframes.device().plan().layout;
+        ContentFormats {
+            confidence: layout.confidence_format,
+            features: layout.feature_format,
+        }
+    }
+
+    fn export_keyframe(&self, id: u32, dst: &mut KeyframeContent) -> Result<(), DeviceError> {
+        content::export_keyframe(self, id, dst)
+    }
+
+    fn import_keyframe(&mut self, id: u32, content: &KeyframeContent) -> Result<(), DeviceError> {
+        content::import_keyframe(self, id, content)
+    }
+
+    fn export_edge(&self, edge: EdgeId, dst: &mut EdgeContent) -> Result<(), DeviceError> {
+        content::export_edge(self, edge, dst)
+    }
+
+    fn import_edge(
+        &mut self,
+        i: u32,
+        j: u32,
+        content: &EdgeContent,
+    ) -> Result<EdgeId, DeviceError> {
+        content::import_edge(self, i, j, content)
     }
 
     fn reset(&mut self) {

@@ -6,6 +6,7 @@
 //! ([`crate::inference::DeviceBackend`]), else on the host, staged through pinned memory.
 
 mod camera;
+mod content;
 mod edges;
 mod errors;
 mod exchange;

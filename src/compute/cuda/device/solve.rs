@@ -19,6 +19,8 @@ use crate::compute::global::terms::{Linearised, Term, prior_terms};
 use crate::compute::global::{GlobalReport, GlobalResidual, Matrix7, SolveError};
 use crate::compute::store::{Access, Lane, Lease, SlotDevice, Touch};
 use crate::geometry::{Sim3, Tangent};
+use crate::time::millis;
+use std::time::Instant;
 
 /// Slots that the tracking thread may need while a solve holds the others.
 const OTHERS: usize = 4;
@@ -82,13 +84,31 @@ impl GraphSolver {
             keyframes: capacity.keyframes.min(free(stores.0)),
             edges: capacity.edges.min(stores.1.device().device_slots()),
         };
-        let solved = if keys.len() <= most.keyframes && graph.edges.len() <= most.edges {
+        let (start, before) = (
+            Instant::now(),
+            [stores.0.counts(), stores.1.counts()].map(|c| c.evicted),
+        );
+        let fits = keys.len() <= most.keyframes && graph.edges.len() <= most.edges;
+        let solved = if fits {
             self.in_place(stream, stores, keys, graph, poses)
         } else {
             self.in_parts(stream, stores, keys, graph, poses, most)
         };
         match solved {
-            Ok(report) => Ok(Ok(report)),
+            Ok(report) => {
+                tracing::debug!(
+                    "{} keyframes and {} edges solved {} in {:.1} ms: {} iterations, {} steps rejected, {} keyframes and {} edges moved out",
+                    keys.len(),
+                    graph.edges.len(),
+                    if fits { "in place" } else { "in parts" },
+                    millis(start),
+                    report.iterations,
+                    report.rejected_steps,
+                    stores.0.counts().evicted - before[0],
+                    stores.1.counts().evicted - before[1],
+                );
+                Ok(Ok(report))
+            }
             Err(Failure::Solve(error)) => Ok(Err(error)),
             Err(Failure::Device(error)) => Err(error),
         }

@@ -6,8 +6,9 @@
 //! the outcome.
 
 use super::camera::Camera;
+use super::content;
 use super::errors::unknown;
-use super::exchange::{Exchange, Thing};
+use super::exchange::{Exchange, Owner, Thing};
 use super::network::{Decoding, Network};
 use super::repeated::Repeated;
 use crate::compute::cuda::convert::Convert;
@@ -20,12 +21,14 @@ use crate::compute::cuda::tracking::{
 };
 use crate::compute::cuda::{CudaError, DeviceBuffer, DeviceSlice, Event, PinnedBuffer, Stream};
 use crate::compute::device::{
-    DeviceError, Fractions, FrameTimes, LostReason, Outcome, Ticket, Tracked, TrackingDevice,
+    DeviceError, Fractions, FramePoints, FrameTimes, LostReason, Outcome, Ticket, Tracked,
+    TrackingDevice,
 };
 use crate::compute::store::Lane;
 use crate::config::Config;
 use crate::image::encoding::RawImage;
 use crate::inference::NetworkShape;
+use crate::time::millis;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -293,10 +296,11 @@ impl Tracking {
             self.exchange.give_back(number);
             return Err(error.into());
         }
-        Ok(self.exchange.put(Thing {
+        let thing = Thing {
             key,
             parcel: Some(number),
-        }))
+        };
+        Ok(self.exchange.put(thing, Owner::Ticket))
     }
 }
 
@@ -380,6 +384,7 @@ impl TrackingDevice for Tracking {
                     keyframe_from_frame: solution.keyframe_from_frame,
                     fractions,
                     iterations: solution.iterations,
+                    fit: (&solution).into(),
                 }));
             }
             Err(Unsolved::FewMatches { used }) => LostReason::FewMatches {
@@ -400,7 +405,8 @@ impl TrackingDevice for Tracking {
         self.forget()?;
         self.network.keep(&self.stream)?;
         let key = Some(self.store()?);
-        Ok(self.exchange.put(Thing { key, parcel: None }))
+        let thing = Thing { key, parcel: None };
+        Ok(self.exchange.put(thing, Owner::Ticket))
     }
 
     fn put_down_frame(&mut self) -> Result<Ticket, DeviceError> {
@@ -426,7 +432,10 @@ impl TrackingDevice for Tracking {
             restart: true,
         };
         let frame = &self.frame;
+        // A keyframe that the mapping half lent was written on its stream.
+        parcel.before_reading(&self.stream)?;
         frame.fusion.update(&self.stream, &frame.pointmap, &task)?;
+        parcel.after_reading(&self.stream)?;
         {
             let lease = self.keyframes.read(Lane::Tracking, key)?;
             let slot = self.keyframes.device().slot(lease.slot())?;
@@ -443,6 +452,13 @@ impl TrackingDevice for Tracking {
 
     fn put_down_pointmap(&mut self) -> Result<Ticket, DeviceError> {
         self.put_pointmap(None)
+    }
+
+    fn read_frame(&mut self, dst: &mut FramePoints) -> Result<(), DeviceError> {
+        let view = self.network.view(0);
+        content::read(&self.stream, view.points, &mut dst.points)?;
+        content::read(&self.stream, view.confidence, &mut dst.confidence)?;
+        Ok(())
     }
 
     fn self_test(&mut self) -> Result<(), DeviceError> {
@@ -462,9 +478,4 @@ pub(super) fn compared(rays: Option<&CameraRays>) -> Compared<'_> {
 /// Milliseconds from one event to another, both over.
 fn between(start: &Event, end: &Event) -> Result<f64, CudaError> {
     Ok(f64::from(start.milliseconds_until(end)?))
-}
-
-/// Milliseconds since `start`.
-fn millis(start: Instant) -> f64 {
-    start.elapsed().as_secs_f64() * 1e3
 }

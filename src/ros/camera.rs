@@ -1,6 +1,7 @@
 //! camera_info to a calibration.
 
 use crate::geometry::{Calibration, Distortion, Intrinsics};
+use crate::ros::messages::Header;
 use crate::ros::messages::sensor::CameraInfo;
 
 /// Why a camera_info is of no use.
@@ -98,6 +99,28 @@ fn distortion(info: &CameraInfo) -> Result<Distortion, CameraInfoError> {
     }
 }
 
+/// The `camera_info` that says `calibration`, of unrectified images.
+pub fn info(calibration: &Calibration, header: Header) -> CameraInfo {
+    let Intrinsics { fx, fy, cx, cy } = calibration.intrinsics;
+    let (distortion_model, d) = match &calibration.distortion {
+        Distortion::None => ("plumb_bob", vec![0.0; 5]),
+        Distortion::PlumbBob(d) => ("plumb_bob", d.to_vec()),
+        Distortion::Rational(d) => ("rational_polynomial", d.to_vec()),
+        Distortion::Equidistant(d) => ("equidistant", d.to_vec()),
+    };
+    CameraInfo {
+        header,
+        height: calibration.height as u32,
+        width: calibration.width as u32,
+        distortion_model: distortion_model.to_owned(),
+        d,
+        k: [fx, 0.0, cx, 0.0, fy, cy, 0.0, 0.0, 1.0],
+        r: [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0],
+        p: [fx, 0.0, cx, 0.0, 0.0, fy, cy, 0.0, 0.0, 0.0, 1.0, 0.0],
+        ..Default::default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,6 +167,24 @@ mod tests {
                 .distortion,
             Distortion::None
         );
+    }
+
+    #[test]
+    fn what_is_said_is_read_back() {
+        let distortions = [
+            Distortion::None,
+            Distortion::PlumbBob([0.1, 0.2, 0.3, 0.4, 0.5]),
+            Distortion::Rational([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]),
+            Distortion::Equidistant([0.1, 0.2, 0.3, 0.4]),
+        ];
+        for distortion in distortions {
+            let known = Calibration {
+                distortion,
+                ..calibration(&info("plumb_bob", &[])).unwrap()
+            };
+            let said = super::info(&known, Header::default());
+            assert_eq!(calibration(&said), Ok(known));
+        }
     }
 
     #[test]

@@ -1,0 +1,123 @@
+//! Numbers in the file's byte order.
+
+use crate::geometry::Sim3;
+use half::f16;
+use std::io::{self, ErrorKind, Read, Write};
+
+/// Bytes that are converted at once.
+const BLOCK: usize = 1 << 14;
+
+/// A number of fixed size.
+pub trait Number: Copy + Default {
+    /// Bytes.
+    const BYTES: usize;
+    /// Into `dst`, which is that long.
+    fn put(self, dst: &mut [u8]);
+    /// From `src`, which is that long.
+    fn get(src: &[u8]) -> Self;
+}
+
+macro_rules! numbers {
+    ($($number:ty)*) => {$(
+        impl Number for $number {
+            const BYTES: usize = size_of::<$number>();
+            fn put(self, dst: &mut [u8]) {
+                dst.copy_from_slice(&self.to_le_bytes());
+            }
+            fn get(src: &[u8]) -> Self {
+                let mut bytes = [0; size_of::<$number>()];
+                bytes.copy_from_slice(src);
+                Self::from_le_bytes(bytes)
+            }
+        }
+    )*};
+}
+numbers!(u8 u32 u64 i64 f32 f64 f16);
+
+/// Writes numbers.
+pub fn put<T: Number>(out: &mut dyn Write, values: &[T]) -> io::Result<()> {
+    let mut block = [0; BLOCK];
+    for values in values.chunks(BLOCK / T::BYTES) {
+        let bytes = &mut block[..values.len() * T::BYTES];
+        for (value, dst) in values.iter().zip(bytes.chunks_exact_mut(T::BYTES)) {
+            value.put(dst);
+        }
+        out.write_all(bytes)?;
+    }
+    Ok(())
+}
+
+/// Reads `count` numbers into `dst`, whose place is used again.
+pub fn get<T: Number>(src: &mut dyn Read, count: usize, dst: &mut Vec<T>) -> io::Result<()> {
+    let mut block = [0; BLOCK];
+    dst.clear();
+    while dst.len() < count {
+        let some = (count - dst.len()).min(BLOCK / T::BYTES);
+        let bytes = &mut block[..some * T::BYTES];
+        src.read_exact(bytes)?;
+        dst.extend(bytes.chunks_exact(T::BYTES).map(T::get));
+    }
+    Ok(())
+}
+
+/// Writes one number.
+pub fn put_one<T: Number>(out: &mut dyn Write, value: T) -> io::Result<()> {
+    put(out, &[value])
+}
+
+/// Reads one number.
+pub fn one<T: Number>(src: &mut dyn Read) -> io::Result<T> {
+    let mut bytes = [0; 8];
+    let bytes = &mut bytes[..T::BYTES];
+    src.read_exact(bytes)?;
+    Ok(T::get(bytes))
+}
+
+/// Reads `N` numbers.
+pub fn some<T: Number, const N: usize>(src: &mut dyn Read) -> io::Result<[T; N]> {
+    let mut values = [T::default(); N];
+    for value in &mut values {
+        *value = one(src)?;
+    }
+    Ok(values)
+}
+
+/// Writes a text: its length, then UTF-8.
+pub fn put_text(out: &mut dyn Write, text: &str) -> io::Result<()> {
+    let length = u32::try_from(text.len()).map_err(|_| io::Error::from(ErrorKind::InvalidInput))?;
+    put_one(out, length)?;
+    out.write_all(text.as_bytes())
+}
+
+/// Longest text that a header may have.
+const TEXT: u32 = 4096;
+
+/// Reads a text.
+pub fn text(src: &mut dyn Read) -> io::Result<String> {
+    let length: u32 = one(src)?;
+    if length > TEXT {
+        return Err(ErrorKind::InvalidData.into());
+    }
+    let mut bytes = vec![0; length as usize];
+    src.read_exact(&mut bytes)?;
+    String::from_utf8(bytes).map_err(|_| ErrorKind::InvalidData.into())
+}
+
+/// Writes a pose as [`Sim3::to_array`].
+pub fn put_pose(out: &mut dyn Write, pose: &Sim3) -> io::Result<()> {
+    put(out, &pose.to_array())
+}
+
+/// Reads a pose, bit for bit; `None` if it is none.
+pub fn pose(src: &mut dyn Read) -> io::Result<Option<Sim3>> {
+    let a: [f64; 8] = some(src)?;
+    let q = nalgebra::Quaternion::new(a[6], a[3], a[4], a[5]);
+    // Not normalised again: that would change its last bits.
+    let unit = (q.norm() - 1.0).abs() < 1e-6;
+    let pose = Sim3 {
+        translation: nalgebra::Vector3::new(a[0], a[1], a[2]),
+        rotation: nalgebra::UnitQuaternion::new_unchecked(q),
+        scale: a[7],
+    };
+    Ok((unit && pose.is_finite()).then_some(pose))
+}

@@ -1,0 +1,175 @@
+//! Writing a map's file.
+
+use super::bytes::{put, put_one, put_pose};
+use super::{Header, KINDS, MapFileError, SavedEdge, SavedKeyframe};
+use crate::compute::device::{DeviceError, Floats, MatchContent};
+use crate::files;
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::Path;
+
+/// Takes keyframes, then edges, as many as the header says.
+pub struct Writer<'a> {
+    out: &'a mut dyn Write,
+    hasher: Sha256,
+    header: &'a Header,
+    keyframes: u32,
+    edges: u32,
+}
+
+/// Why the content did not come.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// The system refused.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The device did not give it.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+/// Writes `path` (a temporary file beside it, then renamed): the header, and what `body` gives the writer,
+/// one thing at a time. Folders above it must exist.
+pub fn write(
+    path: &Path,
+    header: &Header,
+    body: impl FnOnce(&mut Writer<'_>) -> Result<(), WriteError>,
+) -> Result<(), MapFileError> {
+    let mut device = None;
+    let written = files::write(path, |out: &mut BufWriter<&mut File>| {
+        let mut writer = Writer {
+            out,
+            hasher: Sha256::new(),
+            header,
+            keyframes: 0,
+            edges: 0,
+        };
+        header.write(&mut writer)?;
+        match body(&mut writer) {
+            Ok(()) => writer.end(),
+            Err(WriteError::Io(error)) => Err(error),
+            Err(WriteError::Device(error)) => {
+                device = Some(error);
+                Err(ErrorKind::Other.into())
+            }
+        }
+    });
+    match (written, device) {
+        (Ok(()), _) => Ok(()),
+        (Err(_), Some(cause)) => Err(MapFileError::Device {
+            path: path.to_owned(),
+            cause,
+        }),
+        (Err(cause), None) => Err(MapFileError::Io {
+            action: "write",
+            path: path.to_owned(),
+            cause,
+        }),
+    }
+}
+
+impl Write for Writer<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes)?;
+        self.hasher.update(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+impl Writer<'_> {
+    /// The next keyframe.
+    pub fn keyframe(&mut self, keyframe: &SavedKeyframe) -> Result<(), WriteError> {
+        let SavedKeyframe {
+            id,
+            submap,
+            frame_index,
+            stamp,
+            world_from_camera,
+            chain,
+            content,
+        } = keyframe;
+        put(self, &[*id, *submap])?;
+        put_one(self, *frame_index)?;
+        put_one(self, stamp.nanos)?;
+        put_pose(self, world_from_camera)?;
+        put_one(self, chain.map_or(super::read::NO_CHAIN, |c| c.keyframe))?;
+        put_pose(
+            self,
+            &chain.map_or_else(Default::default, |c| c.keyframe_from_camera),
+        )?;
+        let shape = self.header.shape;
+        self.expect(3 * shape.pixels(), content.image.len())?;
+        put(self, &content.image)?;
+        self.expect(3 * shape.pixels(), content.points.len())?;
+        put(self, &content.points)?;
+        self.expect(shape.pixels(), content.confidence.len())?;
+        self.floats(&content.confidence, self.header.formats.confidence)?;
+        self.expect(shape.features(), content.features.len())?;
+        self.floats(&content.features, self.header.formats.features)?;
+        self.keyframes += 1;
+        Ok(())
+    }
+
+    /// The next edge; after the keyframes.
+    pub fn edge(&mut self, edge: &SavedEdge) -> Result<(), WriteError> {
+        let kind = KINDS.iter().position(|k| *k == edge.kind).unwrap_or(0);
+        put(self, &[edge.i, edge.j, kind as u32])?;
+        put_one(self, edge.match_fraction)?;
+        for way in [&edge.content.i_from_j, &edge.content.j_from_i] {
+            let MatchContent {
+                index,
+                valid,
+                quality,
+            } = way;
+            let pixels = self.header.shape.pixels();
+            for found in [index.len(), valid.len(), quality.len()] {
+                self.expect(pixels, found)?;
+            }
+            put(self, index)?;
+            put(self, valid)?;
+            put(self, quality)?;
+        }
+        self.edges += 1;
+        Ok(())
+    }
+
+    fn floats(
+        &mut self,
+        values: &Floats,
+        format: crate::compute::store::FloatFormat,
+    ) -> Result<(), WriteError> {
+        if values.format() != format {
+            return Err(defect("floats of another format than the header says"));
+        }
+        Ok(match values {
+            Floats::F16(values) => put(self, values)?,
+            Floats::F32(values) => put(self, values)?,
+        })
+    }
+
+    /// A device that gives contents of another size than its network's has a defect; such a file must not be.
+    fn expect(&self, expected: usize, found: usize) -> Result<(), WriteError> {
+        if expected == found {
+            return Ok(());
+        }
+        Err(defect("contents of another size than the network's"))
+    }
+
+    fn end(self) -> io::Result<()> {
+        if (self.keyframes, self.edges) != (self.header.keyframes, self.header.edges) {
+            return Err(io::Error::other(
+                "other numbers of keyframes and edges than the header says",
+            ));
+        }
+        self.out.write_all(&self.hasher.finalize())
+    }
+}
+
+fn defect(what: &'static str) -> WriteError {
+    WriteError::Io(io::Error::other(what))
+}

@@ -1,0 +1,151 @@
+//! How far a tracked camera may be from where it is said to be.
+
+use crate::compute::device::Fit;
+use crate::geometry::Sim3;
+use nalgebra::{Cholesky, SMatrix, Vector3};
+
+/// Covariance of a position in metres and an orientation in radians: `x, y, z`, rotations about the fixed axes
+/// `x, y, z`.
+pub type Covariance6 = SMatrix<f64, 6, 6>;
+
+/// Independent measurements that a correspondence gives: a direction or a pixel, and a distance or depth.
+const MEASUREMENTS: f64 = 3.0;
+
+/// Covariance of a camera that was tracked against a keyframe, about the world's axes. The keyframe's own pose
+/// and scale are taken as they are.
+///
+/// Least squares leaves `Cov(ξ) = s²·H⁻¹` for the perturbation `ξ = [τ, φ, σ]` of `keyframe_from_frame` from the
+/// left, with the residual variance `s² = Σ ρ w² / (3·used − 7)` (Hartley and Zisserman, Multiple View Geometry,
+/// 2nd edition, section 5.2), if residuals are independent. A network's are not: its pixels err patch by patch.
+/// So the information counts once for each patch instead of each pixel: `Cov(ξ) = κ·s²·H⁻¹`,
+/// `κ = pixels_per_patch`. The camera, at `q` in the keyframe, then moves by `δp = s·R·(τ + φ×q + σ·q)` and turns
+/// by `δθ = R·φ`, with scale and rotation of `world_from_keyframe`.
+///
+/// `None` if the normal equations leave a direction open.
+pub fn of_camera(
+    fit: &Fit,
+    pixels_per_patch: f64,
+    keyframe_from_frame: &Sim3,
+    world_from_keyframe: &Sim3,
+) -> Option<Covariance6> {
+    let freedom = (MEASUREMENTS * fit.used as f64 - 7.0).max(1.0);
+    let variance = 2.0 * fit.cost / freedom;
+    // Metres and radians are of different size: scaled, the matrix is far from singular.
+    let scale = fit.hessian.diagonal().map(|d| 1.0 / d.sqrt());
+    let scaled = SMatrix::<f64, 7, 7>::from_fn(|r, c| fit.hessian[(r, c)] * scale[r] * scale[c]);
+    let inverse = Cholesky::new(scaled)?.inverse();
+    let of_step = SMatrix::<f64, 7, 7>::from_fn(|r, c| {
+        inverse[(r, c)] * scale[r] * scale[c] * variance * pixels_per_patch
+    });
+    let rotation = world_from_keyframe.rotation.to_rotation_matrix();
+    let (r, sr) = (rotation.matrix(), world_from_keyframe.scaled_rotation());
+    let q: Vector3<f64> = keyframe_from_frame.translation;
+    let mut jacobian = SMatrix::<f64, 6, 7>::zeros();
+    jacobian.fixed_view_mut::<3, 3>(0, 0).copy_from(&sr);
+    jacobian
+        .fixed_view_mut::<3, 3>(0, 3)
+        .copy_from(&(-sr * q.cross_matrix()));
+    jacobian.fixed_view_mut::<3, 1>(0, 6).copy_from(&(sr * q));
+    jacobian.fixed_view_mut::<3, 3>(3, 3).copy_from(r);
+    let covariance = jacobian * of_step * jacobian.transpose();
+    let symmetric = (covariance + covariance.transpose()) * 0.5;
+    symmetric.iter().all(|v| v.is_finite()).then_some(symmetric)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::geometry::Tangent;
+    use nalgebra::UnitQuaternion;
+    use proptest::prelude::*;
+
+    fn pose(t: [f64; 3], axis: [f64; 3], scale: f64) -> Sim3 {
+        Sim3 {
+            translation: t.into(),
+            rotation: UnitQuaternion::from_scaled_axis(Vector3::from(axis)),
+            scale,
+        }
+    }
+
+    /// A normal matrix of `rows` random rows.
+    fn hessian(rows: &[[f64; 7]]) -> SMatrix<f64, 7, 7> {
+        let mut h = SMatrix::zeros();
+        for row in rows {
+            let row = Tangent::from_column_slice(row);
+            h += row * row.transpose();
+        }
+        h
+    }
+
+    fn rows() -> impl Strategy<Value = Vec<[f64; 7]>> {
+        let row = proptest::array::uniform7(-1.0_f64..1.0);
+        proptest::collection::vec(row, 20..60)
+    }
+
+    fn place() -> impl Strategy<Value = ([f64; 3], [f64; 3], f64)> {
+        let three = || proptest::array::uniform3(-2.0_f64..2.0);
+        (three(), three(), 0.3_f64..3.0)
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_a_covariance_and_grows_with_the_cost(
+            rows in rows(), frame in place(), keyframe in place(), cost in 1e-3_f64..1e3, used in 10_usize..100_000,
+        ) {
+            let (frame, keyframe) = (pose(frame.0, frame.1, frame.2), pose(keyframe.0, keyframe.1, keyframe.2));
+            let fit = Fit { hessian: hessian(&rows), cost, used };
+            let some = of_camera(&fit, 256.0, &frame, &keyframe).expect("regular");
+            prop_assert!(some.iter().all(|v| v.is_finite()));
+            prop_assert_eq!(some, some.transpose());
+            // Positive: of six numbers that seven determine.
+            let d = some.diagonal().map(|v| 1.0 / v.sqrt());
+            let correlation = Covariance6::from_fn(|r, c| some[(r, c)] * d[r] * d[c]);
+            prop_assert!(correlation.symmetric_eigenvalues().min() > 0.0);
+            let twice = of_camera(&Fit { cost: 2.0 * cost, ..fit }, 256.0, &frame, &keyframe).expect("regular");
+            prop_assert!((twice - some * 2.0).norm() <= 1e-9 * twice.norm());
+        }
+
+        /// A perturbation of the solved pose moves the camera as the Jacobian says: with a normal matrix that
+        /// leaves only one direction loose, the covariance is that direction's square.
+        #[test]
+        fn it_follows_the_camera(
+            direction in proptest::array::uniform7(-1.0_f64..1.0), frame in place(), keyframe in place(),
+        ) {
+            let (frame, keyframe) = (pose(frame.0, frame.1, frame.2), pose(keyframe.0, keyframe.1, keyframe.2));
+            let xi = Tangent::from_column_slice(&direction);
+            prop_assume!(xi.norm() > 0.3);
+            let unit = xi.normalize();
+            let loose = unit * unit.transpose();
+            let stiff = 1e8;
+            let fit = Fit {
+                hessian: SMatrix::identity() * stiff - loose * (stiff - 1.0),
+                // So that s² = 1.
+                cost: 0.5,
+                used: 0,
+            };
+            let found = of_camera(&fit, 1.0, &frame, &keyframe).expect("regular");
+            let step = 1e-5;
+            let there = keyframe * frame.retract(&(unit * step));
+            let here = keyframe * frame;
+            let moved = (there.translation - here.translation) / step;
+            let turned = (there.rotation * here.rotation.inverse()).scaled_axis() / step;
+            let mut expected = SMatrix::<f64, 6, 1>::zeros();
+            expected.fixed_rows_mut::<3>(0).copy_from(&moved);
+            expected.fixed_rows_mut::<3>(3).copy_from(&turned);
+            let expected = expected * expected.transpose();
+            // What is stiff adds up to a hundred-thousandth of the camera's lever arms, squared.
+            prop_assert!((found - expected).norm() < 1e-3 * (1.0 + expected.norm()), "{found} {expected}");
+        }
+    }
+
+    #[test]
+    fn an_open_direction_has_no_covariance() {
+        let fit = Fit {
+            hessian: SMatrix::zeros(),
+            cost: 1.0,
+            used: 100,
+        };
+        let here = Sim3::identity();
+        assert_eq!(of_camera(&fit, 256.0, &here, &here), None);
+    }
+}

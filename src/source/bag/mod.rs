@@ -1,0 +1,342 @@
+//! ROS 2 bags: the images of one camera, each once, in the order of their stamps.
+
+mod topics;
+
+pub use topics::BagTopics;
+
+use super::calibration::fit_calibration;
+use super::stream::{About, Stream};
+use super::{SourceError, SourceFrame, SourceOptions};
+use crate::bag::{Bag, BagError, BagMessage, Messages};
+use crate::geometry::Calibration;
+use crate::image::RgbImage;
+use crate::ros::messages::sensor::CameraInfo;
+use crate::ros::messages::{Header, Message};
+use crate::ros::{camera, cdr, images};
+use crate::time::Stamp;
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use topics::Camera;
+
+/// Images that are looked at together, so that a few that were recorded in the wrong order are put right.
+const WINDOW: usize = 4;
+/// An image older than the one before it by less than this is left out; by more, the bag holds another run.
+const REORDERED_NANOS: i64 = 1_000_000_000;
+
+impl From<BagError> for SourceError {
+    fn from(error: BagError) -> Self {
+        match error {
+            BagError::Io { path, cause } => Self::Io { path, cause },
+            BagError::Content {
+                path,
+                expected,
+                found,
+            } => Self::Content {
+                path,
+                expected,
+                found,
+            },
+        }
+    }
+}
+
+pub(super) fn open(
+    path: &Path,
+    options: &SourceOptions,
+    named: &BagTopics,
+) -> Result<Stream, SourceError> {
+    let bag = Bag::open(path)?;
+    let chosen = topics::choose(bag.topics(), named);
+    let camera = chosen.map_err(|(expected, found)| SourceError::content(path, expected, found))?;
+    let total = camera.images.and_then(|n| usize::try_from(n).ok());
+    if let Some(total) = total
+        && options.start >= total
+    {
+        return Err(SourceError::Selection {
+            option: "start",
+            expected: format!("less than the number of frames, {total}"),
+            found: options.start,
+        });
+    }
+    let calibration = match options.calibration {
+        Some(given) => Some(given),
+        None => recorded_calibration(&bag, &camera)?,
+    };
+    let mut frames = Frames {
+        origin: origin(path, &camera.image),
+        compressed: camera.compressed,
+        ordered: Ordered::new(bag.messages(&[&camera.image])),
+        size: None,
+        frame_id: None,
+        index: 0,
+        options: *options,
+        ended: false,
+    };
+    // The first image tells the size.
+    let first = frames.next().transpose()?;
+    let calibration = match (calibration, frames.size) {
+        (Some(calibration), Some(size)) => Some(fit(&calibration, size, path, &camera)?),
+        (calibration, _) => calibration,
+    };
+    let end = match (options.end, total) {
+        (Some(end), Some(total)) => Some(end.min(total)),
+        (end, total) => end.or(total),
+    };
+    let count = end.map(|end| end.saturating_sub(options.start).div_ceil(options.stride));
+    let about = About {
+        description: match (count, total) {
+            (Some(count), Some(total)) if count != total => {
+                format!("ROS 2 bag, {}, {count} of {total} frames", camera.image)
+            }
+            (Some(count), _) => format!("ROS 2 bag, {}, {}", camera.image, super::frames(count)),
+            (None, _) => format!("ROS 2 bag, {}", camera.image),
+        },
+        count,
+        calibration,
+        always_undistort: false,
+        ground_truth: None,
+        camera_frame: frames.frame_id.take(),
+    };
+    Stream::new(about, first.map(Ok).into_iter().chain(frames), None)
+}
+
+/// `bag:/topic`, for messages.
+fn origin(bag: &Path, topic: &str) -> PathBuf {
+    let mut origin = bag.as_os_str().to_owned();
+    origin.push(":");
+    origin.push(topic);
+    origin.into()
+}
+
+/// The first `camera_info`. One that is of no use is said and left out.
+fn recorded_calibration(bag: &Bag, camera: &Camera) -> Result<Option<Calibration>, SourceError> {
+    let Some(topic) = &camera.camera_info else {
+        return Ok(None);
+    };
+    let message = match bag.messages(&[topic]).next() {
+        Some(Ok(message)) => message,
+        // Damage is told when the images reach it.
+        Some(Err(_)) | None => return Ok(None),
+    };
+    let info = CameraInfo::decode(&message.payload).map_err(|e| {
+        SourceError::content(&origin(bag.path(), topic), CameraInfo::TYPE, e.to_string())
+    })?;
+    match camera::calibration(&info) {
+        Ok(calibration) => Ok(Some(calibration)),
+        Err(error) => {
+            tracing::warn!("{topic} is not used: {error}");
+            Ok(None)
+        }
+    }
+}
+
+fn fit(
+    calibration: &Calibration,
+    size: (usize, usize),
+    path: &Path,
+    camera: &Camera,
+) -> Result<Calibration, SourceError> {
+    fit_calibration(calibration, size).map_err(|e| {
+        SourceError::content(
+            &origin(path, &camera.image),
+            format!(
+                "images of {}×{} pixels, which the calibration is for",
+                calibration.width, calibration.height
+            ),
+            format!("{}×{} ({e})", size.0, size.1),
+        )
+    })
+}
+
+/// The camera's messages in the order of their stamps.
+struct Ordered {
+    messages: Messages,
+    window: VecDeque<(Stamp, BagMessage)>,
+    last: Option<Stamp>,
+    /// The newest that was recorded.
+    newest: Option<Stamp>,
+    /// What ended the messages, if it was no end.
+    trouble: Option<Trouble>,
+    done: bool,
+    left_out: usize,
+}
+
+impl Ordered {
+    fn new(messages: Messages) -> Self {
+        Self {
+            messages,
+            window: VecDeque::with_capacity(WINDOW),
+            last: None,
+            newest: None,
+            trouble: None,
+            done: false,
+            left_out: 0,
+        }
+    }
+
+    fn fill(&mut self) {
+        while !self.done && self.window.len() < WINDOW {
+            match self.messages.next() {
+                None => self.done = true,
+                Some(Err(error)) => {
+                    self.trouble = Some(Trouble::Bag(error));
+                    self.done = true;
+                }
+                Some(Ok(message)) => {
+                    let newest = self.newest.unwrap_or(Stamp { nanos: i64::MIN });
+                    let stamp = stamp(&message).unwrap_or(Stamp {
+                        nanos: newest.nanos.saturating_add(1),
+                    });
+                    if newest.nanos.saturating_sub(stamp.nanos) >= REORDERED_NANOS {
+                        let last = newest;
+                        self.trouble = Some(Trouble::Back { last, stamp });
+                        self.done = true;
+                        return;
+                    }
+                    self.newest = Some(newest.max(stamp));
+                    let later = self.window.iter().rposition(|(s, _)| *s <= stamp);
+                    self.window
+                        .insert(later.map_or(0, |k| k + 1), (stamp, message));
+                }
+            }
+        }
+    }
+
+    /// The next message. After an error there are no more.
+    fn next(&mut self) -> Option<Result<(Stamp, BagMessage), Trouble>> {
+        loop {
+            self.fill();
+            let Some((stamp, message)) = self.window.pop_front() else {
+                if self.left_out > 0 {
+                    tracing::warn!(
+                        "{} images were left out, whose stamps are those of others or older",
+                        self.left_out
+                    );
+                    self.left_out = 0;
+                }
+                return self.trouble.take().map(Err);
+            };
+            match self.last {
+                Some(last) if stamp <= last => self.left_out += 1,
+                _ => {
+                    self.last = Some(stamp);
+                    return Some(Ok((stamp, message)));
+                }
+            }
+        }
+    }
+}
+
+/// What ends the images early.
+enum Trouble {
+    Bag(BagError),
+    /// Time goes back by so much that another run begins.
+    Back {
+        last: Stamp,
+        stamp: Stamp,
+    },
+}
+
+/// The header's stamp; the time of recording for drivers that leave it zero. `None` for a message that is none,
+/// which is told when its turn comes.
+fn stamp(message: &BagMessage) -> Option<Stamp> {
+    let header = cdr::decode::<Header>(Header::TYPE, &message.payload).ok()?;
+    let stamp = Stamp::from(&header.stamp);
+    Some(match stamp.nanos {
+        0 => message.log_time,
+        _ => stamp,
+    })
+}
+
+/// The camera's images.
+struct Frames {
+    origin: PathBuf,
+    compressed: bool,
+    ordered: Ordered,
+    /// Of the first image.
+    size: Option<(usize, usize)>,
+    /// Of the first image.
+    frame_id: Option<String>,
+    /// Of the next image.
+    index: usize,
+    options: SourceOptions,
+    ended: bool,
+}
+
+impl Frames {
+    fn image(&mut self, stamp: Stamp, message: &BagMessage) -> Result<RgbImage, SourceError> {
+        let unusable = |found: String| {
+            let expected = "an image in each message";
+            SourceError::content(&self.origin, expected, format!("at {stamp}: {found}"))
+        };
+        let payload = &message.payload;
+        let (header, image) = if self.compressed {
+            let (header, file) =
+                images::compressed(payload).map_err(|e| unusable(e.to_string()))?;
+            let image = images::unpack(file).map_err(|e| unusable(e.to_string()))?;
+            (header, image)
+        } else {
+            let (header, raw) = images::raw(payload).map_err(|e| unusable(e.to_string()))?;
+            let mut image = RgbImage::default();
+            raw.to_rgb(&mut image)
+                .map_err(|e| unusable(e.to_string()))?;
+            (header, image)
+        };
+        let size = *self.size.get_or_insert((image.width, image.height));
+        if (image.width, image.height) != size {
+            return Err(SourceError::content(
+                &self.origin,
+                format!(
+                    "images of {}×{} pixels, the size of the first",
+                    size.0, size.1
+                ),
+                format!("{}×{} at {stamp}", image.width, image.height),
+            ));
+        }
+        self.frame_id.get_or_insert(header.frame_id);
+        Ok(image)
+    }
+}
+
+impl Iterator for Frames {
+    type Item = Result<SourceFrame, SourceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if self.ended || self.options.end.is_some_and(|end| self.index >= end) {
+                return None;
+            }
+            let (stamp, message) = match self.ordered.next() {
+                Some(Ok(next)) => next,
+                None => {
+                    self.ended = true;
+                    return None;
+                }
+                Some(Err(trouble)) => {
+                    self.ended = true;
+                    return Some(Err(match trouble {
+                        Trouble::Bag(error) => error.into(),
+                        Trouble::Back { last, stamp } => SourceError::content(
+                            &self.origin,
+                            "times that grow (a bag of several runs is read piece by piece with --start and --end)",
+                            format!("{stamp} after {last}"),
+                        ),
+                    }));
+                }
+            };
+            let index = self.index;
+            self.index += 1;
+            let past = index.checked_sub(self.options.start);
+            if past.is_none_or(|past| !past.is_multiple_of(self.options.stride)) {
+                continue;
+            }
+            let image = self.image(stamp, &message);
+            return Some(image.map(|image| SourceFrame {
+                index,
+                stamp,
+                origin: self.origin.clone(),
+                image,
+            }));
+        }
+    }
+}

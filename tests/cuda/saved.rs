@@ -1,0 +1,169 @@
+//! Maps out of the GPU and back in, frames read back, and the solver's covariance: the CPU's.
+
+use super::common::rig::TOLERANCE;
+use super::common::walk::{config, images, stamp, vocabulary};
+use super::common::{RoomBackend, SIZE, Spoil, square_walk};
+use super::slam::{On, SPOIL, system};
+use mast3r_slam::compute::device::FramePoints;
+use mast3r_slam::config::Config;
+use mast3r_slam::geometry::Sim3;
+use mast3r_slam::image::RgbImage;
+use mast3r_slam::inference::Backend;
+use mast3r_slam::map::{FrameRecord, TrackingState};
+use mast3r_slam::slam::{FrameInput, MapLabel, SavedMap, SavedMapError, System};
+use std::path::Path;
+use std::sync::mpsc::channel;
+
+const FRAMES: usize = 60;
+
+fn show(system: &mut System, images: &[RgbImage], k: usize) -> FrameRecord {
+    let input = FrameInput {
+        index: k,
+        stamp: stamp(k),
+        image: (&images[k]).into(),
+    };
+    system.process(input).expect("frame")
+}
+
+fn save(system: &mut System, path: &Path) -> SavedMap {
+    let (sender, receiver) = channel();
+    let reply = Box::new(move |saved: Result<SavedMap, SavedMapError>| {
+        sender.send(saved).expect("the test listens");
+    });
+    let label = || {
+        Ok(MapLabel {
+            weights: "room".into(),
+            map_from_world: None,
+        })
+    };
+    assert!(system.save_map(path.to_owned(), Box::new(label), reply));
+    receiver.recv().expect("an answer").expect("saved")
+}
+
+/// Every frame is a keyframe.
+fn many(calibrated: bool) -> Config {
+    let mut config = config(calibrated);
+    config.tracking.match_frac_thresh = 1.01;
+    config.local_opt.max_iters = 2;
+    config.local_opt.window = 8;
+    config
+}
+
+/// Few slots, so that most of a map is in host memory or the file when it is loaded and saved.
+fn small(calibrated: bool) -> Config {
+    let mut config = many(calibrated);
+    config.memory.keyframe_slots = 16;
+    config.memory.host_slots = 4;
+    config.memory.edges = 16;
+    config
+}
+
+#[test]
+fn maps_go_from_device_to_device_and_back_bit_for_bit() {
+    let Some(context) = super::cuda() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let poses = square_walk(FRAMES, 0.6);
+    for calibrated in [false, true] {
+        let mut backend = RoomBackend::new(SIZE, poses.clone(), Spoil::default());
+        let places = Some(vocabulary(&mut backend));
+        let images = images(&backend, (0..FRAMES).map(Some));
+        let file = |name: &str| folder.path().join(format!("{name}-{calibrated}.map"));
+        let make =
+            |on: &On<'_>, config: &Config| system(on, backend.share(), config, places.clone());
+        for (from, made_on) in [("cpu", On::Cpu), ("gpu", On::Gpu(&context))] {
+            let first = file(from);
+            let mut walked = make(&made_on, &many(calibrated));
+            for k in 0..FRAMES {
+                show(&mut walked, &images, k);
+            }
+            walked.finish().expect("finish");
+            let saved = save(&mut walked, &first);
+            assert!(saved.keyframes > 40, "{saved:?}");
+            drop(walked);
+
+            // The room's network works on the host, so slots keep its features in f32 as the CPU does; what
+            // the GPU keeps in f16 it gives as f16.
+            let again = file("again");
+            let mut loaded = make(&On::Gpu(&context), &small(calibrated));
+            assert_eq!(loaded.load_map(&first, "room").expect("loaded"), saved);
+            save(&mut loaded, &again);
+            let read = |path: &Path| std::fs::read(path).expect("the file");
+            let twice = file("twice");
+            drop(loaded);
+            let mut loaded = make(&On::Gpu(&context), &many(calibrated));
+            loaded.load_map(&again, "room").expect("loaded");
+            save(&mut loaded, &twice);
+            assert!(
+                read(&again) == read(&twice),
+                "{from}, calibrated {calibrated}"
+            );
+            if from == "gpu" {
+                assert!(read(&first) == read(&again), "calibrated {calibrated}");
+            }
+
+            // It goes on in the map, first without changing it.
+            let before = read(&twice);
+            loaded.set_growing(false);
+            go_on(&mut loaded, &images, &poses);
+            save(&mut loaded, &twice);
+            assert!(read(&twice) == before, "localisation changed the map");
+            loaded.load_map(&twice, "room").expect("loaded");
+            loaded.set_growing(true);
+            go_on(&mut loaded, &images, &poses);
+            loaded.finish().expect("finish");
+            assert!(loaded.snapshot().keyframes.len() > saved.keyframes);
+
+            // And on the CPU.
+            let mut back = make(&On::Cpu, &many(calibrated));
+            back.load_map(&twice, "room").expect("loaded");
+            go_on(&mut back, &images, &poses);
+        }
+    }
+}
+
+fn go_on(system: &mut System, images: &[RgbImage], poses: &[Sim3]) {
+    let mut tracked = 0;
+    for k in 5..FRAMES {
+        let record = show(system, images, k);
+        if record.state != TrackingState::Lost {
+            let truth = poses[0].inverse() * poses[k];
+            let off = (record.world_from_camera.translation - truth.translation).norm();
+            assert!(off < TOLERANCE, "frame {k}: {off} m");
+            tracked += 1;
+        }
+    }
+    assert!(tracked > (FRAMES - 5) * 7 / 10, "{tracked} tracked");
+}
+
+#[test]
+fn frames_and_covariances_are_the_cpu_s() {
+    let Some(context) = super::cuda() else { return };
+    let poses = square_walk(90, 1.0)[..20].to_vec();
+    for calibrated in [false, true] {
+        let backend = RoomBackend::new(SIZE, poses.clone(), SPOIL);
+        let images = images(&backend, (0..20).map(Some));
+        let config = config(calibrated);
+        let [mut cpu, mut gpu] =
+            [On::Cpu, On::Gpu(&context)].map(|on| system(&on, backend.share(), &config, None));
+        let (mut expected, mut found) = (FramePoints::default(), FramePoints::default());
+        for k in 0..20 {
+            show(&mut cpu, &images, k);
+            show(&mut gpu, &images, k);
+            cpu.read_frame(&mut expected).expect("points");
+            gpu.read_frame(&mut found).expect("points");
+            let what = format!("frame {k}");
+            super::assert_same_bits(&what, &found.points, &expected.points);
+            super::assert_same_bits(&what, &found.confidence, &expected.confidence);
+            let (Some(a), Some(b)) = (cpu.covariance(), gpu.covariance()) else {
+                assert_eq!((k, cpu.covariance(), gpu.covariance()), (0, None, None));
+                continue;
+            };
+            // Both solves may end a step apart, so the poses are not the same to the last bit; the matches are.
+            assert!(
+                (a - b).norm() <= 0.01 * a.norm(),
+                "{what}: {b} instead of {a}"
+            );
+            assert_eq!(b, b.transpose());
+        }
+    }
+}
