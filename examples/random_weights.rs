@@ -1,8 +1,8 @@
-//! Weights of the official model's shapes, random: for timing and memory without the official ones.
+//! Weights of the official models' shapes, random: for timing and memory without the official ones.
 //!
-//! `cargo run --release --example random_weights -- random.safetensors`
+//! `cargo run --release --example random_weights -- random.safetensors [vitl|dune-base|dune-small]`
 
-use mast3r_slam::network::Architecture;
+use mast3r_slam::network::{Architecture, dune};
 use std::error::Error;
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -22,8 +22,19 @@ impl Noise {
 fn main() -> Result<(), Box<dyn Error>> {
     let path = std::env::args()
         .nth(1)
-        .ok_or("usage: random_weights FILE.safetensors")?;
-    let shapes = Architecture::official().expected_shapes();
+        .ok_or("usage: random_weights FILE.safetensors [vitl|dune-base|dune-small]")?;
+    let model = std::env::args().nth(2);
+    let architecture = match model.as_deref() {
+        None | Some("vitl") => Architecture::official(),
+        Some("dune-base") => Architecture::dune(768),
+        Some("dune-small") => Architecture::dune(384),
+        Some(other) => return Err(format!("vitl, dune-base or dune-small, not {other}").into()),
+    };
+    let stored = |name: &String| match architecture.dune {
+        Some(_) => dune::stored_name(name),
+        None => name.clone(),
+    };
+    let shapes = architecture.expected_shapes();
     let mut header = serde_json::Map::new();
     let mut offset = 0;
     for (name, shape) in &shapes {
@@ -31,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let tensor = serde_json::json!({
             "dtype": "F32", "shape": shape, "data_offsets": [offset, end],
         });
-        header.insert(name.clone(), tensor);
+        header.insert(stored(name), tensor);
         offset = end;
     }
     let mut header = serde_json::to_vec(&header)?;

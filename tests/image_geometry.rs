@@ -84,6 +84,7 @@ fn intrinsics_match_the_pixels_and_the_reference_s_are_off_by_what_they_lack() {
                 let options = PreprocessOptions {
                     center_principal_point,
                     parity_intrinsics,
+                    ..PreprocessOptions::default()
                 };
                 let what = format!("{camera:?} {options:?}");
                 let mut p = Preprocessor::new(width, height, 512, Some(&camera), options).unwrap();
@@ -116,7 +117,7 @@ fn no_pixel_of_the_optimal_camera_lies_outside_the_raw_image() {
     for centre in [false, true] {
         let options = PreprocessOptions {
             center_principal_point: centre,
-            parity_intrinsics: false,
+            ..PreprocessOptions::default()
         };
         let mut p = Preprocessor::new(320, 200, 320, Some(&camera), options).unwrap();
         let mut white = RgbImage::new(320, 200);
@@ -209,7 +210,7 @@ proptest! {
                 prop_assert!(k.fx.is_finite() && k.fx > 0.0 && k.fy.is_finite() && k.fy > 0.0);
                 let options = PreprocessOptions {
                     center_principal_point: centre,
-                    parity_intrinsics: false,
+                    ..PreprocessOptions::default()
                 };
                 let mut p = Preprocessor::new(48, 32, 48, Some(&camera), options).unwrap();
                 let mut out = RgbImage::default();

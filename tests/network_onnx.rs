@@ -125,7 +125,7 @@ fn a_batch_of_two_pairs_is_two_pairs() {
     let image = noise(3, 2 * 3 * width * height);
     let encoder = in_tract(&network.encoder(size));
     let both = run(encoder, &[(&[2, 3, height, width], &image)]);
-    let one = in_tract(&network.encoder(InputSize { batch: 1, ..size }));
+    let one = in_tract(&network.encoder(size.with_batch(1).unwrap()));
     let second = run(
         one,
         &[(&[1, 3, height, width], &image[3 * width * height..])],

@@ -115,9 +115,13 @@ impl MappingDevice for Mapping {
         self.1.current()?;
         self.0.remember(id)
     }
-    fn make_edge(&mut self, i: u32, j: u32) -> Result<NewEdge, DeviceError> {
+    fn make_edges(
+        &mut self,
+        pairs: &[(u32, u32)],
+        made: &mut Vec<NewEdge>,
+    ) -> Result<(), DeviceError> {
         self.1.current()?;
-        self.0.make_edge(i, j)
+        self.0.make_edges(pairs, made)
     }
     fn relative_poses(&mut self, edge: EdgeId) -> Result<TwoWay, DeviceError> {
         self.1.current()?;

@@ -123,13 +123,17 @@ fn an_engine_is_built_without_a_gpu_and_kept() {
         );
         let layers = std::fs::read_to_string(folder.join(format!("{part}.layers.txt")));
         let layers = layers.expect("a list of kernels");
-        assert!(layers.contains("enc_blocks") || layers.contains("dec_blocks"));
+        // Both branches as one batch are named so.
+        let names = ["enc_blocks", "dec_blocks", "dec_both"];
+        assert!(names.iter().any(|name| layers.contains(name)), "{part}");
         assert!(layers.contains("Datatype: Half"), "{part} computes in fp16");
         assert!(
             layers.contains("Datatype: Float"),
             "{part} has fp32 inputs and outputs"
         );
     }
+
+    assert_eq!(parts(&manifest), ["encoder", "decoder", "mono", "edge"]);
 
     // The same order again: nothing is built.
     let before = std::fs::metadata(&path)
@@ -169,7 +173,9 @@ fn an_engine_is_built_without_a_gpu_and_kept() {
         String::from_utf8(output.stdout).expect("UTF-8")
     };
     let said = inspect(&[]);
-    for part in ["sm_120", "fp16", "96x64", "encoder:", "decoder:", "CRC-32"] {
+    for part in [
+        "sm_120", "fp16", "96x64", "encoder:", "decoder:", "mono:", "edge:", "CRC-32",
+    ] {
         assert!(said.contains(part), "{part:?} is not in {said}");
     }
     let all: Value = serde_json::from_str(&inspect(&["--json"])).expect("JSON");
@@ -183,11 +189,47 @@ fn an_engine_is_built_without_a_gpu_and_kept() {
     assert!(said.contains("96x64") && said.contains("sm_120"), "{said}");
 }
 
+/// Names of an engine's parts.
+fn parts(manifest: &Value) -> Vec<&str> {
+    let engines = manifest["engines"].as_array().expect("engines").iter();
+    let names = engines.map(|engine| engine["part"].as_str().expect("a part"));
+    names.collect()
+}
+
+/// What is asked for beside encoder and decoder is built, and built again when more is asked for.
+#[test]
+fn an_engine_has_the_parts_that_were_asked_for() {
+    let root = tempfile::tempdir().expect("a temporary folder");
+    let with = |more: &[&str]| {
+        let folder = built(root.path(), more)?;
+        Some(json(&folder.join("manifest.json")))
+    };
+    let Some(least) = with(&["--parts", ""]) else {
+        return;
+    };
+    assert_eq!(parts(&least), ["encoder", "decoder"]);
+    let more = with(&["--parts", "two_edges,mono"]).expect("the library is there");
+    assert_eq!(parts(&more), ["encoder", "decoder", "mono", "two_edges"]);
+    let bytes = |part: &str| {
+        let engines = more["engines"].as_array().expect("engines").iter();
+        let mut engines = engines.filter(|engine| engine["part"] == part);
+        engines.next().expect(part)["activation_bytes"].as_u64()
+    };
+    // Four pairs at once need room for more than one.
+    assert!(bytes("two_edges") > bytes("decoder"), "{more}");
+    // What is there already does for less.
+    assert_eq!(with(&["--parts", "mono"]), Some(more.clone()));
+    // The decoder both ways has no 8-bit floats.
+    let fp8 = ["--parts", "edge,mono", "--precision", "fp8"];
+    let fp8 = with(&fp8).expect("the library is there");
+    assert_eq!(parts(&fp8), ["encoder", "decoder", "mono"]);
+}
+
 #[test]
 fn eight_bit_floats_and_bfloat_are_in_the_kernels_that_were_asked_for_them() {
     let root = tempfile::tempdir().expect("a temporary folder");
     for (precision, datatype) in [("fp8", "FP8"), ("bf16", "BFloat16")] {
-        let Some(folder) = built(root.path(), &["--precision", precision]) else {
+        let Some(folder) = built(root.path(), &["--precision", precision, "--parts", ""]) else {
             return;
         };
         for part in ["encoder", "decoder"] {
@@ -224,6 +266,7 @@ fn what_cannot_be_built_is_refused_with_a_reason() {
     for args in [
         &["build", "--target", "fast"][..],
         &["build", "--target", "sm_120", "--precision", "fp12"],
+        &["build", "--target", "sm_120", "--parts", "edges"],
         &["build", "--target", "sm_120", "--size", "100x64"],
     ] {
         let output = engine(root.path(), args)
@@ -265,7 +308,17 @@ fn a_recipe_names_its_prediction_as_one() {
     let root = tempfile::tempdir().expect("a temporary folder");
     let orders = [
         (&["--recipe", text(&recipe)][..], "fp16"),
-        (&["--recipe", text(&recipe), "--precision", "fp32"], "fp32"),
+        (
+            &[
+                "--recipe",
+                text(&recipe),
+                "--precision",
+                "fp32",
+                "--parts",
+                "",
+            ],
+            "fp32",
+        ),
     ];
     for (order, precision) in orders {
         let Some(folder) = built(root.path(), order) else {

@@ -32,7 +32,7 @@ pub struct BuildArgs {
     /// Use every N-th frame.
     #[arg(long, value_name = "N", value_parser = positive)]
     pub stride: Option<usize>,
-    /// Long side of the network's input in pixels, a multiple of 16.
+    /// Long side of the network's input in pixels, a multiple of 16 (DUNE-MASt3R: 14).
     #[arg(long, value_name = "PIXELS")]
     pub size: Option<usize>,
     /// The file to write.
@@ -70,6 +70,10 @@ fn build(settings: &Settings, args: &BuildArgs, jobs: usize) -> Result<String, C
     let mut features: Vec<Vec<f32>> = Vec::new();
     // Folders of one shape share a loaded network.
     let mut loaded: Option<Box<dyn Backend>> = None;
+    let options = PreprocessOptions {
+        patch: network::patch_size(&settings.weights).map_err(InferenceError::from)?,
+        ..PreprocessOptions::default()
+    };
     for path in &args.images {
         super::readable("the images", path)?;
         let mut source = frames::open(path, &range, None)?;
@@ -85,7 +89,7 @@ fn build(settings: &Settings, args: &BuildArgs, jobs: usize) -> Result<String, C
                     h,
                     settings.config.network.size,
                     calibration.as_ref(),
-                    PreprocessOptions::default(),
+                    options,
                 )?),
             };
             let (width, height) = preprocessor.output_size();

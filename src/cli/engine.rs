@@ -82,6 +82,7 @@ impl SlamEngine {
         let options = PreprocessOptions {
             center_principal_point: config.dataset.center_principle_point,
             parity_intrinsics: config.dataset.parity_intrinsics,
+            patch: network::patch_size(&settings.weights).map_err(InferenceError::from)?,
         };
         let size = config.network.size;
         let preprocessor =

@@ -141,6 +141,14 @@ pub fn complain(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
+/// An image size that is not in whole patches of the network's.
+fn no_such_size(network: &crate::network::Network, (width, height): (usize, usize)) -> CliError {
+    CliError::Usage(format!(
+        "{width}x{height}: with these weights both sides must be multiples of {}",
+        network.architecture.patch()
+    ))
+}
+
 /// Refuses a file or folder that cannot be opened, before any work is done.
 fn readable(what: &'static str, path: &Path) -> Result<(), CliError> {
     match std::fs::File::open(path) {

@@ -6,7 +6,7 @@ use crate::inference::InferenceError;
 use crate::map::{ExportError, atomic};
 use crate::network;
 use crate::network::architecture::Stack;
-use crate::network::onnx::{AttentionForm, EmitOptions, InputSize, Precision, Views};
+use crate::network::onnx::{AttentionForm, EmitOptions, Precision, Views};
 use clap::{Args, Subcommand};
 use std::path::{Path, PathBuf};
 
@@ -30,7 +30,7 @@ pub struct ExportArgs {
     /// Folder for the models.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Size of the input in pixels, both sides a multiple of 16.
+    /// Size of the input in pixels, both sides a multiple of 16 (DUNE-MASt3R: 14).
     #[arg(long, value_name = "WxH", default_value = "512x384", value_parser = size)]
     pub size: (usize, usize),
     /// Images in a batch.
@@ -93,11 +93,8 @@ fn export(args: &ExportArgs) -> Result<Vec<PathBuf>, CliError> {
     super::readable("the weights", &args.weights)?;
     let network = network::load_network(&args.weights).map_err(InferenceError::from)?;
     let (width, height) = args.size;
-    let size = InputSize::new(args.batch, width, height).ok_or_else(|| {
-        CliError::Usage(format!(
-            "{width}x{height}: both sides must be multiples of 16"
-        ))
-    })?;
+    let size = (network.architecture.input_size(args.batch, width, height))
+        .ok_or_else(|| super::no_such_size(&network, args.size))?;
     let options = EmitOptions {
         precision: args.precision,
         attention: match args.fused {
@@ -124,10 +121,16 @@ fn export(args: &ExportArgs) -> Result<Vec<PathBuf>, CliError> {
 }
 
 fn size(text: &str) -> Result<(usize, usize), String> {
-    let side = |text: &str| text.parse().ok().filter(|n| n % 16 == 0 && *n > 0);
+    let fits = |(w, h): &(usize, usize)| {
+        let multiples = |of: usize| w % of == 0 && h % of == 0;
+        *w > 0 && *h > 0 && (multiples(16) || multiples(14))
+    };
     text.split_once(['x', 'X', '×'])
-        .and_then(|(w, h)| Some((side(w)?, side(h)?)))
-        .ok_or_else(|| "expected WIDTHxHEIGHT, both a multiple of 16, such as 512x384".into())
+        .and_then(|(w, h)| Some((w.parse().ok()?, h.parse().ok()?)))
+        .filter(fits)
+        .ok_or_else(|| {
+            "expected WIDTHxHEIGHT, both a multiple of 16 (DUNE-MASt3R: 14), such as 512x384".into()
+        })
 }
 
 #[cfg(test)]

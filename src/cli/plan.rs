@@ -95,6 +95,8 @@ mod with_cuda {
         channels: usize,
         /// Channels of a descriptor.
         descriptor: usize,
+        /// Pixels of a patch's side.
+        patch: usize,
         /// Words of the codebook.
         words: usize,
     }
@@ -108,6 +110,7 @@ mod with_cuda {
             Sizes {
                 channels,
                 descriptor: 24,
+                patch: 16,
                 words,
             }
         }
@@ -172,6 +175,7 @@ mod with_cuda {
                 Sizes {
                     channels: architecture.encoder.width,
                     descriptor: architecture.descriptor_dim,
+                    patch: architecture.patch(),
                     words: Model::Vitl.sizes().words,
                 }
             }
@@ -181,12 +185,12 @@ mod with_cuda {
         let make = |config: &Config| -> Result<(DevicePlan, NetworkShape), CliError> {
             let (width, height) = (
                 config.network.size,
-                (config.network.size * ratio.1 / ratio.0).next_multiple_of(16),
+                (config.network.size * ratio.1 / ratio.0).next_multiple_of(sizes.patch),
             );
             let shape = NetworkShape {
                 width,
                 height,
-                tokens: width * height / 256,
+                tokens: width * height / (sizes.patch * sizes.patch),
                 feature_dim: sizes.channels,
                 descriptor_dim: sizes.descriptor,
             };
@@ -196,7 +200,10 @@ mod with_cuda {
                 raw_height,
                 width.max(height),
                 None,
-                PreprocessOptions::default(),
+                PreprocessOptions {
+                    patch: sizes.patch,
+                    ..PreprocessOptions::default()
+                },
             )?;
             let plan = lay_out(&PlanInputs {
                 config,
@@ -206,8 +213,8 @@ mod with_cuda {
                 encoding: Encoding::Rgb8,
                 stride: 3 * raw_width,
                 calibrated: config.use_calib,
-                network_on_host: true,
-                network_workspace: 0,
+                network_on_host: false,
+                network_workspace: [0; 2],
                 words: Some(sizes.words),
             })?;
             Ok((plan, shape))

@@ -46,7 +46,7 @@ pub struct RunOptions {
     /// Run without calibration, whatever the configuration says.
     #[arg(long)]
     pub no_calib: bool,
-    /// Long side of the network's input in pixels, a multiple of 16.
+    /// Long side of the network's input in pixels, a multiple of 16 (DUNE-MASt3R: 14).
     #[arg(long, value_name = "PIXELS")]
     pub size: Option<usize>,
     /// Keep every N-th frame.

@@ -1,10 +1,10 @@
 //! Sizes on the command line.
 
-/// `512x384`, multiples of 16.
+/// `512x384`, multiples of 16 or, for DUNE-MASt3R, of 14.
 pub fn size(text: &str) -> Result<(usize, usize), String> {
     match pixels(text) {
-        Ok((width, height)) if (width % 16, height % 16) == (0, 0) => Ok((width, height)),
-        _ => Err("write two multiples of 16, such as 512x384".into()),
+        Ok((w, h)) if [16, 14].iter().any(|n| (w % n, h % n) == (0, 0)) => Ok((w, h)),
+        _ => Err("write two multiples of 16 (DUNE-MASt3R: 14), such as 512x384".into()),
     }
 }
 
@@ -43,8 +43,17 @@ mod tests {
     #[test]
     fn sizes_and_bytes_are_read_as_people_write_them() {
         assert_eq!(size("512x384"), Ok((512, 384)));
+        assert_eq!(size("518x392"), Ok((518, 392)));
         assert_eq!(pixels("641x481"), Ok((641, 481)));
-        for wrong in ["512", "512x380", "0x16", "x", "512x384x3", "99999999x16"] {
+        for wrong in [
+            "512",
+            "512x380",
+            "512x378",
+            "0x16",
+            "x",
+            "512x384x3",
+            "99999999x16",
+        ] {
             assert!(size(wrong).is_err(), "{wrong}");
         }
         assert_eq!(bytes("8GB"), Ok(8_000_000_000));

@@ -85,7 +85,7 @@ pub enum Loops {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NetworkConfig {
-    /// Long side of the network's input in pixels, a multiple of 16.
+    /// Long side of the network's input in pixels, a multiple of 16 (DUNE-MASt3R: 14).
     pub size: usize,
     /// Checkpoint: the official `.pth` or a safetensors file. Empty: the bundled mini model.
     pub weights: String,
@@ -335,6 +335,8 @@ pub struct MemoryConfig {
     pub host_slots: usize,
     /// Edges of the graph whose matches stay in device memory.
     pub edges: usize,
+    /// Edges that a network on the GPU decodes in one call, at most; of 3 it decodes 2 and 1.
+    pub edge_batch: usize,
     /// Keyframes that place recognition can remember.
     pub places: usize,
     /// Folder of the file for what fits neither device nor host memory. Empty: the system's for
@@ -466,6 +468,7 @@ impl Default for MemoryConfig {
             keyframe_slots: 128,
             host_slots: 128,
             edges: 512,
+            edge_batch: 2,
             places: 8192,
             directory: String::new(),
         }

@@ -15,7 +15,7 @@ enum Allowed {
     Fraction,
     /// A whole number in a closed interval.
     Count(usize, usize),
-    /// A multiple of 16 in a closed interval.
+    /// A multiple of a patch's side, 16 or 14 pixels, in a closed interval.
     Patches(usize, usize),
 }
 
@@ -28,7 +28,9 @@ impl Allowed {
             Self::Finite => value.is_finite(),
             Self::Fraction => (0.0..=1.0).contains(&value),
             Self::Count(low, high) => within(low, high),
-            Self::Patches(low, high) => within(low, high) && value % 16.0 == 0.0,
+            Self::Patches(low, high) => {
+                within(low, high) && (value % 16.0 == 0.0 || value % 14.0 == 0.0)
+            }
         }
     }
 
@@ -40,7 +42,9 @@ impl Allowed {
             Self::Fraction => "a fraction from 0 to 1".into(),
             Self::Count(1, usize::MAX) => "a whole number of 1 or more".into(),
             Self::Count(low, high) => format!("a whole number from {low} to {high}"),
-            Self::Patches(low, high) => format!("a multiple of 16 from {low} to {high}"),
+            Self::Patches(low, high) => {
+                format!("a multiple of 16 (DUNE-MASt3R: 14) from {low} to {high}")
+            }
         }
     }
 }
@@ -138,6 +142,11 @@ impl Config {
                 Count(0, 1 << 24),
             ),
             ("memory.edges", whole(self.memory.edges), Count(16, 1 << 20)),
+            (
+                "memory.edge_batch",
+                whole(self.memory.edge_batch),
+                Count(1, 8),
+            ),
             (
                 "memory.places",
                 whole(self.memory.places),

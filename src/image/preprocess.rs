@@ -5,10 +5,10 @@ use super::undistort::Undistorter;
 use super::{ImageError, MAX_SIDE, RgbImage};
 use crate::geometry::{Calibration, CalibrationError, Intrinsics};
 
-/// The network sees patches of this many pixels a side.
+/// MASt3R's own encoder sees patches of this many pixels a side.
 const PATCH: usize = 16;
 
-/// How the camera's pinhole is treated.
+/// How the camera's pinhole is treated, and to what images are cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PreprocessOptions {
     /// Put the principal point in the middle of the image; costs some of the field of view.
@@ -16,6 +16,8 @@ pub struct PreprocessOptions {
     /// The reference's formulas for the intrinsics, which lack the half-pixel term and are off by
     /// half a pixel when an odd number of rows or columns is cropped.
     pub parity_intrinsics: bool,
+    /// Pixels of the side of the network's patches.
+    pub patch: usize,
 }
 
 impl Default for PreprocessOptions {
@@ -23,6 +25,7 @@ impl Default for PreprocessOptions {
         Self {
             center_principal_point: true,
             parity_intrinsics: false,
+            patch: PATCH,
         }
     }
 }
@@ -37,7 +40,7 @@ struct Shape {
 }
 
 impl Shape {
-    fn new(raw: (usize, usize), long_side: usize) -> Result<Self, ImageError> {
+    fn new(raw: (usize, usize), long_side: usize, patch: usize) -> Result<Self, ImageError> {
         let fail = |reason| {
             Err(ImageError::Shape {
                 raw,
@@ -56,17 +59,17 @@ impl Shape {
             round_half_even(raw.0 * long_side, longest),
             round_half_even(raw.1 * long_side, longest),
         );
-        let patches = |side: usize| side / 2 * 2 / PATCH * PATCH;
+        let patches = |side: usize| side / 2 * 2 / patch * patch;
         let width = patches(resized.0);
-        let height = if resized.0 == resized.1 {
-            // A square becomes 4:3, in whole patches.
+        let height = if resized.0 == resized.1 && patch == PATCH {
+            // A square becomes 4:3, in whole patches: MASt3R never saw one.
             patches(width * 3 / 4)
         } else {
             patches(resized.1)
         };
         if width == 0 || height == 0 {
             return fail(
-                "less than one patch of 16×16 pixels would be left; \
+                "less than one of the network's patches (16×16 pixels, DUNE's 14×14) would be left; \
                  take a larger network size or images that are less narrow",
             );
         }
@@ -120,7 +123,7 @@ fn round_half_even(numerator: usize, denominator: usize) -> usize {
 /// Turns raw images of one size into network images; all tables and buffers are made once.
 ///
 /// The long side becomes the network's, the other follows (halves round to even), and the middle is
-/// cut to whole patches of 16 pixels; a square becomes 4:3, portrait stays portrait. Lanczos when the
+/// cut to whole patches; where these are of 16 pixels a square becomes 4:3. Portrait stays portrait. Lanczos when the
 /// long side shrinks, else bicubic.
 #[derive(Debug, Clone)]
 pub struct Preprocessor {
@@ -150,7 +153,7 @@ impl Preprocessor {
         options: PreprocessOptions,
     ) -> Result<Self, ImageError> {
         let raw = (raw_width, raw_height);
-        let shape = Shape::new(raw, size)?;
+        let shape = Shape::new(raw, size, options.patch.max(2))?;
         let mut undistorter = None;
         let mut intrinsics = None;
         if let Some(calibration) = calibration {
@@ -184,7 +187,7 @@ impl Preprocessor {
         self.shape.raw
     }
 
-    /// Width and height of the network images, multiples of 16.
+    /// Width and height of the network images, multiples of the patch's side.
     pub fn output_size(&self) -> (usize, usize) {
         self.resampler.output_size()
     }
@@ -245,7 +248,7 @@ mod tests {
     #[test]
     fn shapes_follow_the_table() {
         for [w1, h1, w, h, cw, ch, left, top] in TABLE {
-            let shape = Shape::new((w1, h1), 512).unwrap();
+            let shape = Shape::new((w1, h1), 512, PATCH).unwrap();
             assert_eq!(shape.resized, (w, h), "{w1}×{h1}");
             let crop = Crop {
                 left,
@@ -258,9 +261,19 @@ mod tests {
             assert_eq!(shape.filter == Filter::Lanczos3, lanczos, "{w1}×{h1}");
         }
         // 256 is the same rule with 256 in its place; a square of odd patches stays in whole ones.
-        let half = Shape::new((512, 384), 256).unwrap();
+        let half = Shape::new((512, 384), 256, PATCH).unwrap();
         assert_eq!((half.resized, half.filter), ((256, 192), Filter::Lanczos3));
-        assert_eq!(Shape::new((300, 300), 224).unwrap().crop.height, 160);
+        assert_eq!(Shape::new((300, 300), 224, PATCH).unwrap().crop.height, 160);
+    }
+
+    #[test]
+    fn patches_of_14_pixels_leave_squares_alone() {
+        // 640×480 at 518: 388.5 rows, to the even 388, of which 27 patches' are kept from row 194 − 189 on.
+        let shape = Shape::new((640, 480), 518, 14).unwrap();
+        assert_eq!((shape.crop.width, shape.crop.height), (518, 378));
+        assert_eq!((shape.crop.left, shape.crop.top), (0, 5));
+        let square = Shape::new((600, 600), 518, 14).unwrap();
+        assert_eq!((square.crop.width, square.crop.height), (518, 518));
     }
 
     #[test]
@@ -325,7 +338,7 @@ mod tests {
             cx: 375.5,
             cy: 239.5,
         };
-        let shape = Shape::new((752, 480), 512).unwrap();
+        let shape = Shape::new((752, 480), 512, PATCH).unwrap();
         let right = shape.intrinsics(k, false);
         let parity = shape.intrinsics(k, true);
         let (sx, sy) = (512.0 / 752.0, 327.0 / 480.0);
@@ -356,7 +369,7 @@ mod tests {
         for center_principal_point in [false, true] {
             let options = PreprocessOptions {
                 center_principal_point,
-                parity_intrinsics: false,
+                ..PreprocessOptions::default()
             };
             let mut p = Preprocessor::new(512, 384, 512, Some(&calibration), options).unwrap();
             assert!(!p.undistorts());
@@ -387,7 +400,7 @@ mod tests {
         let make = |center_principal_point| {
             let options = PreprocessOptions {
                 center_principal_point,
-                parity_intrinsics: false,
+                ..PreprocessOptions::default()
             };
             Preprocessor::new(540, 360, 512, Some(&calibration), options).unwrap()
         };
@@ -405,10 +418,11 @@ mod tests {
     proptest! {
         #[test]
         fn every_shape_is_whole_patches_inside_the_resized_image(
-            w in 1usize..3000, h in 1usize..3000, size in 1usize..700
+            w in 1usize..3000, h in 1usize..3000, size in 1usize..700, dune in any::<bool>()
         ) {
-            if let Ok(s) = Shape::new((w, h), size) {
-                prop_assert!(s.crop.width % 16 == 0 && s.crop.height % 16 == 0);
+            let patch = if dune { 14 } else { PATCH };
+            if let Ok(s) = Shape::new((w, h), size, patch) {
+                prop_assert!(s.crop.width % patch == 0 && s.crop.height % patch == 0);
                 prop_assert!(s.crop.width > 0 && s.crop.height > 0);
                 prop_assert!(s.crop.left + s.crop.width <= s.resized.0);
                 prop_assert!(s.crop.top + s.crop.height <= s.resized.1);
@@ -423,7 +437,7 @@ mod tests {
         ) {
             // A point's place in the raw image, scaled by area and shifted by the crop, is where the
             // new pinhole projects its ray.
-            let Ok(s) = Shape::new((w, h), 512) else { return Ok(()) };
+            let Ok(s) = Shape::new((w, h), 512, PATCH) else { return Ok(()) };
             let k = Intrinsics { fx: 400.0, fy: 410.0, cx: w as f64 * 0.45, cy: h as f64 * 0.55 };
             let (u, v) = (x * w as f64 - 0.5, y * h as f64 - 0.5);
             let seen = s.intrinsics(k, false).project(&k.ray(u, v));

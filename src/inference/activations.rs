@@ -4,15 +4,14 @@
 use rayon::prelude::*;
 
 use super::{NetworkShape, ViewOutput};
-use crate::network::architecture::PATCH;
 
 /// One view's raw outputs, as `Network::raw_decoder` lays them out.
 pub struct RawView<'a> {
     /// `4 × N`: points and confidence.
     pub points: &'a [f32],
-    /// `T × 16 × 16 × D`.
+    /// `T × P × P × D` in patches of side `P`.
     pub descriptors: &'a [f32],
-    /// `T × 16 × 16`.
+    /// `T × P × P`.
     pub descriptor_confidence: &'a [f32],
 }
 
@@ -20,7 +19,8 @@ pub struct RawView<'a> {
 /// pool, a row of tokens at a time.
 pub fn finish(raw: &RawView, shape: &NetworkShape, out: &mut ViewOutput) {
     let dim = shape.descriptor_dim;
-    let strip = PATCH * shape.width;
+    let patch = shape.patch();
+    let strip = patch * shape.width;
     let plane = shape.pixels();
     let [xs, ys, zs, kappas] =
         [0, 1, 2, 3].map(|channel| &raw.points[channel * plane..(channel + 1) * plane]);
@@ -55,14 +55,14 @@ pub fn finish(raw: &RawView, shape: &NetworkShape, out: &mut ViewOutput) {
         .zip(confidence)
         .zip(raw_descriptors.zip(raw_confidence))
         .for_each(|((descriptors, confidence), (raw, omegas))| {
-            // Runs of 16 pixels: side by side in a patch there, in an image row here.
+            // Runs of a patch's row: side by side in a patch there, in an image row here.
             let runs = raw
-                .chunks_exact(PATCH * dim)
-                .zip(omegas.chunks_exact(PATCH));
+                .chunks_exact(patch * dim)
+                .zip(omegas.chunks_exact(patch));
             for (n, (raw, omegas)) in runs.enumerate() {
-                let (token, line) = (n / PATCH, n % PATCH);
-                let at = line * shape.width + token * PATCH;
-                let unit = &mut descriptors[at * dim..(at + PATCH) * dim];
+                let (token, line) = (n / patch, n % patch);
+                let at = line * shape.width + token * patch;
+                let unit = &mut descriptors[at * dim..(at + patch) * dim];
                 for (unit, raw) in unit.chunks_exact_mut(dim).zip(raw.chunks_exact(dim)) {
                     // Not guarded: a zero vector has no direction, and NaN says so.
                     let scale = 1.0 / squared_norm(raw).sqrt();
@@ -70,7 +70,7 @@ pub fn finish(raw: &RawView, shape: &NetworkShape, out: &mut ViewOutput) {
                         *unit = raw * scale;
                     }
                 }
-                for (q, omega) in confidence[at..at + PATCH].iter_mut().zip(omegas) {
+                for (q, omega) in confidence[at..at + patch].iter_mut().zip(omegas) {
                     *q = omega.exp();
                 }
             }
@@ -97,7 +97,7 @@ mod tests {
         NetworkShape {
             width,
             height,
-            tokens: width * height / (PATCH * PATCH),
+            tokens: width * height / (16 * 16),
             feature_dim: 1,
             descriptor_dim: dim,
         }

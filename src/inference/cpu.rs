@@ -8,9 +8,11 @@ use rten_tensor::prelude::*;
 use rten_tensor::{NdTensorView, Tensor};
 
 use super::activations::{RawView, finish};
-use super::{Backend, InferenceError, NetworkShape, PairOutput, ViewOutput, expect, self_test};
+use super::{
+    Backend, InferenceError, NetworkShape, PairOutput, ViewOutput, expect, input_size, self_test,
+};
 use crate::image::RgbImage;
-use crate::network::onnx::{InputSize, OnnxModel, names};
+use crate::network::onnx::{OnnxModel, names};
 use crate::network::{Network, load_network};
 
 const RUNTIME: &str = "rten";
@@ -45,7 +47,7 @@ struct Loaded {
 
 impl CpuBackend {
     /// Reads the weights (safetensors or `.pth`), builds the network for images of
-    /// `width × height`, both multiples of 16, and runs [`self_test`] on it. `threads` is the
+    /// `width × height`, both multiples of the patch's side, and runs [`self_test`] on it. `threads` is the
     /// number of threads that one call uses; outputs are the same bits from run to run.
     ///
     /// # Errors
@@ -74,11 +76,7 @@ impl CpuBackend {
         height: usize,
         threads: usize,
     ) -> Result<Self, InferenceError> {
-        let size = InputSize::new(1, width, height).ok_or_else(|| InferenceError::Shape {
-            what: "network input",
-            expected: "a width and a height that are positive multiples of 16".into(),
-            found: format!("{width}x{height}"),
-        })?;
+        let size = input_size(network, width, height)?;
         if threads == 0 {
             return Err(InferenceError::Shape {
                 what: "threads of the network",
@@ -105,13 +103,7 @@ impl CpuBackend {
             output(1, 2)?,
         ];
         let loaded = Loaded {
-            shape: NetworkShape {
-                width,
-                height,
-                tokens: size.tokens(),
-                feature_dim: network.architecture.encoder.width,
-                descriptor_dim: network.architecture.descriptor_dim,
-            },
+            shape: NetworkShape::of(network, &size),
             image_id: id(&encoder, names::IMAGE)?,
             features_id: id(&encoder, names::FEATURES)?,
             view_features_ids: [

@@ -13,11 +13,11 @@ pub struct DeviceSpan {
 }
 
 impl DeviceSpan {
-    /// Its first (0) or second half.
-    fn half(self, which: u64) -> Self {
-        let bytes = self.bytes / 2;
+    /// One of its `of` equal parts.
+    pub(super) fn part(self, which: usize, of: usize) -> Self {
+        let bytes = self.bytes / of.max(1);
         Self {
-            address: self.address + which * bytes as u64,
+            address: self.address + (which * bytes) as u64,
             bytes,
         }
     }
@@ -36,6 +36,18 @@ pub struct DeviceViewOutput {
     pub descriptor_confidence: DeviceSpan,
 }
 
+impl DeviceViewOutput {
+    /// One of `of` equal parts of everything.
+    pub(super) fn part(self, which: usize, of: usize) -> Self {
+        Self {
+            points: self.points.part(which, of),
+            confidence: self.confidence.part(which, of),
+            descriptors: self.descriptors.part(which, of),
+            descriptor_confidence: self.descriptor_confidence.part(which, of),
+        }
+    }
+}
+
 /// A loaded network whose inputs and outputs stay on the GPU. It works in the primary context of that GPU
 /// (device ordinal as given when it was loaded) and leaves it current.
 ///
@@ -44,8 +56,10 @@ pub struct DeviceViewOutput {
 /// work so far is.
 pub unsafe trait DeviceBackend: Send {
     /// Bytes of device memory that runs need besides their spans and that the caller is to give, once, by
-    /// [`DeviceBackend::use_workspace`]. 0: none, the backend has its own.
-    fn workspace_bytes(&mut self) -> Result<usize, InferenceError> {
+    /// [`DeviceBackend::use_workspace`], for a handle that decodes up to `edges` edges at once; 0 edges: for one
+    /// that encodes and decodes single pairs. 0 bytes: none, the backend has its own.
+    fn workspace_bytes(&mut self, edges: usize) -> Result<usize, InferenceError> {
+        let _ = edges;
         Ok(0)
     }
 
@@ -59,10 +73,19 @@ pub unsafe trait DeviceBackend: Send {
         Ok(())
     }
 
-    /// Bytes of device memory that it will take by itself in the first runs, about: what others must leave
-    /// free. What it holds already does not count.
-    fn still_takes(&self) -> u64 {
+    /// Bytes of device memory that it will take by itself in the first runs, about, if up to `edges` edges are
+    /// decoded at once: what others must leave free. What it holds already does not count.
+    fn still_takes(&self, edges: usize) -> u64 {
+        let _ = edges;
         0
+    }
+
+    /// Makes at once what the first runs would make one after the other: those of a handle that encodes and
+    /// decodes single pairs on streams of the highest priority, and of one that decodes up to `edges` edges at
+    /// once on streams of the lowest. It saves time.
+    fn prepare(&mut self, edges: usize) -> Result<(), InferenceError> {
+        let _ = edges;
+        Ok(())
     }
 
     /// Enqueues encoding an image. `planes`: `3 × H × W` f32, `byte / 127.5 − 1`; `features`: `T × C` f32.
@@ -103,25 +126,23 @@ pub unsafe trait DeviceBackend: Send {
         unsafe { self.enqueue_decode(stream, features, views) }
     }
 
-    /// Enqueues decoding a pair both ways. `features`: `2 × T × C` f32, of both images; each part of `views`
-    /// has twice the room: first for the first image as view 1, then for the second.
+    /// Enqueues decoding `edges` pairs both ways. `features`: `2·edges × T × C` f32, each two images a pair;
+    /// each part of `views` has room for as many: part `n` is of image `n` as view 1, its partner as view 2.
+    /// The first call with some `edges` may take long.
     ///
     /// # Safety
     /// As for [`DeviceBackend::enqueue_encode`].
-    unsafe fn enqueue_decode_both_ways(
+    unsafe fn enqueue_decode_edges(
         &mut self,
         stream: *mut c_void,
+        edges: usize,
         features: DeviceSpan,
         views: [DeviceViewOutput; 2],
     ) -> Result<(), InferenceError> {
-        let images = [features.half(0), features.half(1)];
-        for (way, order) in [(0, images), (1, [images[1], images[0]])] {
-            let views = views.map(|view| DeviceViewOutput {
-                points: view.points.half(way),
-                confidence: view.confidence.half(way),
-                descriptors: view.descriptors.half(way),
-                descriptor_confidence: view.descriptor_confidence.half(way),
-            });
+        let images = 2 * edges;
+        for image in 0..images {
+            let order = [image, image ^ 1].map(|k| features.part(k, images));
+            let views = views.map(|view| view.part(image, images));
             // SAFETY: the caller's promise; these are parts of its spans.
             unsafe { self.enqueue_decode(stream, order, views)? };
         }

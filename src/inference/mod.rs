@@ -15,14 +15,15 @@ pub use check::{MAX_CONFIDENCE, sanitise, self_test};
 pub use device::{DeviceBackend, DeviceSpan, DeviceViewOutput};
 
 use crate::image::RgbImage;
-use crate::network::CheckpointError;
+use crate::network::onnx::InputSize;
+use crate::network::{CheckpointError, Network};
 
 /// What a loaded network takes and gives. `N = width * height`, `T = N / patch²`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetworkShape {
-    /// Input width in pixels, a multiple of 16.
+    /// Input width in pixels, a multiple of the patch's side.
     pub width: usize,
-    /// Input height in pixels, a multiple of 16.
+    /// Input height in pixels, a multiple of the patch's side.
     pub height: usize,
     /// Tokens per image.
     pub tokens: usize,
@@ -33,6 +34,22 @@ pub struct NetworkShape {
 }
 
 impl NetworkShape {
+    /// Of a network that takes images of `size`.
+    fn of(network: &Network, size: &InputSize) -> Self {
+        Self {
+            width: size.width,
+            height: size.height,
+            tokens: size.tokens(),
+            feature_dim: network.architecture.encoder.width,
+            descriptor_dim: network.architecture.descriptor_dim,
+        }
+    }
+
+    /// Pixels of a patch's side.
+    pub fn patch(&self) -> usize {
+        (self.pixels() / self.tokens.max(1)).isqrt()
+    }
+
     /// Pixels of the input.
     pub fn pixels(&self) -> usize {
         self.width * self.height
@@ -157,6 +174,19 @@ pub enum InferenceError {
     /// The network ran but what it gives cannot be true (all zero, not finite).
     #[error("the network's self-test failed: {0}")]
     SelfTest(String),
+}
+
+/// The size of one image for `network`.
+fn input_size(network: &Network, width: usize, height: usize) -> Result<InputSize, InferenceError> {
+    let size = network.architecture.input_size(1, width, height);
+    size.ok_or_else(|| InferenceError::Shape {
+        what: "network input",
+        expected: format!(
+            "a width and a height that are positive multiples of {}",
+            network.architecture.patch()
+        ),
+        found: format!("{width}x{height}"),
+    })
 }
 
 /// `rgb / 127.5 − 1`, channels first: interleaved `H × W × 3` bytes to `3 × H × W` floats.

@@ -7,8 +7,10 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::checkpoint::{Checkpoint, CheckpointError, Tensor};
+use super::dune::{self, Dune};
+use super::onnx::InputSize;
 
-/// Pixels of a patch's side. The pixel shuffle and the DPT strides are built on it.
+/// Pixels of a patch's side of MASt3R's own encoder. DUNE's: [`dune::PATCH`].
 pub const PATCH: usize = 16;
 /// Head width where nothing names the number of heads (the official model's).
 const DEFAULT_HEAD_DIM: usize = 64;
@@ -32,6 +34,8 @@ pub struct Stack {
 pub struct Architecture {
     /// The encoder.
     pub encoder: Stack,
+    /// What makes it DUNE's; none: it is MASt3R's own.
+    pub dune: Option<Dune>,
     /// Each of the decoder's two branches.
     pub decoder: Stack,
     /// Base of the rotary embedding's frequencies.
@@ -142,16 +146,33 @@ impl Network {
         mut checkpoint: Checkpoint,
         hints: &Hints,
     ) -> Result<Self, CheckpointError> {
+        let of_dune = dune::is(&checkpoint);
+        if of_dune {
+            dune::rename(&mut checkpoint);
+        }
         resolve_aliases(&mut checkpoint)?;
         let tensors = checkpoint.tensors;
-        let architecture = infer(&tensors)?.with_heads(path, hints)?;
-        check(&architecture, &tensors)?;
+        let architecture = infer(&tensors, of_dune)
+            .and_then(|architecture| architecture.with_heads(path, hints))
+            .and_then(|architecture| {
+                check(&architecture, &tensors)?;
+                Ok(architecture)
+            })
+            .map_err(|error| match of_dune {
+                true => as_stored(error),
+                false => error,
+            })?;
         let mut weights = tensors;
         weights.retain(|name, _| !is_unused(name));
         Ok(Self {
             architecture,
             weights,
         })
+    }
+
+    /// As [`Network::weight`], of a tensor that only some encoders have.
+    pub(crate) fn optional(&self, name: &str) -> Option<Vec<f32>> {
+        self.weights.get(name).map(Tensor::to_f32)
     }
 
     /// A weight as binary32. Panics on a name that is not in [`Architecture::expected_shapes`]:
@@ -161,6 +182,31 @@ impl Network {
             Some(tensor) => tensor.to_f32(),
             None => unreachable!("the description of the network asks for an unknown {name}"),
         }
+    }
+}
+
+/// Tensors under the names that they have in the files of a DUNE-MASt3R.
+fn as_stored(error: CheckpointError) -> CheckpointError {
+    let CheckpointError::Tensors {
+        missing,
+        extra,
+        misshapen,
+    } = error
+    else {
+        return error;
+    };
+    let stored = |names: Vec<String>| -> Vec<String> {
+        let with_words = |name: String| match name.split_once(' ') {
+            Some((name, words)) => format!("{} {words}", dune::stored_name(name)),
+            None => dune::stored_name(&name),
+        };
+        names.into_iter().map(with_words).collect()
+    };
+    CheckpointError::Tensors {
+        missing: stored(missing),
+        // These have kept theirs, if no rule changed them.
+        extra: stored(extra),
+        misshapen: stored(misshapen),
     }
 }
 
@@ -197,7 +243,15 @@ fn is_unused(name: &str) -> bool {
 }
 
 /// Reads the dimensions off the tensors; heads are left for [`Architecture::with_heads`].
-fn infer(tensors: &BTreeMap<String, Tensor>) -> Result<Architecture, CheckpointError> {
+fn infer(
+    tensors: &BTreeMap<String, Tensor>,
+    of_dune: bool,
+) -> Result<Architecture, CheckpointError> {
+    let dune = match of_dune {
+        true => Some(Dune::infer(tensors)?),
+        false => None,
+    };
+    let pixels = patch_of(&dune) * patch_of(&dune);
     let mut missing = Vec::new();
     let mut misshapen = Vec::new();
     let mut extent = |name: &str, rank: usize, axis: usize| -> usize {
@@ -236,9 +290,9 @@ fn infer(tensors: &BTreeMap<String, Tensor>) -> Result<Architecture, CheckpointE
     let local = "downstream_head1.head_local_features";
     let descriptor_hidden = extent(&format!("{local}.fc1.weight"), 2, 0);
     let shuffled = extent(&format!("{local}.fc2.weight"), 2, 0);
-    if shuffled > 0 && (shuffled % (PATCH * PATCH) != 0 || shuffled < 2 * PATCH * PATCH) {
+    if shuffled > 0 && (shuffled % pixels != 0 || shuffled < 2 * pixels) {
         misshapen.push(format!(
-            "{local}.fc2.weight (expected 256 x (descriptor channels + 1) rows, found {shuffled})"
+            "{local}.fc2.weight (expected {pixels} x (descriptor channels + 1) rows, found {shuffled})"
         ));
     }
     if !missing.is_empty() || !misshapen.is_empty() {
@@ -250,6 +304,7 @@ fn infer(tensors: &BTreeMap<String, Tensor>) -> Result<Architecture, CheckpointE
     }
     Ok(Architecture {
         encoder,
+        dune,
         decoder,
         rope_base: DEFAULT_ROPE_BASE,
         hooks: [0, d / 2, d * 3 / 4, d],
@@ -257,8 +312,15 @@ fn infer(tensors: &BTreeMap<String, Tensor>) -> Result<Architecture, CheckpointE
         feature_dim,
         output_dims,
         descriptor_hidden,
-        descriptor_dim: shuffled / (PATCH * PATCH) - 1,
+        descriptor_dim: shuffled / pixels - 1,
     })
+}
+
+fn patch_of(dune: &Option<Dune>) -> usize {
+    match dune {
+        Some(_) => dune::PATCH,
+        None => PATCH,
+    }
 }
 
 /// One more than the largest block number under any of `prefixes`.
@@ -317,6 +379,7 @@ impl Architecture {
         };
         Self {
             encoder: stack(1024, 24),
+            dune: None,
             decoder: stack(768, 12),
             rope_base: 100.0,
             hooks: [0, 6, 9, 12],
@@ -326,6 +389,37 @@ impl Architecture {
             descriptor_hidden: 4 * (1024 + 768),
             descriptor_dim: 24,
         }
+    }
+
+    /// DUNE-MASt3R's as published, for images of 448 pixels a side in training: a ViT-S/14 (`width` 384) or
+    /// ViT-B/14 (768) before the official decoder and heads.
+    pub fn dune(width: usize) -> Self {
+        let official = Self::official();
+        Self {
+            encoder: Stack {
+                width,
+                depth: 12,
+                heads: width / 64,
+                hidden: 4 * width,
+            },
+            dune: Some(Dune {
+                registers: 4,
+                grid: 32,
+            }),
+            descriptor_hidden: 4 * (width + official.decoder.width),
+            ..official
+        }
+    }
+
+    /// Pixels of a patch's side. The pixel shuffle and the DPT strides are built on it.
+    pub fn patch(&self) -> usize {
+        patch_of(&self.dune)
+    }
+
+    /// A size of images that the network takes, or `None` unless both sides are positive multiples of the
+    /// patch's and the batch is not empty.
+    pub fn input_size(&self, batch: usize, width: usize, height: usize) -> Option<InputSize> {
+        InputSize::in_patches(self.patch(), batch, width, height)
     }
 
     fn with_heads(mut self, path: &Path, hints: &Hints) -> Result<Self, CheckpointError> {
@@ -370,8 +464,11 @@ impl Architecture {
     /// aliases, `scratch.layer{1..4}_rn`.
     pub fn expected_shapes(&self) -> BTreeMap<String, Vec<usize>> {
         let mut shapes = Shapes(BTreeMap::new());
-        let (enc, dec) = (&self.encoder, &self.decoder);
-        shapes.add("patch_embed.proj", &[enc.width, 3, PATCH, PATCH]);
+        let (enc, dec, patch) = (&self.encoder, &self.decoder, self.patch());
+        shapes.add("patch_embed.proj", &[enc.width, 3, patch, patch]);
+        if let Some(dune) = &self.dune {
+            shapes.0.extend(dune.shapes(enc));
+        }
         for block in 0..enc.depth {
             let name = format!("enc_blocks.{block}");
             shapes.norms(&name, &["norm1", "norm2"], enc.width);
@@ -438,7 +535,7 @@ impl Architecture {
         let hidden = self.descriptor_hidden;
         let joined = self.encoder.width + self.decoder.width;
         shapes.add(&format!("{local}.fc1"), &[hidden, joined]);
-        let shuffled = (self.descriptor_dim + 1) * PATCH * PATCH;
+        let shuffled = (self.descriptor_dim + 1) * self.patch() * self.patch();
         shapes.add(&format!("{local}.fc2"), &[shuffled, hidden]);
     }
 

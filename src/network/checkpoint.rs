@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use memmap2::Mmap;
+use rayon::prelude::*;
 
 /// Element type of a stored tensor; all little-endian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,9 +128,12 @@ impl Tensor {
     }
 }
 
-fn convert<const SIZE: usize>(bytes: &[u8], read: impl Fn([u8; SIZE]) -> f32) -> Vec<f32> {
+fn convert<const SIZE: usize>(bytes: &[u8], read: impl Fn([u8; SIZE]) -> f32 + Sync) -> Vec<f32> {
+    /// Elements below which no other thread is asked for help.
+    const PIECE: usize = 1 << 16;
     let (elements, _) = bytes.as_chunks::<SIZE>();
-    elements.iter().map(|&element| read(element)).collect()
+    let values = elements.par_iter().with_min_len(PIECE);
+    values.map(|&element| read(element)).collect()
 }
 
 /// The tensors of one file by name, and what the file says of itself.
@@ -137,8 +141,10 @@ fn convert<const SIZE: usize>(bytes: &[u8], read: impl Fn([u8; SIZE]) -> f32) ->
 pub struct Checkpoint {
     /// Tensors under the official model's names.
     pub tensors: BTreeMap<String, Tensor>,
-    /// The constructor string that an official `.pth` carries as `args.model`.
+    /// The constructor string that an official `.pth` carries as `args.model` or `mast3r_model_str`.
     pub model_args: Option<String>,
+    /// The encoder that a `.pth` with only the decoder names as `dune_backbone_name`.
+    pub backbone: Option<String>,
 }
 
 /// Why weights could not be read.
@@ -258,6 +264,6 @@ pub fn read_safetensors(path: &Path) -> Result<Checkpoint, CheckpointError> {
     }
     Ok(Checkpoint {
         tensors,
-        model_args: None,
+        ..Checkpoint::default()
     })
 }

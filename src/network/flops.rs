@@ -1,7 +1,8 @@
 //! How much a network computes: floating-point operations of its products, a multiplication and an addition each
 //! counted as one. Everything else (norms, softmax, activations) is a percent of that and limited by bandwidth.
 
-use super::architecture::{Architecture, PATCH, Stack};
+use super::architecture::Architecture;
+use super::dune::Dune;
 use super::onnx::InputSize;
 
 /// Operations of one call, by what precision can be lowered for.
@@ -26,15 +27,18 @@ impl Flops {
         let t = size.tokens() as f64;
         let (encoder, decoder) = (&a.encoder, &a.decoder);
         let (ce, cd) = (encoder.width as f64, decoder.width as f64);
-        let mlp = |s: &Stack| 2.0 * linear(t, s.width as f64, s.hidden as f64);
-        let patches = linear(t, (3 * PATCH * PATCH) as f64, ce);
-        let encoder_block = linear(t, ce, 4.0 * ce) + mlp(encoder);
-        let decoder_block = 2.0 * linear(t, cd, 4.0 * cd) + mlp(decoder);
+        let patches = linear(t, (3 * a.patch() * a.patch()) as f64, ce);
+        // Of DUNE's encoder, some tokens are not the patches'.
+        let te = t + a.dune.as_ref().map_or(0, Dune::prefix) as f64;
+        let encoder_mlp = 2.0 * linear(te, ce, encoder.hidden as f64);
+        let encoder_block = linear(te, ce, 4.0 * ce) + encoder_mlp;
+        let decoder_mlp = 2.0 * linear(t, cd, decoder.hidden as f64);
+        let decoder_block = 2.0 * linear(t, cd, 4.0 * cd) + decoder_mlp;
         let (de, dd) = (encoder.depth as f64, decoder.depth as f64);
         let batch = size.batch as f64;
         Self {
             encoder_linear: batch * (patches + de * encoder_block),
-            encoder_attention: batch * de * attention(t, ce),
+            encoder_attention: batch * de * attention(te, ce),
             decoder_linear: batch * 2.0 * (linear(t, ce, cd) + dd * decoder_block),
             decoder_attention: batch * 2.0 * dd * 2.0 * attention(t, cd),
             heads: batch * 2.0 * head(a, t),
@@ -89,12 +93,13 @@ fn head(a: &Architecture, t: f64) -> f64 {
         sum += units * 2.0 * conv(pixels, 3.0, f, f) + conv(pixels, 1.0, f, f);
     }
     let [first, second] = a.output_dims.map(|n| n as f64);
-    let (half, whole) = (64.0 * t, 256.0 * t);
+    let pixels = (a.patch() * a.patch()) as f64;
+    let (half, whole) = (64.0 * t, pixels * t);
     sum +=
         conv(half, 3.0, f, first) + conv(whole, 3.0, first, second) + conv(whole, 1.0, second, 4.0);
     let joined = (a.encoder.width + a.decoder.width) as f64;
     let hidden = a.descriptor_hidden as f64;
-    let shuffled = ((a.descriptor_dim + 1) * PATCH * PATCH) as f64;
+    let shuffled = (a.descriptor_dim + 1) as f64 * pixels;
     sum + linear(t, joined, hidden) + linear(t, hidden, shuffled)
 }
 

@@ -29,8 +29,17 @@ type Archive<'a> = ZipArchive<Cursor<&'a [u8]>>;
 /// torch zip archive, is cut short or damaged, would execute code when loaded by Python, or holds
 /// tensors of other types than 16, 32 and 64 bit floats.
 pub fn read(path: &Path) -> Result<Checkpoint, CheckpointError> {
+    decoded(path, true)
+}
+
+/// As [`read`], but the entries' checksums are not verified: for a look at what tensors there are.
+pub(super) fn look(path: &Path) -> Result<Checkpoint, CheckpointError> {
+    decoded(path, false)
+}
+
+fn decoded(path: &Path, verify: bool) -> Result<Checkpoint, CheckpointError> {
     let map = map_file(path)?;
-    decode(&map).map_err(|Mismatch { expected, found }| CheckpointError::Format {
+    decode(&map, verify).map_err(|Mismatch { expected, found }| CheckpointError::Format {
         path: path.to_owned(),
         expected,
         found,
@@ -50,11 +59,13 @@ fn mismatch(expected: impl Into<String>, found: impl Into<String>) -> Mismatch {
     }
 }
 
-fn decode(map: &Arc<Mmap>) -> Result<Checkpoint, Mismatch> {
+fn decode(map: &Arc<Mmap>, verify: bool) -> Result<Checkpoint, Mismatch> {
     let mut archive = open(map)?;
     let (prefix, pickle_index) = find_pickle(&archive)?;
     check_byte_order(&mut archive, &prefix)?;
-    verify_checksums(&archive)?;
+    if verify {
+        verify_checksums(&archive)?;
+    }
     let pickled = read_entry(&mut archive, pickle_index, map.len() as u64 * 2)?;
     let pickle = Pickle::parse(&pickled)
         .map_err(|e| mismatch("a checkpoint that is plain data", e.to_string()))?;
@@ -72,7 +83,12 @@ fn decode(map: &Arc<Mmap>) -> Result<Checkpoint, Mismatch> {
     let model_args = pickle
         .lookup(root, "args")
         .and_then(|args| attribute(&pickle, args, "model"))
+        .or_else(|| pickle.lookup(root, "mast3r_model_str"))
         .and_then(|model| pickle.str(model))
+        .map(str::to_owned);
+    let backbone = pickle.lookup(root, "dune_backbone_name");
+    let backbone = backbone
+        .and_then(|name| pickle.str(name))
         .map(str::to_owned);
 
     let mut storages = Storages {
@@ -99,6 +115,7 @@ fn decode(map: &Arc<Mmap>) -> Result<Checkpoint, Mismatch> {
     Ok(Checkpoint {
         tensors,
         model_args,
+        backbone,
     })
 }
 

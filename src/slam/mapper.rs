@@ -4,7 +4,7 @@
 use super::keyframe::{Anchor, PoseTable};
 use super::window::Window;
 use crate::compute::device::{
-    DeviceError, EdgeId, GraphEdge, MappingDevice, PoseGraph, Ticket, TwoWay,
+    DeviceError, EdgeId, GraphEdge, MappingDevice, NewEdge, PoseGraph, Ticket, TwoWay,
 };
 use crate::compute::global::PosePrior;
 use crate::compute::retrieval::Hit;
@@ -183,8 +183,9 @@ impl Mapper {
         self.look_up(id)?;
         let candidates = self.candidates(id, submap, event.anchor);
         self.insert(event.info, pose, submap, event.anchor)?;
-        for (candidate, kind) in candidates {
-            let mut link = self.make_edge(candidate, id, kind)?;
+        let wanted = candidates.iter().map(|&(other, kind)| (other, id, kind));
+        for mut link in self.make_edges(wanted)? {
+            let kind = link.kind;
             if kind != EdgeKind::Consecutive && !self.holds(&mut link)? {
                 self.counts.refused_edges += 1;
                 self.device.drop_edge(link.id);
@@ -298,10 +299,10 @@ impl Mapper {
     /// them as that frame's `i`. None: it is nowhere in it.
     fn find(&mut self, info: KeyframeInfo) -> Result<Vec<Link>, DeviceError> {
         let candidates = self.whereabouts(info.id)?;
-        let mut links = Vec::with_capacity(candidates.len());
-        for &candidate in &candidates {
-            links.push(self.make_edge(info.id, candidate, EdgeKind::Relocalisation)?);
-        }
+        let wanted = candidates
+            .iter()
+            .map(|&other| (info.id, other, EdgeKind::Relocalisation));
+        let links = self.make_edges(wanted)?;
         let mut accepted = Vec::with_capacity(links.len());
         let mut refused = Vec::new();
         for mut link in links {
@@ -383,16 +384,23 @@ impl Mapper {
         Ok(())
     }
 
-    fn make_edge(&mut self, i: u32, j: u32, kind: EdgeKind) -> Result<Link, DeviceError> {
-        let made = self.device.make_edge(i, j)?;
-        Ok(Link {
-            id: made.id,
+    /// Edges from `i` to `j`, each of a kind, all at once: a GPU decodes several sooner than one by one.
+    fn make_edges(
+        &mut self,
+        wanted: impl Iterator<Item = (u32, u32, EdgeKind)> + Clone,
+    ) -> Result<Vec<Link>, DeviceError> {
+        let pairs: Vec<(u32, u32)> = wanted.clone().map(|(i, j, _)| (i, j)).collect();
+        let mut made = Vec::with_capacity(pairs.len());
+        self.device.make_edges(&pairs, &mut made)?;
+        let link = |(edge, (i, j, kind)): (NewEdge, _)| Link {
+            id: edge.id,
             i,
             j,
             kind,
-            match_fraction: made.match_fraction,
+            match_fraction: edge.match_fraction,
             poses: None,
-        })
+        };
+        Ok(made.into_iter().zip(wanted).map(link).collect())
     }
 
     /// Whether an edge that nothing but its matches speaks for may enter the graph.

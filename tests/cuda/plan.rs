@@ -63,10 +63,19 @@ fn camera(width: usize, height: usize) -> Calibration {
     }
 }
 
-/// What a network that works in memory of ours would ask for.
-const WORKSPACE: usize = 12_345_678;
+/// What a network that works in memory of ours would ask for, for tracking and for mapping.
+const WORKSPACE: [usize; 2] = [12_345_678, 23_456_789];
 
 fn plan(config: &Config, shape: &NetworkShape, info: &DeviceInfo) -> (DevicePlan, Preprocessor) {
+    plan_with(config, shape, info, true)
+}
+
+fn plan_with(
+    config: &Config,
+    shape: &NetworkShape,
+    info: &DeviceInfo,
+    network_on_host: bool,
+) -> (DevicePlan, Preprocessor) {
     let (width, height) = (shape.width + 128, shape.height + 96);
     let calibration = camera(width, height);
     let options = PreprocessOptions::default();
@@ -81,7 +90,7 @@ fn plan(config: &Config, shape: &NetworkShape, info: &DeviceInfo) -> (DevicePlan
         encoding: Encoding::Nv12,
         stride: width,
         calibrated: config.use_calib,
-        network_on_host: true,
+        network_on_host,
         network_workspace: WORKSPACE,
         words: Some(1000),
     });
@@ -99,6 +108,30 @@ fn a_keyframe_takes_at_most_5_2_megabytes_at_512_by_384() {
     assert_eq!(mini.feature_format, FloatFormat::F32);
     // A quarter of the pixels, a quarter of the bytes.
     assert!(slot_layout(&shape(256, 192, 1024)).bytes <= 1_300_000);
+}
+
+/// Tokens of two images, outputs of two views both ways; a network on the host decodes way by way.
+#[test]
+fn edges_that_are_decoded_together_have_room_each() {
+    let (shape, info) = (shape(512, 384, 1024), info());
+    let bytes = |edges: usize, on_host: bool| {
+        let mut config = Config::default();
+        config.memory.edge_batch = edges;
+        let (plan, _) = plan_with(&config, &shape, &info, on_host);
+        plan.memory.device_bytes()
+    };
+    let values = 3 + 1 + shape.descriptor_dim + 1;
+    let each = 4 * (2 * shape.tokens * shape.feature_dim + 2 * 2 * shape.pixels() * values);
+    for edges in [2, 4] {
+        let found = bytes(edges, false) - bytes(1, false);
+        let expected = ((edges - 1) * each) as u64;
+        // As many buffers as before, each of which may end at another place of an alignment.
+        assert!(
+            found.abs_diff(expected) <= 256 * 16,
+            "{found}, not {expected}"
+        );
+    }
+    assert_eq!(bytes(4, true), bytes(1, true));
 }
 
 #[test]
@@ -126,7 +159,7 @@ fn a_plan_lists_every_byte_and_says_what_to_lower() {
     let workspaces = whole.memory.requests().iter();
     let workspaces = workspaces.filter(|r| r.name.ends_with("network workspace"));
     let bytes: Vec<u64> = workspaces.map(|r| r.bytes).collect();
-    assert_eq!(bytes, [WORKSPACE as u64; 2]);
+    assert_eq!(bytes, WORKSPACE.map(|n| n as u64));
     let slots = (config.memory.keyframe_slots * whole.slots.layout.bytes) as u64;
     let listed = whole.memory.requests().iter();
     let listed = listed.filter(|r| r.place == Place::Device && r.name.starts_with("slots."));

@@ -1,6 +1,9 @@
 //! What several network tests need: golden files, random images, edited checkpoints.
 #![allow(dead_code, reason = "each test crate uses a part")]
 
+pub mod dune;
+pub mod naive;
+
 use std::path::{Path, PathBuf};
 
 use mast3r_slam::image::RgbImage;

@@ -22,19 +22,18 @@ fn span<T: Element>(buffer: &DeviceBuffer<T>) -> DeviceSpan {
 struct View([DeviceBuffer<f32>; 4]);
 
 impl View {
-    /// For two pairs.
+    /// For both ways of two edges.
     fn carve(arena: &mut DeviceArena, shape: &NetworkShape) -> Self {
-        let n = 2 * shape.pixels();
+        let n = 4 * shape.pixels();
         Self([3, 1, shape.descriptor_dim, 1].map(|k| arena.carve("view", k * n).expect("room")))
     }
 
-    /// Of pair `which`.
-    fn of_pair(&self, which: usize) -> Self {
+    /// Of the first `count` of the four pairs from `which` on.
+    fn of_pairs(&self, which: usize, count: usize) -> Self {
         Self(self.0.each_ref().map(|buffer| {
-            let half = buffer.len() / 2;
-            buffer
-                .part(which * half..(which + 1) * half)
-                .expect("a half")
+            let each = buffer.len() / 4;
+            let pairs = buffer.part(which * each..(which + count) * each);
+            pairs.expect("some of four")
         }))
     }
 
@@ -117,10 +116,11 @@ fn what_is_computed_in_place_is_what_the_host_gets() {
         let mut arena = DeviceArena::new(&context, "a test", 64 << 20).expect("memory");
         let planes: DeviceBuffer<f32> = arena.carve("planes", 3 * shape.pixels()).expect("room");
         let count = tokens[0].len();
-        let both: DeviceBuffer<f32> = arena.carve("tokens", 2 * count).expect("room");
-        let features = [0, 1].map(|k| both.part(k * count..(k + 1) * count).expect("a half"));
-        let two = [0, 1].map(|_| View::carve(&mut arena, &shape));
-        let views = [two[0].of_pair(0), two[1].of_pair(0)];
+        let all: DeviceBuffer<f32> = arena.carve("tokens", 4 * count).expect("room");
+        let both = all.part(0..2 * count).expect("a half");
+        let features = [0, 1].map(|k| all.part(k * count..(k + 1) * count).expect("one of four"));
+        let of_all = [0, 1].map(|_| View::carve(&mut arena, &shape));
+        let views = of_all.each_ref().map(|view| view.of_pairs(0, 1));
         let outputs = [views[0].spans(), views[1].spans()];
         for round in 0..6 {
             for (image, (to, expected)) in images.iter().zip(features.iter().zip(&tokens)) {
@@ -159,15 +159,24 @@ fn what_is_computed_in_place_is_what_the_host_gets() {
             // SAFETY: as above.
             unsafe { device.enqueue_decode_view1(stream.raw(), pair, outputs) }.expect("decoded");
             assert_near(&views[0].read(&stream), &expected[0].view1, dim);
-            two.iter().for_each(|view| view.clear(&stream));
-            let spans = [two[0].spans(), two[1].spans()];
-            let device = backend.device().expect("on the GPU");
-            // SAFETY: as above.
-            unsafe { device.enqueue_decode_both_ways(stream.raw(), span(&both), spans) }
-                .expect("decoded");
-            for (way, expected) in expected.iter().enumerate() {
-                assert_near(&two[0].of_pair(way).read(&stream), &expected.view1, dim);
-                assert_near(&two[1].of_pair(way).read(&stream), &expected.view2, dim);
+            // One edge, then two, of which the second is the first one turned round.
+            for (k, from) in [(2, &features[1]), (3, &features[0])] {
+                let to = all.slice(k * count..(k + 1) * count).expect("one of four");
+                stream.copy(from.all(), to).expect("copied");
+            }
+            for (edges, tokens, ways) in [(1, &both, &[0, 1][..]), (2, &all, &[0, 1, 1, 0])] {
+                of_all.iter().for_each(|view| view.clear(&stream));
+                let views = of_all.each_ref().map(|view| view.of_pairs(0, 2 * edges));
+                let spans = views.each_ref().map(View::spans);
+                let device = backend.device().expect("on the GPU");
+                // SAFETY: as above.
+                unsafe { device.enqueue_decode_edges(stream.raw(), edges, span(tokens), spans) }
+                    .expect("decoded");
+                for (item, &way) in ways.iter().enumerate() {
+                    let found = of_all.each_ref().map(|view| view.of_pairs(item, 1));
+                    assert_near(&found[0].read(&stream), &expected[way].view1, dim);
+                    assert_near(&found[1].read(&stream), &expected[way].view2, dim);
+                }
             }
         }
         // A run is a graph of its own, not a part of another; the refusal harms neither.

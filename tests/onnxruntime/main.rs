@@ -270,6 +270,31 @@ fn every_way_to_write_it_down_is_the_same_network() {
     }
 }
 
+/// DUNE's encoder, without rotation, with class token and registers, and patches of 14 pixels.
+#[test]
+fn dune_computes_as_on_the_cpu_backend_in_every_form() {
+    let network = network_support::dune::network(network_support::dune::checkpoint());
+    let (width, height) = (70, 42);
+    let images = [1, 2].map(|seed| noise_image(seed, width, height));
+    let mut reference = CpuBackend::new(&network, width, height, 2).expect("a network");
+    let expected = run(&mut reference, &images[0], &images[1]);
+    let dim = reference.shape().descriptor_dim;
+    for emit in forms() {
+        let options = OnnxRuntimeOptions {
+            emit: Some(emit),
+            ..options()
+        };
+        let made = OnnxRuntimeBackend::new(network.clone(), width, height, &options);
+        let Some(mut backend) = unless_missing(made) else {
+            return;
+        };
+        assert_eq!(backend.shape(), reference.shape());
+        let found = run(&mut backend, &images[0], &images[1]);
+        assert_near(&found.view1, &expected.view1, dim);
+        assert_near(&found.view2, &expected.view2, dim);
+    }
+}
+
 /// What the product promises of half precision: points within 0.5 % in the median, cosines of
 /// descriptors of 0.999.
 #[test]

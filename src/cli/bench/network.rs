@@ -12,7 +12,7 @@ use crate::inference::{
     Backend, DeviceBackend, DeviceSpan, DeviceViewOutput, InferenceError, NetworkShape,
 };
 use crate::network::load_network;
-use crate::network::onnx::{InputSize, Views};
+use crate::network::onnx::Views;
 use serde::Serialize;
 
 /// A stage's line.
@@ -35,12 +35,17 @@ pub struct NetworkRow {
 const WARM_UP: usize = 10;
 
 /// Names of the stages.
-pub const STAGES: [&str; 4] = [
+pub const STAGES: [&str; 6] = [
     "network encoder",
     "network decoder pair",
     "network decoder mono",
     "network decoder both ways",
+    "network decoder two edges",
+    "network decoder four edges",
 ];
+
+/// Most edges of a stage.
+const EDGES: usize = 4;
 
 /// Times encoder, decoder and mono inference, those that `only` takes. The first value says what ran them; none of it where the
 /// network does not run on the GPU.
@@ -61,16 +66,13 @@ pub fn time(
     }
     let network = load_network(wanted.weights).map_err(InferenceError::from)?;
     let (width, height) = wanted.size;
-    let size = InputSize::new(1, width, height).ok_or_else(|| {
-        CliError::Usage(format!(
-            "{width}x{height}: both sides must be multiples of 16"
-        ))
-    })?;
+    let size = (network.architecture.input_size(1, width, height))
+        .ok_or_else(|| crate::cli::no_such_size(&network, wanted.size))?;
     let mut buffers = Buffers::new(context, &shape)?;
     let rate = half_rate(context.info());
     let mut rows = Vec::new();
     let pair = || network.decoder(size, Views::Both).operations();
-    let stages: [(_, &dyn Fn() -> u64, _); 4] = [
+    let stages: [(_, &dyn Fn() -> u64, Run); 6] = [
         (STAGES[0], &|| network.encoder(size).operations(), ENCODE),
         (STAGES[1], &pair, DECODE),
         (
@@ -78,7 +80,9 @@ pub fn time(
             &|| network.decoder(size, Views::First).operations(),
             MONO,
         ),
-        (STAGES[3], &|| 2 * pair(), BOTH_WAYS),
+        (STAGES[3], &|| 2 * pair(), |b, buffers| edges(1, b, buffers)),
+        (STAGES[4], &|| 4 * pair(), |b, buffers| edges(2, b, buffers)),
+        (STAGES[5], &|| 8 * pair(), |b, buffers| edges(4, b, buffers)),
     ];
     for (stage, operations, run) in stages {
         if !only(stage) {
@@ -142,10 +146,10 @@ struct Buffers {
     bytes: u64,
     stream: Stream,
     planes: DeviceBuffer<f32>,
-    /// Tokens of both images, and of each.
-    both: DeviceBuffer<f32>,
+    /// Tokens of all images, and of the first two.
+    all: DeviceBuffer<f32>,
     features: [DeviceBuffer<f32>; 2],
-    /// Outputs of two pairs, and of the first.
+    /// Outputs of all images' pairs, and of the first.
     views: [ViewBuffers; 2],
     first: [ViewBuffers; 2],
 }
@@ -170,20 +174,37 @@ const MONO: Run = |backend, buffers| {
     unsafe { backend.enqueue_decode_view1(buffers.stream.raw(), features, views) }
 };
 
-const BOTH_WAYS: Run = |backend, buffers| {
-    let (features, views) = (span(buffers.both.all()), [0, 1]);
-    let views = views.map(|k: usize| outputs(buffers.views[k].view()));
+/// Decodes `edges` edges, both ways each.
+fn edges(
+    edges: usize,
+    backend: &mut dyn DeviceBackend,
+    buffers: &Buffers,
+) -> Result<(), InferenceError> {
+    let first = |span: DeviceSpan| DeviceSpan {
+        bytes: span.bytes / EDGES * edges,
+        ..span
+    };
+    let views = [0, 1].map(|k: usize| {
+        let all = outputs(buffers.views[k].view());
+        DeviceViewOutput {
+            points: first(all.points),
+            confidence: first(all.confidence),
+            descriptors: first(all.descriptors),
+            descriptor_confidence: first(all.descriptor_confidence),
+        }
+    });
+    let features = first(span(buffers.all.all()));
     // SAFETY: as above.
-    unsafe { backend.enqueue_decode_both_ways(buffers.stream.raw(), features, views) }
-};
+    unsafe { backend.enqueue_decode_edges(buffers.stream.raw(), edges, features, views) }
+}
 
 impl Buffers {
     fn new(context: &Context, shape: &NetworkShape) -> Result<Self, CliError> {
         let (n, d) = (shape.pixels(), shape.descriptor_dim);
-        let tokens = shape.tokens * shape.feature_dim;
+        let (tokens, images) = (shape.tokens * shape.feature_dim, 2 * EDGES);
         let of = |values: usize| (4 * values as u64).next_multiple_of(ALIGNMENT);
-        let view = arena_bytes(&ViewBuffers::buffers(2 * n, d)).next_multiple_of(ALIGNMENT);
-        let bytes = of(3 * n) + of(2 * tokens) + 2 * view;
+        let view = arena_bytes(&ViewBuffers::buffers(images * n, d)).next_multiple_of(ALIGNMENT);
+        let bytes = of(3 * n) + of(images * tokens) + 2 * view;
         let mut arena = DeviceArena::new(context, WHAT, bytes)?;
         let stream = context.stream(Priority::High)?;
         let planes = arena.carve("network input", 3 * n)?;
@@ -192,20 +213,22 @@ impl Buffers {
             .map(|k| (k as f32 * 0.37).sin() * (k as f32 * 0.0011).cos())
             .collect();
         stream.write(&values, planes.all())?;
-        let both = arena.carve("tokens", 2 * tokens)?;
-        let values: Vec<f32> = (0..2 * tokens).map(|k| (k as f32 * 0.71).sin()).collect();
-        stream.write(&values, both.all())?;
-        let features = [both.part(0..tokens)?, both.part(tokens..2 * tokens)?];
+        let all = arena.carve("tokens", images * tokens)?;
+        let values: Vec<f32> = (0..images * tokens)
+            .map(|k| (k as f32 * 0.71).sin())
+            .collect();
+        stream.write(&values, all.all())?;
+        let features = [all.part(0..tokens)?, all.part(tokens..2 * tokens)?];
         let views = [
-            ViewBuffers::carve(&mut arena, 2 * n, d)?,
-            ViewBuffers::carve(&mut arena, 2 * n, d)?,
+            ViewBuffers::carve(&mut arena, images * n, d)?,
+            ViewBuffers::carve(&mut arena, images * n, d)?,
         ];
         let first = [views[0].of_pair(0, n)?, views[1].of_pair(0, n)?];
         Ok(Self {
             bytes,
             stream,
             planes,
-            both,
+            all,
             features,
             views,
             first,

@@ -5,7 +5,9 @@ use super::{BuildArgs, RecipeArgs};
 use crate::cli::{CliError, Finished, assets, complain, interrupt, readable, say};
 use crate::compute::plan::human;
 use crate::inference::InferenceError;
-use crate::inference::tensorrt::{self, Manifest, Observer, Order, Recipe, Store, Target, list};
+use crate::inference::tensorrt::{
+    self, Manifest, Observer, Order, Part, Recipe, Store, Target, list,
+};
 use crate::network::load_network;
 use crate::network::onnx::Precision;
 use std::path::Path;
@@ -32,6 +34,11 @@ pub fn run(args: &BuildArgs) -> Result<Finished, CliError> {
         (Some(recipe), true) => recipe.targets.clone(),
         _ => targets(&args.target, here)?,
     };
+    let parts = match (&args.parts, recipe) {
+        (Some(names), _) => parts(names)?,
+        (None, Some(recipe)) => recipe.parts.clone(),
+        (None, None) => Part::USUAL.to_vec(),
+    };
     let workspace = recipe.map(|r| r.workspace_mb.saturating_mul(1_000_000));
     let order = Order {
         weights: &weights,
@@ -39,6 +46,7 @@ pub fn run(args: &BuildArgs) -> Result<Finished, CliError> {
             .or(recipe.map(|r| r.size))
             .unwrap_or(SIZE),
         batch: args.batch.or(recipe.map(|r| r.batch)).unwrap_or(1),
+        parts: &parts,
         precision: precision
             .or(recipe.map(|r| r.precision))
             .unwrap_or(Precision::F16),
@@ -63,6 +71,16 @@ pub fn run(args: &BuildArgs) -> Result<Finished, CliError> {
     Ok(Finished::Done)
 }
 
+/// `--parts`.
+fn parts(names: &[String]) -> Result<Vec<Part>, CliError> {
+    let named = names.iter().filter(|name| !name.is_empty());
+    let parsed = named.map(|name| {
+        let parsed = name.parse();
+        parsed.map_err(|error: String| CliError::Usage(format!("--parts {name}: {error}")))
+    });
+    parsed.collect()
+}
+
 /// Runs `engine recipe`.
 pub fn recipe(args: &RecipeArgs) -> Result<Finished, CliError> {
     let recipe = read(&args.recipe)?;
@@ -73,12 +91,8 @@ pub fn recipe(args: &RecipeArgs) -> Result<Finished, CliError> {
     readable("the weights", &weights)?;
     let network = load_network(&weights).map_err(InferenceError::from)?;
     let [width, height] = recipe.size;
-    let prediction = recipe.predict(&network).ok_or_else(|| {
-        CliError::Usage(format!(
-            "{width}x{height}, batch {}: the network takes multiples of 16",
-            recipe.batch
-        ))
-    })?;
+    let prediction = (recipe.predict(&network))
+        .ok_or_else(|| crate::cli::no_such_size(&network, (width, height)))?;
     let gpu = &recipe.gpu;
     say(&format!(
         "{}: {} for {}, {width}x{height}, batch {}, {}\n{}: dense {} TFLOPS in fp16, {} in fp8, {} GB/s ({})",

@@ -27,7 +27,7 @@ pub fn list(args: &StoreArgs) -> Result<Finished, CliError> {
 pub fn run(args: &InspectArgs) -> Result<Finished, CliError> {
     let found = find(&args.store.store(), args)?;
     let mut parts = Vec::with_capacity(Part::ALL.len());
-    for part in Part::ALL {
+    for part in found.manifest.engines.iter().map(|engine| engine.part) {
         parts.push((
             part,
             tensorrt::inspect(&found, part).map_err(InferenceError::from)?,

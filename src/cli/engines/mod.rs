@@ -88,16 +88,21 @@ pub struct BuildArgs {
     /// What large products are computed in: fp32, fp16, bf16, fp8 [default: fp16].
     #[arg(long, value_name = "TYPE")]
     pub precision: Option<String>,
-    /// Size of the images, both sides a multiple of 16 [default: 512x384].
+    /// Size of the images, both sides a multiple of 16, of 14 for DUNE-MASt3R [default: 512x384].
     #[arg(long, value_name = "WxH", value_parser = size)]
     pub size: Option<(usize, usize)>,
     /// Images or pairs in a call [default: 1].
     #[arg(long, value_name = "N", value_parser = positive)]
     pub batch: Option<usize>,
+    /// Engines beside encoder and decoder, with commas: mono (one image with itself), edge and two_edges (pairs both
+    /// ways). Without one the decoder does its work, only longer; each takes the decoder's memory [default:
+    /// mono,edge].
+    #[arg(long, value_name = "PARTS", value_delimiter = ',')]
+    pub parts: Option<Vec<String>>,
     /// Most device memory that one kernel may take for itself, such as 512MB [default: no limit].
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub workspace: Option<u64>,
-    /// Take targets, precision, size, batch and workspace from a recipe; what is given beside it wins.
+    /// Take targets, precision, size, batch, parts and workspace from a recipe; what is given beside it wins.
     #[arg(long, value_name = "FILE")]
     pub recipe: Option<PathBuf>,
     #[command(flatten)]

@@ -7,6 +7,7 @@ use crate::inference::compare::{Comparison, Errors, compare};
 use crate::inference::cpu::CpuBackend;
 use crate::inference::tensorrt::{LoadOptions, Silent, TensorRtBackend};
 use crate::inference::{Backend, InferenceError};
+use crate::network::patch_size;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -19,8 +20,9 @@ pub fn run(args: &VerifyArgs) -> Result<Finished, CliError> {
     readable("the weights", &weights)?;
     let precision = super::precision(args.precision.as_deref())?;
     let (width, height) = args.size;
+    let patch = patch_size(&weights).map_err(InferenceError::from)?;
     let images = (args.images.iter())
-        .map(|path| image(path, (width, height)))
+        .map(|path| image(path, patch, (width, height)))
         .collect::<Result<Vec<RgbImage>, CliError>>()?;
     let mut engine = TensorRtBackend::load(
         &weights,
@@ -51,9 +53,12 @@ pub fn run(args: &VerifyArgs) -> Result<Finished, CliError> {
 }
 
 /// An image as the network takes it.
-fn image(path: &Path, (width, height): (usize, usize)) -> Result<RgbImage, CliError> {
+fn image(path: &Path, patch: usize, (width, height): (usize, usize)) -> Result<RgbImage, CliError> {
     let raw = decode(path)?;
-    let options = PreprocessOptions::default();
+    let options = PreprocessOptions {
+        patch,
+        ..PreprocessOptions::default()
+    };
     let long = width.max(height);
     let mut preprocessor = Preprocessor::new(raw.width, raw.height, long, None, options)?;
     if preprocessor.output_size() != (width, height) {

@@ -88,6 +88,23 @@ impl Mapping {
         }
     }
 
+    fn make_edge(&mut self, i: u32, j: u32) -> Result<NewEdge, DeviceError> {
+        let features =
+            |id| Ok::<_, DeviceError>(Arc::clone(&keyframe(&self.keyframes, id)?.features));
+        let (a, b) = (features(i)?, features(j)?);
+        let (edge, match_fraction) = self.maker.make(
+            self.backend.as_mut(),
+            (i, &a),
+            (j, &b),
+            self.config.local_opt.q_conf,
+            &self.config.matching,
+        )?;
+        let id = EdgeId(self.next_edge);
+        self.next_edge += 1;
+        self.edges.insert(id, edge);
+        Ok(NewEdge { id, match_fraction })
+    }
+
     /// `i_from_j` from `matches` (pixels of i in j) between the pointmaps of both.
     fn relative_pose(
         &mut self,
@@ -172,21 +189,25 @@ impl MappingDevice for Mapping {
         Ok(())
     }
 
-    fn make_edge(&mut self, i: u32, j: u32) -> Result<NewEdge, DeviceError> {
-        let features =
-            |id| Ok::<_, DeviceError>(Arc::clone(&keyframe(&self.keyframes, id)?.features));
-        let (a, b) = (features(i)?, features(j)?);
-        let (edge, match_fraction) = self.maker.make(
-            self.backend.as_mut(),
-            (i, &a),
-            (j, &b),
-            self.config.local_opt.q_conf,
-            &self.config.matching,
-        )?;
-        let id = EdgeId(self.next_edge);
-        self.next_edge += 1;
-        self.edges.insert(id, edge);
-        Ok(NewEdge { id, match_fraction })
+    /// One after the other: a processor's cores are busy with one pair already.
+    fn make_edges(
+        &mut self,
+        pairs: &[(u32, u32)],
+        made: &mut Vec<NewEdge>,
+    ) -> Result<(), DeviceError> {
+        let first = made.len();
+        for &(i, j) in pairs {
+            match self.make_edge(i, j) {
+                Ok(edge) => made.push(edge),
+                Err(error) => {
+                    for edge in made.drain(first..) {
+                        self.edges.remove(&edge.id);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn relative_poses(&mut self, edge: EdgeId) -> Result<TwoWay, DeviceError> {

@@ -6,6 +6,7 @@ use super::{
     KernelArgument, Stream,
 };
 use crate::compute::plan::Spec;
+use std::ops::Range;
 
 const POINTS: &str = "points";
 const CONFIDENCE: &str = "confidence";
@@ -82,9 +83,14 @@ impl ViewBuffers {
 
     /// Of memory for the outputs of several pairs of `pixels` each, those of pair `which`.
     pub fn of_pair(&self, which: usize, pixels: usize) -> Result<Self, CudaError> {
+        self.of_pairs(which..which + 1, pixels)
+    }
+
+    /// The same of several pairs that follow each other.
+    pub fn of_pairs(&self, which: Range<usize>, pixels: usize) -> Result<Self, CudaError> {
         let part = |buffer: &DeviceBuffer<f32>| {
             let each = buffer.len() / (self.confidence.len() / pixels.max(1)).max(1);
-            buffer.part(which * each..(which + 1) * each)
+            buffer.part(which.start * each..which.end * each)
         };
         Ok(Self {
             points: part(&self.points)?,

@@ -31,8 +31,13 @@ pub trait MappingDevice: Send {
     /// Remembers the place of keyframe `id`, which was the last to be looked up.
     fn remember(&mut self, id: u32) -> Result<(), DeviceError>;
 
-    /// Decodes keyframes `i` and `j` both ways and matches both ways (spec 6.1, 6.2).
-    fn make_edge(&mut self, i: u32, j: u32) -> Result<NewEdge, DeviceError>;
+    /// Decodes each pair of keyframes `(i, j)` both ways and matches both ways (spec 6.1, 6.2); appends an
+    /// edge for each to `made`, in their order. If one cannot be made, none of them is.
+    fn make_edges(
+        &mut self,
+        pairs: &[(u32, u32)],
+        made: &mut Vec<NewEdge>,
+    ) -> Result<(), DeviceError>;
 
     /// Relative poses of an edge's keyframes, solved from the matches of either direction apart.
     fn relative_poses(&mut self, edge: EdgeId) -> Result<TwoWay, DeviceError>;

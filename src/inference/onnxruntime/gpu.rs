@@ -74,12 +74,20 @@ impl Gpu {
         Arc::new(SharedWeights::new(Arc::clone(&self.context)))
     }
 
+    /// The least and the greatest priority of a stream.
+    fn priorities(&self) -> Result<[i32; 2], InferenceError> {
+        let fail = |e| driver("asking the range of priorities", e);
+        self.context.bind_to_thread().map_err(fail)?;
+        let (least, greatest) = result::stream::get_priority_range().map_err(fail)?;
+        Ok([least, greatest])
+    }
+
     /// A stream for one session's work; `priority` as the driver numbers them, none: the highest.
     pub(super) fn lane(&self, priority: Option<i32>) -> Result<Lane, InferenceError> {
         const DOING: &str = "making a stream";
         let fail = |e| driver(DOING, e);
         self.context.bind_to_thread().map_err(fail)?;
-        let (_, greatest) = result::stream::get_priority_range().map_err(fail)?;
+        let [_, greatest] = self.priorities()?;
         let priority = priority.unwrap_or(greatest);
         let event = || {
             let untimed = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING;
@@ -400,7 +408,7 @@ fn describe(
     };
     let (w, h, d) = (shape.width, shape.height, shape.descriptor_dim);
     let batch = match part {
-        Part::BothWays => 2,
+        Part::Edges(edges) => 2 * edges,
         _ => 1,
     };
     let tokens = [batch, shape.tokens, shape.feature_dim];
@@ -442,10 +450,24 @@ fn describe(
 // SAFETY: the sessions' inputs and outputs are bound to the spans of the call and nothing else; their
 // stream waits for the caller's and is waited for by it, or their graph runs on it.
 unsafe impl DeviceBackend for OnnxRuntimeBackend {
-    /// The self-test ran encoder and decoder. A pair both ways takes twice of the decoder's, mono inference
-    /// less than once.
-    fn still_takes(&self) -> u64 {
-        3 * self.loaded.activations.load(Ordering::Relaxed)
+    /// The self-test ran encoder and decoder. Mono inference takes less than the decoder's; edges twice of it
+    /// each, in a session for each number of them, which are powers of two.
+    fn still_takes(&self, edges: usize) -> u64 {
+        let sessions = std::iter::successors(Some(1), |n| Some(2 * n));
+        let together: u64 = sessions.take_while(|&n| n <= edges as u64).sum();
+        (1 + 2 * together) * self.loaded.activations.load(Ordering::Relaxed)
+    }
+
+    fn prepare(&mut self, edges: usize) -> Result<(), InferenceError> {
+        if let Some(gpu) = &self.loaded.gpu {
+            let (loaded, [least, greatest]) = (&*self.loaded, gpu.priorities()?);
+            let of_edges = (1..=edges).filter(|n| n.is_power_of_two());
+            let of_edges = of_edges.map(|n| (Part::Edges(n), least));
+            let parts = std::iter::once((Part::View1, greatest)).chain(of_edges);
+            let build = |(part, priority)| move || loaded.build(part, Some(priority));
+            loaded.at_once(parts.map(build).collect())?;
+        }
+        Ok(())
     }
 
     unsafe fn enqueue_encode(
@@ -478,14 +500,15 @@ unsafe impl DeviceBackend for OnnxRuntimeBackend {
         unsafe { self.enqueue(Part::View1, stream, &features, &[view], None) }
     }
 
-    unsafe fn enqueue_decode_both_ways(
+    unsafe fn enqueue_decode_edges(
         &mut self,
         stream: *mut c_void,
+        edges: usize,
         features: DeviceSpan,
         views: [DeviceViewOutput; 2],
     ) -> Result<(), InferenceError> {
         // SAFETY: the caller's promise.
-        unsafe { self.enqueue(Part::BothWays, stream, &[features], &views, None) }
+        unsafe { self.enqueue(Part::Edges(edges), stream, &[features], &views, None) }
     }
 }
 
@@ -535,7 +558,8 @@ mod tests {
             (Part::Encoder, 1, 0, Some(span)),
             (Part::Decoder, 2, 2, None),
             (Part::View1, 2, 1, None),
-            (Part::BothWays, 1, 2, None),
+            (Part::Edges(1), 1, 2, None),
+            (Part::Edges(3), 1, 2, None),
         ] {
             let tensors = describe(
                 part,
@@ -549,7 +573,7 @@ mod tests {
                 .map(|t| (t.name, t.shape.iter().map(|&n| n as usize).collect()))
                 .collect();
             let model = part.emit(&network, size, EmitOptions::default());
-            let model = model.expect("an even batch");
+            let model = model.expect("edges");
             let mut declared = model.tensors();
             bound.sort();
             declared.sort();

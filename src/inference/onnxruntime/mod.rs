@@ -15,7 +15,9 @@ mod session;
 #[cfg(feature = "cuda")]
 mod shared;
 
-use super::{Backend, InferenceError, NetworkShape, PairOutput, ViewOutput, expect, self_test};
+use super::{
+    Backend, InferenceError, NetworkShape, PairOutput, ViewOutput, expect, input_size, self_test,
+};
 use crate::image::RgbImage;
 use crate::network::onnx::{
     AttentionForm, Branches, EmitOptions, InputSize, Maps, Precision, Upsampling, names,
@@ -29,6 +31,7 @@ use std::path::{Path, PathBuf};
 #[cfg(feature = "cuda")]
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 const RUNTIME: &str = "ONNX Runtime";
 
@@ -131,7 +134,7 @@ struct Held {
 
 impl OnnxRuntimeBackend {
     /// Reads the weights (safetensors or `.pth`), builds the network for images of `width × height`, both
-    /// multiples of 16, and runs [`self_test`] on it.
+    /// multiples of the patch's side, and runs [`self_test`] on it.
     ///
     /// # Errors
     /// [`InferenceError::Unavailable`] without a library, or without CUDA in it where that was asked for;
@@ -146,7 +149,8 @@ impl OnnxRuntimeBackend {
         // A missing library is told before a large file is read.
         Library::load(options.library.as_deref())?;
         let mut backend = Self::new(load_network(weights)?, width, height, options)?;
-        if let Err(error) = self_test(&mut backend) {
+        let made = backend.loaded.make_all(&[Part::Encoder, Part::Decoder]);
+        if let Err(error) = made.and_then(|()| self_test(&mut backend)) {
             // What a library says that it has may still fail at work.
             let plain = standard(backend.loaded.emit);
             if plain == backend.loaded.emit {
@@ -179,11 +183,7 @@ impl OnnxRuntimeBackend {
         height: usize,
         options: &OnnxRuntimeOptions,
     ) -> Result<Self, InferenceError> {
-        let size = InputSize::new(1, width, height).ok_or_else(|| InferenceError::Shape {
-            what: "network input",
-            expected: "a width and a height that are positive multiples of 16".into(),
-            found: format!("{width}x{height}"),
-        })?;
+        let size = input_size(&network, width, height)?;
         let library = Library::load(options.library.as_deref())?;
         let provider = match options.provider {
             Some(Provider::Cuda) if !library.has_cuda() => return Err(library.without_cuda()),
@@ -191,13 +191,7 @@ impl OnnxRuntimeBackend {
             None if library.has_cuda() => Provider::Cuda,
             None => Provider::Cpu,
         };
-        let shape = NetworkShape {
-            width,
-            height,
-            tokens: size.tokens(),
-            feature_dim: network.architecture.encoder.width,
-            descriptor_dim: network.architecture.descriptor_dim,
-        };
+        let shape = NetworkShape::of(&network, &size);
         #[cfg(feature = "cuda")]
         let gpu = match provider {
             Provider::Cpu => None,
@@ -328,6 +322,47 @@ impl Loaded {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Makes sessions that nobody uses yet, on a GPU on streams of the highest priority.
+    fn make_all(&self, parts: &[Part]) -> Result<(), InferenceError> {
+        let build = |part| {
+            self.build(
+                part,
+                #[cfg(feature = "cuda")]
+                None,
+            )
+        };
+        let builds: Vec<_> = parts.iter().map(|&part| move || build(part)).collect();
+        self.at_once(builds)
+    }
+
+    /// Keeps the sessions that `builds` make for whoever needs them next. A session is made on one core, mostly,
+    /// so several are made together where there are cores for it; each takes thrice its weights in host memory
+    /// meanwhile.
+    fn at_once<B>(&self, builds: Vec<B>) -> Result<(), InferenceError>
+    where
+        B: FnOnce() -> Result<Held, InferenceError> + Send,
+    {
+        const MOST: usize = 3;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let together = (cores / 2).clamp(1, MOST);
+        let mut left = builds.into_iter();
+        loop {
+            let now: Vec<B> = left.by_ref().take(together).collect();
+            if now.is_empty() {
+                return Ok(());
+            }
+            let made = std::thread::scope(|scope| {
+                let threads: Vec<_> = now.into_iter().map(|build| scope.spawn(build)).collect();
+                let results = threads.into_iter().map(|thread| thread.join());
+                results.collect::<Vec<_>>()
+            });
+            for held in made {
+                let held = held.map_err(|_| failure("making a session", "a thread panicked"))?;
+                self.idle().push(held?);
+            }
+        }
+    }
+
     /// A new session of `part`, on the GPU on a stream of `priority` (none: the highest).
     fn build(
         &self,
@@ -339,6 +374,7 @@ impl Loaded {
             Some(gpu) => Some(gpu.lane(priority)?),
             None => None,
         };
+        let start = Instant::now();
         let build = |emit, shared: bool| {
             let place = Place {
                 library: &self.library,
@@ -353,7 +389,8 @@ impl Loaded {
             #[cfg(not(feature = "cuda"))]
             let _ = shared;
             let model = part.emit(&self.network, self.size, emit);
-            let model = model.ok_or_else(|| failure(part.loading(), "an odd batch"))?;
+            let model = model.ok_or_else(|| failure(part.loading(), "no edges"))?;
+            tracing::debug!(?part, after = ?start.elapsed(), "written down");
             session::build(model, &place, part.loading())
         };
         // Libraries before 1.23 lack the operators of attention, on CUDA some later ones do.
@@ -376,6 +413,7 @@ impl Loaded {
             session = build(emit, shared);
         }
         let session = session?;
+        tracing::debug!(?part, after = ?start.elapsed(), "session made");
         Ok(Held {
             part,
             session,

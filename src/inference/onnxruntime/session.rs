@@ -25,9 +25,9 @@ pub(super) enum Part {
     Decoder,
     /// Pairs of tokens to view 1's outputs.
     View1,
-    /// Two images' tokens to both views' outputs, both ways.
+    /// Tokens of so many pairs' images to both views' outputs, both ways.
     #[cfg(feature = "cuda")]
-    BothWays,
+    Edges(usize),
 }
 
 impl Part {
@@ -43,9 +43,8 @@ impl Part {
             Self::Decoder => network.decoder_as(size, Views::Both, options),
             Self::View1 => network.decoder_as(size, Views::First, options),
             #[cfg(feature = "cuda")]
-            Self::BothWays => {
-                let size = InputSize { batch: 2, ..size };
-                return network.decoder_both_ways(size, options);
+            Self::Edges(edges) => {
+                return network.decoder_both_ways(size.with_batch(2 * edges)?, options);
             }
         };
         Some(model)
@@ -57,7 +56,7 @@ impl Part {
         match self {
             Self::Encoder => &[crate::network::onnx::names::IMAGE],
             Self::Decoder | Self::View1 => &crate::network::onnx::names::VIEW_FEATURES,
-            Self::BothWays => &[crate::network::onnx::names::FEATURES],
+            Self::Edges(_) => &[crate::network::onnx::names::FEATURES],
         }
     }
 

@@ -19,15 +19,16 @@ use std::sync::Arc;
 /// The network on TensorRT, for one input size.
 pub struct TensorRtBackend {
     // Dropped before what they execute on.
-    executions: Option<Executions>,
+    executions: Executions,
     host: Option<HostPath>,
     loaded: Arc<Loaded>,
 }
 
-/// What a handle runs: contexts of its own, so that threads do not wait for each other.
+/// What a handle runs: contexts of its own, so that threads do not wait for each other. They are made when they
+/// are first asked for, and share their memory, as runs of a handle follow each other.
+#[derive(Default)]
 struct Executions {
-    encoder: Execution,
-    decoder: Execution,
+    made: Vec<(Part, Execution)>,
     workspace: Option<DeviceSpan>,
 }
 
@@ -57,83 +58,200 @@ impl TensorRtBackend {
         options: &LoadOptions<'_>,
     ) -> Result<Self, InferenceError> {
         let mut backend = Self {
-            executions: None,
+            executions: Executions::default(),
             host: None,
             loaded: Arc::new(Loaded::load(weights, (width, height), options)?),
         };
         self_test(&mut backend)?;
         backend.loaded.save_kernels();
         // The test's buffers are the host's, which SLAM on the GPU does not need.
-        backend.executions = None;
+        backend.executions = Executions::default();
         backend.host = None;
         Ok(backend)
     }
 
-    fn executions(&mut self) -> Result<&mut Executions, TensorRtError> {
-        if self.executions.is_none() {
-            self.executions = Some(Executions {
-                encoder: self.loaded.execution(Part::Encoder)?,
-                decoder: self.loaded.execution(Part::Decoder)?,
-                workspace: None,
-            });
-        }
-        self.executions
-            .as_mut()
-            .ok_or_else(|| TensorRtError::Failed {
-                doing: "preparing the network".into(),
-                message: "no execution context".into(),
-            })
+    /// The execution of a part, with the handle's memory to run in.
+    fn part(&mut self, part: Part) -> Result<&mut Execution, TensorRtError> {
+        let span = self.executions.workspace;
+        let at = match self.executions.place(part) {
+            Some(at) => at,
+            None => {
+                let mut execution = self.loaded.execution(part)?;
+                give(&mut execution, span)?;
+                self.executions.made.push((part, execution));
+                self.executions.made.len() - 1
+            }
+        };
+        let made = self.executions.made.get_mut(at);
+        let (_, execution) = made.ok_or_else(|| TensorRtError::Failed {
+            doing: "preparing the network".into(),
+            message: "no execution context".into(),
+        })?;
+        Ok(execution)
     }
 
-    /// Runs a part for a caller on the host, whose buffers are then those of [`HostPath`].
+    /// As [`TensorRtBackend::part`], for a caller on the host, whose buffers are then those of [`HostPath`].
     fn on_host(&mut self) -> Result<(), TensorRtError> {
-        let bytes = self.executions()?.workspace_bytes();
         if self.host.is_none() {
+            let bytes = self.workspace_for(&Part::NEEDED)?;
             let made = HostPath::new(&self.loaded, bytes);
             self.host = Some(made.map_err(driver("taking memory for the host's calls"))?);
         }
-        let (Some(host), Some(executions)) = (&self.host, &mut self.executions) else {
+        let Some(host) = &self.host else {
             return Ok(());
         };
         let span = span(&host.workspace, &host.stream);
-        if executions.workspace != Some(span) {
+        if self.executions.workspace != Some(span) {
             // SAFETY: the memory is this handle's and goes after its executions; the host's calls wait for
             // their runs.
-            unsafe { executions.use_workspace(span) }?;
+            unsafe { self.executions.use_workspace(span) }?;
         }
         Ok(())
+    }
+
+    fn encode_on(
+        &mut self,
+        host: &mut HostPath,
+        image: &RgbImage,
+        features: &mut [f32],
+    ) -> Result<(), InferenceError> {
+        const DOING: &str = "encoding for the host";
+        normalise(image, &mut host.normalised);
+        let stream = &host.stream;
+        stream
+            .memcpy_htod(&host.normalised, &mut host.planes)
+            .map_err(driver(DOING))?;
+        let spans = [span(&host.planes, stream), span(&host.features[0], stream)];
+        let encoder = self.part(Part::Encoder)?;
+        // SAFETY: stream and buffers are this handle's, and it waits below.
+        unsafe { encoder.enqueue(stream.cu_stream().cast(), &spans) }?;
+        stream
+            .memcpy_dtoh(&host.features[0], features)
+            .map_err(driver(DOING))?;
+        Ok(stream.synchronize().map_err(driver(DOING))?)
+    }
+
+    fn decode_on(
+        &mut self,
+        host: &mut HostPath,
+        features: [&[f32]; 2],
+        out: &mut PairOutput,
+    ) -> Result<(), InferenceError> {
+        const DOING: &str = "decoding for the host";
+        let stream = Arc::clone(&host.stream);
+        for (features, on_device) in features.iter().zip(&mut host.features) {
+            stream
+                .memcpy_htod(*features, on_device)
+                .map_err(driver(DOING))?;
+        }
+        let features = [0, 1].map(|k| span(&host.features[k], &stream));
+        let spans = decoder_spans(&features, &[host.outputs(0), host.outputs(1)]);
+        let decoder = self.part(Part::Decoder)?;
+        // SAFETY: stream and buffers are this handle's, and it waits below.
+        unsafe { decoder.enqueue(stream.cu_stream().cast(), &spans) }?;
+        for (view, buffers) in [&mut out.view1, &mut out.view2]
+            .into_iter()
+            .zip(&host.views)
+        {
+            let parts = [
+                &mut view.points,
+                &mut view.confidence,
+                &mut view.descriptors,
+                &mut view.descriptor_confidence,
+            ];
+            for (part, buffer) in parts.into_iter().zip(buffers) {
+                stream.memcpy_dtoh(buffer, part).map_err(driver(DOING))?;
+            }
+        }
+        Ok(stream.synchronize().map_err(driver(DOING))?)
+    }
+
+    /// Enqueues a decoder's run for `images` images (or pairs) at once, once all sizes are checked.
+    ///
+    /// # Safety
+    /// As for [`DeviceBackend::enqueue_decode_edges`].
+    unsafe fn enqueue_decoder(
+        &mut self,
+        part: Part,
+        images: usize,
+        stream: *mut c_void,
+        features: &[DeviceSpan],
+        views: &[DeviceViewOutput],
+    ) -> Result<(), InferenceError> {
+        let (n, tokens) = sizes(self.shape());
+        let (n, tokens) = (images * n, images * tokens);
+        let dim = self.shape().descriptor_dim;
+        for span in features {
+            bytes("the features' device memory", 4 * tokens, span.bytes)?;
+        }
+        for view in views {
+            for (what, expected, span) in [
+                ("the points' device memory", 3 * n, view.points),
+                ("the confidences' device memory", n, view.confidence),
+                ("the descriptors' device memory", dim * n, view.descriptors),
+                (
+                    "the descriptor confidences' device memory",
+                    n,
+                    view.descriptor_confidence,
+                ),
+            ] {
+                bytes(what, 4 * expected, span.bytes)?;
+            }
+        }
+        let decoder = self.part(part)?;
+        let spans = decoder_spans(features, views);
+        // SAFETY: the caller's promise, and the sizes were checked.
+        Ok(unsafe { decoder.enqueue(stream, &spans) }?)
+    }
+
+    /// Device memory that runs of these parts take, of those that there is an engine for.
+    fn workspace_for(&mut self, parts: &[Part]) -> Result<usize, TensorRtError> {
+        let mut most = 0;
+        for &part in parts {
+            if !self.loaded.has(part) {
+                continue;
+            }
+            let bytes = match self.executions.place(part) {
+                Some(_) => self.part(part)?.workspace_bytes(),
+                // Not kept: whoever asks is not always who runs it.
+                None => self.loaded.execution(part)?.workspace_bytes(),
+            };
+            most = most.max(bytes);
+        }
+        Ok(most)
     }
 }
 
 impl Executions {
-    /// Runs of a handle follow each other, so they share their memory.
-    fn workspace_bytes(&mut self) -> usize {
-        self.encoder
-            .workspace_bytes()
-            .max(self.decoder.workspace_bytes())
+    fn place(&self, part: Part) -> Option<usize> {
+        self.made.iter().position(|(p, _)| *p == part)
     }
 
     /// # Safety
     /// As for [`Execution::use_workspace`].
     unsafe fn use_workspace(&mut self, span: DeviceSpan) -> Result<(), TensorRtError> {
-        // SAFETY: the caller's promise.
-        unsafe {
-            self.encoder.use_workspace(span)?;
-            self.decoder.use_workspace(span)?;
-        }
         self.workspace = Some(span);
+        for (_, execution) in &mut self.made {
+            give(execution, Some(span))?;
+        }
         Ok(())
     }
+}
 
-    /// Refuses to run without memory to run in.
-    fn ready(&mut self) -> Result<(), TensorRtError> {
-        if self.workspace.is_none() && self.workspace_bytes() > 0 {
-            return Err(TensorRtError::Failed {
-                doing: "starting a run".into(),
-                message: "its device memory was not given".into(),
-            });
-        }
-        Ok(())
+/// Gives an execution the memory that its handle was given.
+fn give(execution: &mut Execution, span: Option<DeviceSpan>) -> Result<(), TensorRtError> {
+    let needed = execution.workspace_bytes();
+    match span {
+        // SAFETY: whoever gave it to the handle said that it stays, and is the handle's alone.
+        Some(span) if span.bytes >= needed => unsafe { execution.use_workspace(span) },
+        None if needed == 0 => Ok(()),
+        given => Err(TensorRtError::Failed {
+            doing: "starting a run".into(),
+            message: format!(
+                "it takes {needed} bytes of device memory and was given {}",
+                given.map_or(0, |span| span.bytes)
+            ),
+        }),
     }
 }
 
@@ -188,47 +306,30 @@ impl Backend for TensorRtBackend {
 
     fn share(&self) -> Box<dyn Backend> {
         Box::new(Self {
-            executions: None,
+            executions: Executions::default(),
             host: None,
             loaded: Arc::clone(&self.loaded),
         })
     }
 
     fn encode(&mut self, image: &RgbImage, features: &mut [f32]) -> Result<(), InferenceError> {
-        const DOING: &str = "encoding for the host";
         let shape = self.shape().clone();
         expect::image(image, &shape)?;
         expect::features(features, &shape)?;
         self.on_host()?;
-        let (Some(host), Some(executions)) = (&mut self.host, &mut self.executions) else {
+        let Some(mut host) = self.host.take() else {
             return Ok(());
         };
-        normalise(image, &mut host.normalised);
-        let stream = &host.stream;
-        stream
-            .memcpy_htod(&host.normalised, &mut host.planes)
-            .map_err(driver(DOING))?;
-        let spans = [span(&host.planes, stream), span(&host.features[0], stream)];
-        // SAFETY: stream and buffers are this handle's, and it waits below.
-        unsafe {
-            executions
-                .encoder
-                .enqueue(stream.cu_stream().cast(), &spans)
-        }?;
-        stream
-            .memcpy_dtoh(&host.features[0], features)
-            .map_err(driver(DOING))?;
-        stream.synchronize().map_err(driver(DOING))?;
-        Ok(())
+        let encoded = self.encode_on(&mut host, image, features);
+        self.host = Some(host);
+        encoded
     }
-
     fn decode(
         &mut self,
         features1: &[f32],
         features2: &[f32],
         out: &mut PairOutput,
     ) -> Result<(), InferenceError> {
-        const DOING: &str = "decoding for the host";
         let shape = self.shape().clone();
         for features in [features1, features2] {
             expect::features(features, &shape)?;
@@ -237,41 +338,13 @@ impl Backend for TensorRtBackend {
             expect::view(view, &shape)?;
         }
         self.on_host()?;
-        let (Some(host), Some(executions)) = (&mut self.host, &mut self.executions) else {
+        let Some(mut host) = self.host.take() else {
             return Ok(());
         };
-        let stream = Arc::clone(&host.stream);
-        for (features, on_device) in [features1, features2].iter().zip(&mut host.features) {
-            stream
-                .memcpy_htod(*features, on_device)
-                .map_err(driver(DOING))?;
-        }
-        let features = [0, 1].map(|k| span(&host.features[k], &stream));
-        let spans = decoder_spans(features, [host.outputs(0), host.outputs(1)]);
-        // SAFETY: stream and buffers are this handle's, and it waits below.
-        unsafe {
-            executions
-                .decoder
-                .enqueue(stream.cu_stream().cast(), &spans)
-        }?;
-        for (view, buffers) in [&mut out.view1, &mut out.view2]
-            .into_iter()
-            .zip(&host.views)
-        {
-            let parts = [
-                &mut view.points,
-                &mut view.confidence,
-                &mut view.descriptors,
-                &mut view.descriptor_confidence,
-            ];
-            for (part, buffer) in parts.into_iter().zip(buffers) {
-                stream.memcpy_dtoh(buffer, part).map_err(driver(DOING))?;
-            }
-        }
-        stream.synchronize().map_err(driver(DOING))?;
-        Ok(())
+        let decoded = self.decode_on(&mut host, [features1, features2], out);
+        self.host = Some(host);
+        decoded
     }
-
     fn device(&mut self) -> Option<&mut dyn DeviceBackend> {
         Some(self)
     }
@@ -281,22 +354,19 @@ impl Backend for TensorRtBackend {
 // spans of the call (or given once), on the caller's stream and no other: engines are built without auxiliary
 // streams.
 unsafe impl DeviceBackend for TensorRtBackend {
-    fn workspace_bytes(&mut self) -> Result<usize, InferenceError> {
-        Ok(self.executions()?.workspace_bytes())
+    fn workspace_bytes(&mut self, edges: usize) -> Result<usize, InferenceError> {
+        let mut parts = match edges {
+            0 => vec![Part::Encoder, Part::Decoder, Part::Mono],
+            _ => vec![Part::Decoder],
+        };
+        let of_edges = |part: &Part| part.edges().is_some_and(|n| n <= edges);
+        parts.extend(Part::ALL.into_iter().filter(of_edges));
+        Ok(self.workspace_for(&parts)?)
     }
 
     unsafe fn use_workspace(&mut self, span: DeviceSpan) -> Result<(), InferenceError> {
-        let executions = self.executions()?;
-        let needed = executions.workspace_bytes();
-        if span.bytes < needed {
-            return Err(InferenceError::Shape {
-                what: "the network's device memory",
-                expected: format!("{needed} bytes"),
-                found: format!("{} bytes", span.bytes),
-            });
-        }
         // SAFETY: the caller's promise.
-        Ok(unsafe { executions.use_workspace(span) }?)
+        Ok(unsafe { self.executions.use_workspace(span) }?)
     }
 
     unsafe fn enqueue_encode(
@@ -308,10 +378,9 @@ unsafe impl DeviceBackend for TensorRtBackend {
         let (n, tokens) = sizes(self.shape());
         bytes("the image's device memory", 4 * 3 * n, planes.bytes)?;
         bytes("the features' device memory", 4 * tokens, features.bytes)?;
-        let executions = self.executions()?;
-        executions.ready()?;
+        let encoder = self.part(Part::Encoder)?;
         // SAFETY: the caller's promise, and the sizes were checked.
-        Ok(unsafe { executions.encoder.enqueue(stream, &[planes, features]) }?)
+        Ok(unsafe { encoder.enqueue(stream, &[planes, features]) }?)
     }
 
     unsafe fn enqueue_decode(
@@ -320,34 +389,58 @@ unsafe impl DeviceBackend for TensorRtBackend {
         features: [DeviceSpan; 2],
         views: [DeviceViewOutput; 2],
     ) -> Result<(), InferenceError> {
-        let (n, tokens) = sizes(self.shape());
-        let dim = self.shape().descriptor_dim;
-        for span in features {
-            bytes("the features' device memory", 4 * tokens, span.bytes)?;
+        // SAFETY: the caller's promise.
+        unsafe { self.enqueue_decoder(Part::Decoder, 1, stream, &features, &views) }
+    }
+
+    unsafe fn enqueue_decode_view1(
+        &mut self,
+        stream: *mut c_void,
+        features: [DeviceSpan; 2],
+        views: [DeviceViewOutput; 2],
+    ) -> Result<(), InferenceError> {
+        if !self.loaded.has(Part::Mono) {
+            // SAFETY: the caller's promise.
+            return unsafe { self.enqueue_decode(stream, features, views) };
         }
-        for view in &views {
-            bytes("the points' device memory", 4 * 3 * n, view.points.bytes)?;
-            bytes(
-                "the confidences' device memory",
-                4 * n,
-                view.confidence.bytes,
-            )?;
-            bytes(
-                "the descriptors' device memory",
-                4 * dim * n,
-                view.descriptors.bytes,
-            )?;
-            bytes(
-                "the descriptor confidences' device memory",
-                4 * n,
-                view.descriptor_confidence.bytes,
-            )?;
+        // SAFETY: the caller's promise.
+        unsafe { self.enqueue_decoder(Part::Mono, 1, stream, &features, &views[..1]) }
+    }
+
+    unsafe fn enqueue_decode_edges(
+        &mut self,
+        stream: *mut c_void,
+        edges: usize,
+        features: DeviceSpan,
+        views: [DeviceViewOutput; 2],
+    ) -> Result<(), InferenceError> {
+        let mut parts = Part::ALL.into_iter();
+        let one = parts.find(|part| part.edges() == Some(edges) && self.loaded.has(*part));
+        if let Some(part) = one {
+            // SAFETY: the caller's promise.
+            return unsafe { self.enqueue_decoder(part, 2 * edges, stream, &[features], &views) };
         }
-        let executions = self.executions()?;
-        executions.ready()?;
-        let spans = decoder_spans(features, views);
-        // SAFETY: the caller's promise, and the sizes were checked.
-        Ok(unsafe { executions.decoder.enqueue(stream, &spans) }?)
+        if edges == 0 {
+            return Ok(());
+        }
+        // Fewer at once, at last way by way.
+        let pieces = match edges {
+            1 => 2,
+            even if even.is_multiple_of(2) => 2,
+            odd => odd,
+        };
+        for piece in 0..pieces {
+            let views = views.map(|view| view.part(piece, pieces));
+            let own = features.part(piece, pieces);
+            // SAFETY: the caller's promise; these are parts of its spans.
+            unsafe {
+                match edges {
+                    1 => self.enqueue_decode(stream, [own, features.part(piece ^ 1, 2)], views),
+                    _ => self.enqueue_decode_edges(stream, edges / pieces, own, views),
+                }?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -356,22 +449,19 @@ fn sizes(shape: &NetworkShape) -> (usize, usize) {
     (shape.pixels(), shape.tokens * shape.feature_dim)
 }
 
-/// In the order of the decoder's tensors.
-fn decoder_spans(features: [DeviceSpan; 2], views: [DeviceViewOutput; 2]) -> [DeviceSpan; 10] {
-    let [f1, f2] = features;
-    let [a, b] = views;
-    [
-        f1,
-        f2,
-        a.points,
-        a.confidence,
-        a.descriptors,
-        a.descriptor_confidence,
-        b.points,
-        b.confidence,
-        b.descriptors,
-        b.descriptor_confidence,
-    ]
+/// In the order of the decoders' tensors.
+fn decoder_spans(features: &[DeviceSpan], views: &[DeviceViewOutput]) -> Vec<DeviceSpan> {
+    let mut spans = features.to_vec();
+    for view in views {
+        let DeviceViewOutput {
+            points,
+            confidence,
+            descriptors,
+            descriptor_confidence,
+        } = *view;
+        spans.extend([points, confidence, descriptors, descriptor_confidence]);
+    }
+    spans
 }
 
 fn span<T>(slice: &CudaSlice<T>, stream: &CudaStream) -> DeviceSpan {

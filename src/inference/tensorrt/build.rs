@@ -22,7 +22,7 @@ use trtx::{OnnxParser, ProfilingVerbosity};
 pub struct Order<'a> {
     /// The weights file.
     pub weights: &'a Path,
-    /// Width and height of the images, multiples of 16.
+    /// Width and height of the images, multiples of the patch's side.
     pub size: [usize; 2],
     /// Images or pairs in a call.
     pub batch: usize,
@@ -30,6 +30,8 @@ pub struct Order<'a> {
     pub precision: Precision,
     /// GPUs; at least one.
     pub targets: Vec<Target>,
+    /// Engines beside encoder and decoder.
+    pub parts: &'a [Part],
     /// Most device memory that a kernel may take for itself while it runs; none: no limit.
     pub workspace: Option<u64>,
     /// Build even if the engines are there.
@@ -66,7 +68,7 @@ impl Observer for Silent {
     fn done(&self, _: &EngineFile) {}
 }
 
-/// Builds both engines of an order into the store's folder for them.
+/// Builds the engines of an order into the store's folder for them.
 ///
 /// # Errors
 /// [`TensorRtError`] where the library, the weights, a target or the disk stand in the way. Nothing that could
@@ -84,18 +86,21 @@ pub fn build(
         target.check(order.precision)?;
     }
     let [width, height] = order.size;
-    let size = InputSize::new(order.batch, width, height).ok_or_else(|| TensorRtError::Failed {
-        doing: "laying the network out".into(),
-        message: format!(
-            "{width}x{height}, batch {}: both sides must be positive multiples of 16",
-            order.batch
-        ),
-    })?;
     let version = library::load()?;
     let network = load_network(order.weights).map_err(|error| TensorRtError::Content {
         path: order.weights.to_owned(),
         expected: "weights of a MASt3R network".into(),
         found: error.to_string(),
+    })?;
+    let architecture = &network.architecture;
+    let size = architecture.input_size(order.batch, width, height);
+    let size = size.ok_or_else(|| TensorRtError::Failed {
+        doing: "laying the network out".into(),
+        message: format!(
+            "{width}x{height}, batch {}: both sides must be positive multiples of {}",
+            order.batch,
+            architecture.patch()
+        ),
     })?;
     let mut manifest = Manifest {
         format: FORMAT,
@@ -110,17 +115,23 @@ pub fn build(
         engines: Vec::new(),
     };
     let folder = store.folder_of(&manifest);
+    let parts = Part::to_build(order.parts, order.precision);
     if !order.force
         && let Some(there) = existing(&folder, &manifest)
+        && parts.iter().all(|part| there.engine(*part).is_some())
     {
         return Ok(there);
     }
     library::load_parser()?;
     store.begin(lock, &folder)?;
-    for part in Part::ALL {
+    for part in parts {
         observer.part(part);
         let start = Instant::now();
         let model = emit(&network, size, order.precision, part);
+        let model = model.ok_or_else(|| TensorRtError::Failed {
+            doing: format!("writing the {} down", part.name()),
+            message: "a batch of nothing".into(),
+        })?;
         let (engine, log) = compile(model, order, part, observer)?;
         let (bytes, crc32) = write_engine(&folder, part, &engine, &log.layers)?;
         let file = EngineFile {
@@ -156,12 +167,18 @@ fn existing(folder: &Path, manifest: &Manifest) -> Option<Manifest> {
         folder: folder.to_owned(),
         manifest: there,
     };
-    let complete = Part::ALL.iter().all(|&part| found.read(part).is_ok());
+    let mut engines = found.manifest.engines.iter();
+    let complete = engines.all(|engine| found.read(engine.part).is_ok());
     (same && complete).then_some(found.manifest)
 }
 
 /// One part of the network with its types, which are the engine's: TensorRT chooses none.
-fn emit(network: &Network, size: InputSize, precision: Precision, part: Part) -> OnnxModel {
+pub(super) fn emit(
+    network: &Network,
+    size: InputSize,
+    precision: Precision,
+    part: Part,
+) -> Option<OnnxModel> {
     let options = EmitOptions {
         precision,
         attention: match precision {
@@ -171,10 +188,14 @@ fn emit(network: &Network, size: InputSize, precision: Precision, part: Part) ->
         },
         ..EmitOptions::default()
     };
-    match part {
-        Part::Encoder => network.encoder_as(size, options),
-        Part::Decoder => network.decoder_as(size, Views::Both, options),
+    if let Some(edges) = part.edges() {
+        return network.decoder_both_ways(size.with_batch(2 * edges)?, options);
     }
+    Some(match part {
+        Part::Encoder => network.encoder_as(size, options),
+        Part::Mono => network.decoder_as(size, Views::First, options),
+        _ => network.decoder_as(size, Views::Both, options),
+    })
 }
 
 /// One engine from one model.

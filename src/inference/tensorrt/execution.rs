@@ -66,7 +66,7 @@ impl Execution {
             planned: file.activation_bytes,
             running: match file.part {
                 Part::Encoder => "encoding",
-                Part::Decoder => "decoding",
+                _ => "decoding",
             },
         }
     }

@@ -10,7 +10,6 @@ use super::store::{Found, Store};
 use super::target::Flavour;
 use super::{gpu, library, log};
 use crate::inference::NetworkShape;
-use crate::network::architecture::PATCH;
 use crate::network::onnx::{Precision, names};
 use cudarc::driver::{CudaContext, result};
 use std::path::Path;
@@ -32,7 +31,7 @@ pub struct LoadOptions<'a> {
     pub observer: Arc<dyn Observer>,
 }
 
-/// The two engines of a network on the GPU.
+/// The engines of a network on the GPU.
 pub struct Loaded {
     shape: NetworkShape,
     manifest: Manifest,
@@ -43,8 +42,7 @@ pub struct Loaded {
 }
 
 struct Engines {
-    encoder: CudaEngine<'static>,
-    decoder: CudaEngine<'static>,
+    engines: Vec<(Part, CudaEngine<'static>)>,
     #[cfg(not(feature = "tensorrt-enterprise"))]
     kernels: Option<Kernels>,
 }
@@ -88,6 +86,7 @@ impl Loaded {
             weights,
             size: [width, height],
             batch: 1,
+            parts: &Part::USUAL,
             precision: options.precision.unwrap_or(Precision::F16),
             targets: vec![target],
             workspace: None,
@@ -119,11 +118,11 @@ impl Loaded {
         cuda: Arc<CudaContext>,
     ) -> Result<Self, TensorRtError> {
         let manifest = found.manifest;
-        let [width, height] = manifest.size;
+        let ([width, height], patch) = (manifest.size, manifest.network.patch);
         let shape = NetworkShape {
             width,
             height,
-            tokens: width * height / (PATCH * PATCH),
+            tokens: width * height / (patch * patch).max(1),
             feature_dim: manifest.network.encoder[0],
             descriptor_dim: manifest.network.descriptor,
         };
@@ -156,12 +155,8 @@ impl Loaded {
     /// The engines' inputs and outputs must be what the callers' buffers are: binary32 of known sizes.
     fn check(&self, folder: &Path) -> Result<(), TensorRtError> {
         let engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner);
-        for part in Part::ALL {
-            let engine = match part {
-                Part::Encoder => &engines.encoder,
-                Part::Decoder => &engines.decoder,
-            };
-            for (name, values) in tensors(part, &self.shape) {
+        for (part, engine) in &engines.engines {
+            for (name, values) in tensors(*part, &self.shape) {
                 let (kind, shape) = log::during("asking for its tensors", || {
                     Ok((engine.tensor_data_type(name)?, engine.tensor_shape(name)?))
                 })?;
@@ -178,6 +173,11 @@ impl Loaded {
         Ok(())
     }
 
+    /// Whether there is an engine for a part.
+    pub(super) fn has(&self, part: Part) -> bool {
+        self.manifest.engine(part).is_some()
+    }
+
     /// A new execution context for a part; its device memory is the caller's.
     pub(super) fn execution(&self, part: Part) -> Result<Execution, TensorRtError> {
         use trtx::ExecutionContextAllocationStrategy as Allocation;
@@ -187,10 +187,12 @@ impl Loaded {
         let mut engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner);
         #[cfg(not(feature = "tensorrt-enterprise"))]
         let cache = engines.kernels.as_ref().map(Kernels::cache);
-        let engine = match part {
-            Part::Encoder => &mut engines.encoder,
-            Part::Decoder => &mut engines.decoder,
+        let missing = || TensorRtError::Failed {
+            doing: format!("preparing the {}", part.name()),
+            message: "the manifest does not list it".into(),
         };
+        let engine = engines.engines.iter_mut().find(|(p, _)| *p == part);
+        let (_, engine) = engine.ok_or_else(missing)?;
         let context = log::during(format!("preparing the {}", part.name()), || {
             let mut config = engine.create_runtime_config()?;
             config.set_execution_context_allocation_strategy(Allocation::kUSER_MANAGED);
@@ -201,10 +203,7 @@ impl Loaded {
             engine.create_execution_context_with_config(Rc::new(config))
         })?;
         let names = tensors(part, &self.shape).map(|(name, _)| name).collect();
-        let file = (self.manifest.engine(part)).ok_or_else(|| TensorRtError::Failed {
-            doing: format!("preparing the {}", part.name()),
-            message: "the manifest does not list it".into(),
-        })?;
+        let file = self.manifest.engine(part).ok_or_else(missing)?;
         Ok(Execution::new(context, names, Arc::clone(&self.cuda), file))
     }
 
@@ -223,26 +222,27 @@ impl Loaded {
 
 /// Inputs, then outputs of a part, with their numbers of values.
 fn tensors(part: Part, shape: &NetworkShape) -> Tensors {
-    let (n, tokens) = (shape.pixels(), shape.tokens * shape.feature_dim);
-    match part {
-        Part::Encoder => vec![(names::IMAGE, 3 * n), (names::FEATURES, tokens)].into_iter(),
-        Part::Decoder => {
-            let mut all: Vec<(&'static str, usize)> =
-                names::VIEW_FEATURES.map(|name| (name, tokens)).to_vec();
-            for view in 0..2 {
-                all.extend([
-                    (names::POINTS[view], 3 * n),
-                    (names::CONFIDENCE[view], n),
-                    (names::DESCRIPTORS[view], n * shape.descriptor_dim),
-                    (names::DESCRIPTOR_CONFIDENCE[view], n),
-                ]);
-            }
-            all.into_iter()
-        }
+    let images = part.edges().map_or(1, |edges| 2 * edges);
+    let n = images * shape.pixels();
+    let tokens = images * shape.tokens * shape.feature_dim;
+    let (mut all, views) = match part {
+        Part::Encoder => (vec![(names::IMAGE, 3 * n), (names::FEATURES, tokens)], 0),
+        Part::Decoder => (names::VIEW_FEATURES.map(|name| (name, tokens)).to_vec(), 2),
+        Part::Mono => (names::VIEW_FEATURES.map(|name| (name, tokens)).to_vec(), 1),
+        Part::Edge | Part::TwoEdges => (vec![(names::FEATURES, tokens)], 2),
+    };
+    for view in 0..views {
+        all.extend([
+            (names::POINTS[view], 3 * n),
+            (names::CONFIDENCE[view], n),
+            (names::DESCRIPTORS[view], n * shape.descriptor_dim),
+            (names::DESCRIPTOR_CONFIDENCE[view], n),
+        ]);
     }
+    all.into_iter()
 }
 
-/// Both engines from their files.
+/// The engines from their files.
 fn deserialise(
     found: &Found,
     cuda: &Arc<CudaContext>,
@@ -263,17 +263,18 @@ fn deserialise(
             runtime.deserialize_cuda_engine(&bytes)
         })
     };
-    let encoder = load(Part::Encoder)?;
-    let decoder = load(Part::Decoder)?;
+    let parts = found.manifest.engines.iter().map(|engine| engine.part);
+    let engines = parts.map(|part| Ok::<_, TensorRtError>((part, load(part)?)));
+    let engines = engines.collect::<Result<Vec<_>, _>>()?;
     #[cfg(not(feature = "tensorrt-enterprise"))]
-    let (encoder, kernels) = {
-        let mut encoder = encoder;
-        let kernels = Kernels::open(&found.folder, &mut encoder);
-        (encoder, kernels)
+    let (engines, kernels) = {
+        let mut engines = engines;
+        let first = engines.first_mut();
+        let kernels = first.and_then(|(_, engine)| Kernels::open(&found.folder, engine));
+        (engines, kernels)
     };
     let engines = Engines {
-        encoder,
-        decoder,
+        engines,
         #[cfg(not(feature = "tensorrt-enterprise"))]
         kernels,
     };
@@ -290,5 +291,41 @@ pub(super) fn driver(
             Ok(text) => text.to_string_lossy().into_owned(),
             Err(_) => error.to_string(),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::load_network;
+
+    #[test]
+    fn what_is_bound_is_what_the_models_declare() {
+        let weights = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/tests/data/network/tiny-random.pth"
+        );
+        let network = load_network(weights.as_ref()).expect("in the repository");
+        let size = network.architecture.input_size(1, 80, 48).expect("a size");
+        let shape = NetworkShape {
+            width: size.width,
+            height: size.height,
+            tokens: size.tokens(),
+            feature_dim: network.architecture.encoder.width,
+            descriptor_dim: network.architecture.descriptor_dim,
+        };
+        for part in Part::ALL {
+            let model = super::super::build::emit(&network, size, Precision::F16, part);
+            let model = model.expect("a model");
+            let declared: Vec<(&str, usize)> = (model.tensors().into_iter())
+                .map(|(name, shape)| (name, shape.iter().product()))
+                .collect();
+            let mut bound: Vec<(&str, usize)> = tensors(part, &shape).collect();
+            assert_eq!(part == Part::Encoder, bound.len() == 2);
+            let mut declared = declared;
+            bound.sort();
+            declared.sort();
+            assert_eq!(bound, declared, "{part:?}");
+        }
     }
 }

@@ -14,28 +14,69 @@ use std::time::UNIX_EPOCH;
 pub const FILE: &str = "manifest.json";
 
 /// Of the manifest and of what engines of this program take and give. An engine of another one is rebuilt.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
-/// The two engines of a network.
+/// The engines of a network. Each has its own weights on the GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum Part {
     /// Image to tokens.
     Encoder,
     /// Tokens of a pair to dense outputs: decoder and heads.
     Decoder,
+    /// The same for what an image gives with itself: of view 1 only.
+    Mono,
+    /// Tokens of two images to the dense outputs of both, both ways: an edge of the graph.
+    Edge,
+    /// The same of two edges at once.
+    TwoEdges,
 }
 
 impl Part {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Encoder, Self::Decoder];
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Encoder,
+        Self::Decoder,
+        Self::Mono,
+        Self::Edge,
+        Self::TwoEdges,
+    ];
+
+    /// Those without which there is no network. What the others do, the decoder does too, only longer.
+    pub const NEEDED: [Self; 2] = [Self::Encoder, Self::Decoder];
+
+    /// Those that are built where nothing else is said.
+    pub const USUAL: [Self; 4] = [Self::Encoder, Self::Decoder, Self::Mono, Self::Edge];
 
     /// As it is written.
     pub fn name(self) -> &'static str {
         match self {
             Self::Encoder => "encoder",
             Self::Decoder => "decoder",
+            Self::Mono => "mono",
+            Self::Edge => "edge",
+            Self::TwoEdges => "two_edges",
         }
+    }
+
+    /// Edges that it decodes at once.
+    pub fn edges(self) -> Option<usize> {
+        match self {
+            Self::Encoder | Self::Decoder | Self::Mono => None,
+            Self::Edge => Some(1),
+            Self::TwoEdges => Some(2),
+        }
+    }
+
+    /// What is to be built where `asked` is asked for: with what is needed, each once, and nothing that cannot
+    /// be had in `precision`. (The decoder both ways is not written down in 8-bit floats; twice the pair's is
+    /// quicker.)
+    pub fn to_build(asked: &[Self], precision: Precision) -> Vec<Self> {
+        let wanted = |part: &Self| {
+            Self::NEEDED.contains(part)
+                || asked.contains(part) && (part.edges().is_none() || precision != Precision::Fp8)
+        };
+        Self::ALL.into_iter().filter(wanted).collect()
     }
 
     /// The engine's name in its folder.
@@ -46,6 +87,15 @@ impl Part {
     /// The list of its kernels in the same folder.
     pub fn layers_file(self) -> String {
         format!("{}.layers.txt", self.name())
+    }
+}
+
+impl std::str::FromStr for Part {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = Self::ALL.into_iter().find(|part| part.name() == text);
+        found.ok_or_else(|| "expected encoder, decoder, mono, edge or two_edges".into())
     }
 }
 
@@ -85,13 +135,20 @@ impl Weights {
     }
 }
 
-/// Size and time of the last change.
+/// Size and time of the last change, of all files that the weights consist of.
 fn stamp(path: &Path) -> Result<(u64, u64), TensorRtError> {
-    let metadata = std::fs::metadata(path).map_err(TensorRtError::io("read", path))?;
-    let modified = metadata.modified().ok();
-    let modified = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    let modified = modified.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(0));
-    Ok((metadata.len(), modified))
+    // What is no network is told by whoever reads it.
+    let files = crate::network::files(path).unwrap_or_else(|_| vec![path.to_owned()]);
+    let (mut bytes, mut newest) = (0, 0);
+    for path in files {
+        let metadata = std::fs::metadata(&path).map_err(TensorRtError::io("read", &path))?;
+        let modified = metadata.modified().ok();
+        let modified = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        let modified = modified.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(0));
+        bytes += metadata.len();
+        newest = newest.max(modified);
+    }
+    Ok((bytes, newest))
 }
 
 /// The weights at a path, read only when a size and a time do not tell.
@@ -138,6 +195,8 @@ pub struct NetworkSummary {
     pub decoder: [usize; 2],
     /// Channels of a descriptor.
     pub descriptor: usize,
+    /// Pixels of a patch's side.
+    pub patch: usize,
 }
 
 impl NetworkSummary {
@@ -148,6 +207,7 @@ impl NetworkSummary {
             encoder: [a.encoder.width, a.encoder.depth],
             decoder: [a.decoder.width, a.decoder.depth],
             descriptor: a.descriptor_dim,
+            patch: a.patch(),
         }
     }
 }
@@ -166,7 +226,7 @@ pub struct Builder {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EngineFile {
-    /// Which of the two.
+    /// Which.
     pub part: Part,
     /// Its size.
     pub bytes: u64,
@@ -261,8 +321,7 @@ impl Manifest {
             None => return Err(content("no format".into())),
         }
         let manifest: Self = serde_json::from_value(tree).map_err(|e| content(e.to_string()))?;
-        let complete =
-            (Part::ALL.iter()).all(|part| manifest.engines.iter().any(|e| e.part == *part));
+        let complete = (Part::NEEDED.iter()).all(|part| manifest.engine(*part).is_some());
         if !complete {
             return Err(content("an engine that is not listed".into()));
         }
@@ -370,6 +429,7 @@ pub(super) mod tests {
                 encoder: [1024, 24],
                 decoder: [768, 12],
                 descriptor: 24,
+                patch: 16,
             },
             size: [512, 384],
             batch: 1,
@@ -423,7 +483,7 @@ pub(super) mod tests {
             (String::new(), "EOF"),
             ("{".into(), "EOF"),
             ("[]".into(), "no format"),
-            (with("format", 2.into()), "format 2"),
+            (with("format", 1.into()), "format 1"),
             (with("targets", serde_json::json!(["fast"])), "fast"),
             (with("precision", "fp12".into()), "fp12"),
             (with("engines", one_engine), "not listed"),
@@ -435,6 +495,24 @@ pub(super) mod tests {
         }
         let missing = Manifest::read(&folder.path().join("nowhere"));
         assert!(matches!(missing, Err(TensorRtError::Io { .. })));
+    }
+
+    #[test]
+    fn what_is_needed_is_built_whatever_is_asked_for() {
+        use Part::{Decoder, Edge, Encoder, Mono, TwoEdges};
+        let of = |asked: &[Part], precision| Part::to_build(asked, precision);
+        assert_eq!(of(&[], Precision::F16), [Encoder, Decoder]);
+        let twice = [Mono, Encoder, Mono];
+        assert_eq!(of(&twice, Precision::F16), [Encoder, Decoder, Mono]);
+        assert_eq!(of(&Part::ALL, Precision::Bf16), Part::ALL);
+        let edges = [TwoEdges, Mono, Edge];
+        assert_eq!(of(&edges, Precision::Fp8), [Encoder, Decoder, Mono]);
+        for part in Part::ALL {
+            assert_eq!(part.name().parse(), Ok(part));
+            let written = serde_json::to_value(part).expect("JSON");
+            assert_eq!(written, part.name());
+        }
+        assert!("edges".parse::<Part>().is_err());
     }
 
     #[test]

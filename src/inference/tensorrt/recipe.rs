@@ -1,11 +1,11 @@
 //! Recipes: what to build for a kind of machine, with what is expected of it there.
 
 use super::error::TensorRtError;
-use super::manifest::by_name;
+use super::manifest::{Part, by_name};
 use super::target::{Flavour, Target};
 use crate::network::Network;
 use crate::network::flops::Flops;
-use crate::network::onnx::{InputSize, Precision};
+use crate::network::onnx::Precision;
 use serde::Deserialize;
 use std::path::Path;
 
@@ -26,6 +26,9 @@ pub struct Recipe {
     pub precision: Precision,
     /// Images or pairs in a call.
     pub batch: usize,
+    /// Engines beside encoder and decoder.
+    #[serde(default = "usual")]
+    pub parts: Vec<Part>,
     /// Most device memory that one kernel may take for itself, megabytes.
     pub workspace_mb: u64,
     /// Device memory that the network may take: weights, and twice what runs (tracking's and mapping's),
@@ -33,6 +36,10 @@ pub struct Recipe {
     pub memory_budget_mb: u64,
     /// What the prediction follows from.
     pub gpu: Gpu,
+}
+
+fn usual() -> Vec<Part> {
+    Part::USUAL.to_vec()
 }
 
 /// A GPU's figures.
@@ -116,7 +123,7 @@ impl Recipe {
     /// whichever is more.
     pub fn predict(&self, network: &Network) -> Option<Prediction> {
         let [width, height] = self.size;
-        let size = InputSize::new(self.batch, width, height)?;
+        let size = (network.architecture).input_size(self.batch, width, height)?;
         let flops = Flops::of(&network.architecture, size);
         let values = |of: fn(&str) -> bool| -> f64 {
             let shapes = network.architecture.expected_shapes();
@@ -231,6 +238,7 @@ mod tests {
             ("[sm_120]", "[]"),
             ("efficiency:", "efficiency: -"),
             ("precision: fp16", "precision: fp12"),
+            ("two_edges", "three_edges"),
         ] {
             let text = good.replacen(from, to, 1);
             assert_ne!(text, good, "{from}");

@@ -4,6 +4,7 @@ use super::super::architecture::Stack;
 use super::fp8::Input;
 use super::graph::Value;
 use super::{AttentionForm, Emitter};
+use rayon::prelude::*;
 
 /// Of every LayerNorm in the network.
 pub const LAYER_NORM_EPSILON: f32 = 1e-6;
@@ -42,11 +43,29 @@ impl Emitter<'_> {
         (weight, bias)
     }
 
+    /// The same of the last layer of a residual branch, behind whose outputs some encoders have a scale,
+    /// `gamma`, each.
+    fn scaled_weights_of(&self, name: &str, gamma: &str) -> (Vec<f32>, Vec<f32>) {
+        let (mut weight, mut bias) = self.weights_of(name);
+        if let Some(gamma) = self.network.optional(&format!("{gamma}.gamma")) {
+            let inputs = weight.len() / bias.len();
+            let rows = weight.chunks_exact_mut(inputs).zip(&mut bias);
+            for ((row, bias), scale) in rows.zip(gamma) {
+                row.iter_mut().chain([bias]).for_each(|w| *w *= scale);
+            }
+        }
+        (weight, bias)
+    }
+
     pub fn layer_norm(&mut self, x: &Value, name: &str) -> Value {
+        self.layer_norm_with(x, name, LAYER_NORM_EPSILON)
+    }
+
+    pub fn layer_norm_with(&mut self, x: &Value, name: &str, epsilon: f32) -> Value {
         let width = [x.shape[x.shape.len() - 1]];
         let scale = self.stored(&format!("{name}.weight"), &width);
         let bias = self.stored(&format!("{name}.bias"), &width);
-        self.graph.layer_norm(x, &scale, &bias, LAYER_NORM_EPSILON)
+        self.graph.layer_norm(x, &scale, &bias, epsilon)
     }
 
     /// `x + FC2(GELU(FC1(norm(x))))`, exact GELU.
@@ -62,7 +81,7 @@ impl Emitter<'_> {
             weight: &weight,
             bias: &bias,
         };
-        let (weight, bias) = self.weights_of(&fc2);
+        let (weight, bias) = self.scaled_weights_of(&fc2, &format!("{block}.ls2"));
         let out = self.linear_in(&hidden, &fc2, (&weight, &bias), before);
         self.graph.binary("Add", x, &out)
     }
@@ -125,6 +144,19 @@ impl Emitter<'_> {
         self.graph.attention(&q, &k, v, stack.heads)
     }
 
+    /// Rows of a joint projection of queries, keys and values as attention wants them.
+    fn prepare_joint(&self, rows: &mut [f32], stack: &Stack, rotary: Option<&Rotary>) {
+        let each = rows.len() / 3;
+        let (q, rest) = rows.split_at_mut(each);
+        match rotary {
+            Some(_) => {
+                prepare_rows(q, stack, true);
+                prepare_rows(&mut rest[..each], stack, false);
+            }
+            None => scale_logits(q, stack),
+        }
+    }
+
     /// `softmax(q·kᵀ)·v` and the way back to `B × T × C`. The logits' scale is in `q` already.
     pub fn attend(&mut self, q: &Value, k: &Value, v: &Value) -> Value {
         let g = &mut self.graph;
@@ -139,35 +171,40 @@ impl Emitter<'_> {
         g.reshape(&mixed, &[batch, tokens, heads * head_dim])
     }
 
-    /// `x + Proj(Attn(RoPE(norm1(x))))`.
+    /// `x + Proj(Attn(RoPE(norm1(x))))`; without `rotary` no RoPE.
     pub fn residual_self_attention(
         &mut self,
         x: &Value,
         block: &str,
         stack: &Stack,
-        rotary: &Rotary,
+        rotary: Option<&Rotary>,
     ) -> Value {
         let norm = format!("{block}.norm1");
         let normed = self.layer_norm(x, &norm);
         let name = format!("{block}.attn.qkv");
         let (mut weight, mut bias) = self.weights_of(&name);
         let width = stack.width;
-        let (q, k) = (0..width, width..2 * width);
-        prepare_rows(&mut weight[..q.end * width], stack, true);
-        prepare_rows(&mut bias[q], stack, true);
-        prepare_rows(&mut weight[k.start * width..k.end * width], stack, false);
-        prepare_rows(&mut bias[k.clone()], stack, false);
+        self.prepare_joint(&mut weight, stack, rotary);
+        self.prepare_joint(&mut bias, stack, rotary);
         let qkv = self.linear_in(&normed, &name, (&weight, &bias), Input::Norm(&norm));
 
         let mixed = match self.attention {
             AttentionForm::Fused => {
                 let parts = self.graph.split(&qkv, 2, &[width; 3]);
-                self.attend_fused([&parts[0], &parts[1], &parts[2]], stack, rotary)
+                match rotary {
+                    Some(rotary) => {
+                        self.attend_fused([&parts[0], &parts[1], &parts[2]], stack, rotary)
+                    }
+                    None => (self.graph).attention(&parts[0], &parts[1], &parts[2], stack.heads),
+                }
             }
             AttentionForm::Decomposed => {
                 let maps = self.heads(&qkv, 3, stack);
                 let parts = self.graph.split(&maps, 0, &[2, 1]);
-                let turned = self.rotate(&parts[0], rotary);
+                let turned = match rotary {
+                    Some(rotary) => self.rotate(&parts[0], rotary),
+                    None => parts[0].clone(),
+                };
                 let qk = self.graph.split(&turned, 0, &[1, 1]);
                 let one = &maps.shape[1..];
                 let q = self.graph.reshape(&qk[0], one);
@@ -178,11 +215,11 @@ impl Emitter<'_> {
         };
         let values = Input::Layer {
             norm: &norm,
-            weight: &weight[k.end * width..],
-            bias: &bias[k.end..],
+            weight: &weight[2 * width * width..],
+            bias: &bias[2 * width..],
         };
         let name = format!("{block}.attn.proj");
-        let (weight, bias) = self.weights_of(&name);
+        let (weight, bias) = self.scaled_weights_of(&name, &format!("{block}.ls1"));
         let out = self.linear_in(&mixed, &name, (&weight, &bias), values);
         self.graph.binary("Add", x, &out)
     }
@@ -251,15 +288,18 @@ impl Emitter<'_> {
 pub fn transpose(matrix: &[f32], rows: usize, columns: usize) -> Vec<f32> {
     const TILE: usize = 16;
     let mut out = vec![0.0; matrix.len()];
-    for row in (0..rows).step_by(TILE) {
-        for column in (0..columns).step_by(TILE) {
+    // A thread has TILE columns, which are as many rows of what comes out.
+    let strips = out.par_chunks_mut((TILE * rows).max(1)).enumerate();
+    strips.for_each(|(strip, out)| {
+        let column = strip * TILE;
+        for row in (0..rows).step_by(TILE) {
             for r in row..(row + TILE).min(rows) {
                 for c in column..(column + TILE).min(columns) {
-                    out[c * rows + r] = matrix[r * columns + c];
+                    out[(c - column) * rows + r] = matrix[r * columns + c];
                 }
             }
         }
-    }
+    });
     out
 }
 
@@ -305,9 +345,14 @@ pub fn prepare_rows(rows: &mut [f32], stack: &Stack, query: bool) {
         first[quarter..].swap_with_slice(&mut last[..quarter]);
     }
     if query {
-        let scale = 1.0 / ((stack.width / stack.heads) as f32).sqrt();
-        rows.iter_mut().for_each(|w| *w *= scale);
+        scale_logits(rows, stack);
     }
+}
+
+/// Gives a query projection's rows the logits' scale.
+fn scale_logits(rows: &mut [f32], stack: &Stack) {
+    let scale = 1.0 / ((stack.width / stack.heads) as f32).sqrt();
+    rows.iter_mut().for_each(|w| *w *= scale);
 }
 
 #[cfg(test)]

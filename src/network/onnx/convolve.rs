@@ -72,10 +72,10 @@ impl Graph {
         self.node("ConvTranspose", &inputs, &geometry.attributes(), shape)
     }
 
-    /// Bilinear enlargement of an NCHW map by two, corner pixels on corner pixels:
+    /// Bilinear enlargement of an NCHW map to so many rows and columns, corner pixels on corner pixels:
     /// `src = i·(in−1)/(out−1)`.
-    pub fn upsample(&mut self, x: &Value) -> Value {
-        let shape = vec![x.shape[0], x.shape[1], x.shape[2] * 2, x.shape[3] * 2];
+    pub fn upsample(&mut self, x: &Value, rows: usize, columns: usize) -> Value {
+        let shape = vec![x.shape[0], x.shape[1], rows, columns];
         let sizes: Vec<i64> = shape.iter().map(|&n| n as i64).collect();
         let sizes = self.integers("sizes", &sizes);
         let absent = Value::absent(x.number());

@@ -67,7 +67,7 @@ impl Emitter<'_> {
         rotary: &Rotary,
     ) -> Value {
         self.graph.set_scope(block);
-        let x = self.residual_self_attention(x, block, stack, rotary);
+        let x = self.residual_self_attention(x, block, stack, Some(rotary));
         let x = self.residual_cross_attention(&x, y, block, stack, rotary);
         self.residual_mlp(&x, block, "norm3")
     }

@@ -1,8 +1,12 @@
-//! The ViT encoder.
+//! The ViT encoders: MASt3R's own, and DUNE's.
 
-use super::super::architecture::PATCH;
+use super::super::architecture::Stack;
+use super::super::dune::{self, Dune};
+use super::blocks::LAYER_NORM_EPSILON;
 use super::graph::Value;
 use super::{Emitter, Maps, names};
+
+const PATCHES: &str = "patch_embed.proj";
 
 impl Emitter<'_> {
     /// Patches, blocks, final norm.
@@ -11,37 +15,105 @@ impl Emitter<'_> {
         let size = self.size;
         self.graph.set_scope("encoder");
         let image = self.input(names::IMAGE, &[size.batch, 3, size.height, size.width]);
-        let mut x = self.embed_patches(&image, stack.width);
+        if let Some(dune) = self.network.architecture.dune.clone() {
+            return self.dune(&image, &stack, &dune);
+        }
+        let (weight, bias) = self.weights_of(PATCHES);
+        let mut x = self.embed_patches(&image, &weight, &bias);
 
         let rotary = self.rotary(&stack, size.batch);
         for block in 0..stack.depth {
-            let name = format!("enc_blocks.{block}");
-            self.graph.set_scope(&name);
-            x = self.residual_self_attention(&x, &name, &stack, &rotary);
-            x = self.residual_mlp(&x, &name, "norm2");
+            x = self.encoder_block(&x, block, &stack, Some(&rotary));
+        }
+        self.features(&x, LAYER_NORM_EPSILON);
+    }
+
+    /// Positions are learnt and added to the patches; a class token and registers come before these and are
+    /// dropped at the end.
+    fn dune(&mut self, image: &Value, stack: &Stack, dune: &Dune) {
+        let (size, width) = (self.size, stack.width);
+        let (weight, bias) = self.dune_patches();
+        let x = self.embed_patches(image, &weight, &bias);
+        let learnt = self.network.weight("pos_embed");
+        let (of_class, learnt) = learnt.split_at(width);
+        let places = (size.rows(), size.columns());
+        let positions = dune::positions(learnt, dune.grid, places, width);
+        let shape = [1, size.tokens(), width];
+        let positions = self.graph.weight("positions", &shape, &positions);
+        let x = self.graph.binary("Add", &x, &positions);
+
+        let class = self.network.weight("cls_token");
+        let mut prefix: Vec<f32> = class.iter().zip(of_class).map(|(c, p)| c + p).collect();
+        prefix.extend(self.network.optional("register_tokens").unwrap_or_default());
+        let shape = [size.batch, dune.prefix(), width];
+        let prefix = (self.graph).weight("prefix", &shape, &prefix.repeat(size.batch));
+        let mut x = self.graph.concat(&[&prefix, &x], 1);
+        for block in 0..stack.depth {
+            x = self.encoder_block(&x, block, stack, None);
         }
         self.graph.set_scope("encoder");
-        let features = self.layer_norm(&x, "enc_norm");
+        let parts = (self.graph).split(&x, 1, &[dune.prefix(), size.tokens()]);
+        self.features(&parts[1], dune::NORM_EPSILON);
+    }
+
+    fn encoder_block(
+        &mut self,
+        x: &Value,
+        block: usize,
+        stack: &Stack,
+        rotary: Option<&super::blocks::Rotary>,
+    ) -> Value {
+        let name = format!("enc_blocks.{block}");
+        self.graph.set_scope(&name);
+        let x = self.residual_self_attention(x, &name, stack, rotary);
+        self.residual_mlp(&x, &name, "norm2")
+    }
+
+    /// The final norm's output is the model's.
+    fn features(&mut self, x: &Value, epsilon: f32) {
+        self.graph.set_scope("encoder");
+        let features = self.layer_norm_with(x, "enc_norm", epsilon);
         self.graph.output(&features, names::FEATURES);
     }
-    /// The image's patches as tokens.
-    fn embed_patches(&mut self, image: &Value, width: usize) -> Value {
-        const NAME: &str = "patch_embed.proj";
-        let size = self.size;
-        let (batch, rows, columns) = (size.batch, size.rows(), size.columns());
+
+    /// The layer of DUNE's patches for the model's input, `2·colour − 1`, in place of its own,
+    /// `(colour − mean)/deviation`. Patches do not overlap and nothing is padded, so that is the same.
+    fn dune_patches(&self) -> (Vec<f32>, Vec<f32>) {
+        let (mut weight, mut bias) = self.weights_of(PATCHES);
+        let pixels = self.network.architecture.patch().pow(2);
+        for (filter, bias) in weight.chunks_exact_mut(3 * pixels).zip(&mut bias) {
+            let mut sum = f64::from(*bias);
+            let colours = filter.chunks_exact_mut(pixels).zip(dune::COLOURS);
+            for (of_colour, (mean, deviation)) in colours {
+                let (scale, offset) = (0.5 / deviation, (0.5 - mean) / deviation);
+                for w in of_colour {
+                    sum += offset * f64::from(*w);
+                    *w = (scale * f64::from(*w)) as f32;
+                }
+            }
+            *bias = sum as f32;
+        }
+        (weight, bias)
+    }
+
+    /// The image's patches as tokens; `weight` is `C × 3 × P × P`.
+    fn embed_patches(&mut self, image: &Value, weight: &[f32], bias: &[f32]) -> Value {
+        let (size, patch) = (self.size, self.network.architecture.patch());
+        let (batch, rows, columns, width) = (size.batch, size.rows(), size.columns(), bias.len());
         if self.maps == Maps::ChannelsFirst {
-            let weight = self.stored(&format!("{NAME}.weight"), &[width, 3, PATCH, PATCH]);
-            let bias = self.stored(&format!("{NAME}.bias"), &[width]);
-            let map = self.graph.conv(image, &weight, Some(&bias), PATCH, 0);
+            let shape = [width, 3, patch, patch];
+            let weight = (self.graph).weight(&format!("{PATCHES}.weight"), &shape, weight);
+            let bias = (self.graph).weight(&format!("{PATCHES}.bias"), &[width], bias);
+            let map = self.graph.conv(image, &weight, Some(&bias), patch, 0);
             let map = self.graph.reshape(&map, &[batch, width, size.tokens()]);
             return self.graph.transpose(&map, &[0, 2, 1]);
         }
         // Patches do not overlap: one layer over the values of each.
-        let shape = [batch, 3, rows, PATCH, columns, PATCH];
+        let shape = [batch, 3, rows, patch, columns, patch];
         let patches = self.graph.reshape(image, &shape);
         let patches = self.graph.transpose(&patches, &[0, 2, 4, 1, 3, 5]);
-        let shape = [batch, size.tokens(), 3 * PATCH * PATCH];
+        let shape = [batch, size.tokens(), 3 * patch * patch];
         let patches = self.graph.reshape(&patches, &shape);
-        self.linear(&patches, NAME)
+        self.linear_of(&patches, PATCHES, weight, bias)
     }
 }

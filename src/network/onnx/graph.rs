@@ -7,6 +7,7 @@ use super::proto::{
     TensorTypeProto, TypeProto, ValueInfoProto, attribute_type, data_type,
 };
 use half::{bf16, f16};
+use rayon::prelude::*;
 use std::collections::HashMap;
 
 /// Which operators there are.
@@ -553,14 +554,22 @@ impl Graph {
     }
 }
 
+/// Values that one thread writes at a time.
+const PIECE: usize = 1 << 18;
+
 /// Appends all values as bytes.
-fn put<const N: usize>(to: &mut Vec<u8>, values: &[f32], bytes: impl Fn(f32) -> [u8; N]) {
+fn put<const N: usize>(to: &mut Vec<u8>, values: &[f32], bytes: impl Fn(f32) -> [u8; N] + Sync) {
     let start = to.len();
     to.resize(start + values.len() * N, 0);
-    let (elements, _) = to[start..].as_chunks_mut::<N>();
-    for (element, value) in elements.iter_mut().zip(values) {
-        *element = bytes(*value);
-    }
+    let pieces = to[start..].par_chunks_mut(PIECE * N);
+    pieces
+        .zip(values.par_chunks(PIECE))
+        .for_each(|(to, values)| {
+            let (elements, _) = to.as_chunks_mut::<N>();
+            for (element, value) in elements.iter_mut().zip(values) {
+                *element = bytes(*value);
+            }
+        });
 }
 
 fn attribute(name: &str, value: &Attribute) -> AttributeProto {

@@ -1,7 +1,6 @@
 //! The dense heads of one view: DPT for points and their confidence, an MLP with a pixel shuffle
 //! for descriptors and theirs.
 
-use super::super::architecture::PATCH;
 use super::graph::{Number, Value};
 use super::{Emitter, Finish, Maps, names};
 
@@ -62,7 +61,7 @@ impl Emitter<'_> {
             // The official order is upsample, then 1×1 convolution. Interpolation weights sum to
             // one, so the two commute, and this way round costs a quarter.
             let projected = self.conv(&sum, &format!("{fusion}.out_conv"), (1, f, 1), true);
-            let larger = self.upsample(&projected);
+            let larger = self.twice(&projected);
             // An odd number of token rows or columns was rounded up when the coarsest map halved.
             fused = Some(match level {
                 3 => {
@@ -78,7 +77,8 @@ impl Emitter<'_> {
         };
         self.graph.set_scope(&format!("{dpt}.head"));
         let x = self.conv(&fused, &format!("{dpt}.head.0"), (3, outputs[0], 1), true);
-        let x = self.upsample(&x);
+        // From 8 pixels for each of a patch to all of them.
+        let x = self.upsample(&x, (self.size.height, self.size.width));
         let x = self.conv(&x, &format!("{dpt}.head.2"), (3, outputs[1], 1), true);
         let x = self.graph.unary("Relu", &x);
         let last = format!("{dpt}.head.4");
@@ -166,10 +166,10 @@ impl Emitter<'_> {
         g.set_number(self.number);
     }
 
-    /// The MLP on the joined first and last tokens: descriptors (`B × T × 16·16·D`) and the
-    /// logarithms of their confidences (`B × T × 16·16`).
+    /// The MLP on the joined first and last tokens: descriptors (`B × T × P·P·D` in patches of side `P`) and
+    /// the logarithms of their confidences (`B × T × P·P`).
     ///
-    /// Stored, channel `c·256 + i·16 + j` of a token belongs to its pixel (row i, column j); the
+    /// Stored, channel `c·P² + i·P + j` of a token belongs to its pixel (row i, column j); the
     /// rows of the last layer are reordered here so that a pixel's channels come side by side.
     fn local(&mut self, name: &str, first: &Value, last: &Value) -> (Value, Value) {
         let dim = self.network.architecture.descriptor_dim;
@@ -181,7 +181,7 @@ impl Emitter<'_> {
 
         let weight = self.network.weight(&format!("{name}.fc2.weight"));
         let bias = self.network.weight(&format!("{name}.fc2.bias"));
-        let pixels = PATCH * PATCH;
+        let pixels = self.network.architecture.patch().pow(2);
         let row = |c: usize, pixel: usize| {
             let at = (c * pixels + pixel) * hidden_dim;
             &weight[at..at + hidden_dim]
@@ -223,14 +223,14 @@ impl Emitter<'_> {
             .output(&confidence, names::DESCRIPTOR_CONFIDENCE[view]);
     }
 
-    /// `B × T × (16·16·channels)` to `B × H × W × channels`.
+    /// `B × T × (P·P·channels)` to `B × H × W × channels`.
     fn shuffle_to_pixels(&mut self, x: &Value, channels: usize) -> Value {
-        let size = self.size;
+        let (size, patch) = (self.size, self.network.architecture.patch());
         let (rows, columns) = (size.rows(), size.columns());
-        let run = PATCH * channels;
+        let run = patch * channels;
         let patches = self
             .graph
-            .reshape(x, &[size.batch, rows, columns, PATCH, run]);
+            .reshape(x, &[size.batch, rows, columns, patch, run]);
         let lines = self.graph.transpose(&patches, &[0, 1, 3, 2, 4]);
         self.graph
             .reshape(&lines, &[size.batch, size.height, size.width, channels])

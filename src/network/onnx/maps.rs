@@ -121,28 +121,34 @@ impl Emitter<'_> {
         self.graph.reshape(&y, &shape)
     }
 
-    /// Bilinear enlargement by two, corner pixels on corner pixels.
-    pub(super) fn upsample(&mut self, x: &Value) -> Value {
+    /// Bilinear enlargement by two.
+    pub(super) fn twice(&mut self, x: &Value) -> Value {
+        let rows = self.row_axis();
+        self.upsample(x, (2 * x.shape[rows], 2 * x.shape[rows + 1]))
+    }
+
+    /// Bilinear enlargement to so many rows and columns, corner pixels on corner pixels.
+    pub(super) fn upsample(&mut self, x: &Value, (rows, columns): (usize, usize)) -> Value {
         match (self.upsampling, self.maps) {
-            (Upsampling::Operator, Maps::ChannelsFirst) => self.graph.upsample(x),
+            (Upsampling::Operator, Maps::ChannelsFirst) => self.graph.upsample(x, rows, columns),
             (Upsampling::Operator, Maps::ChannelsLast | Maps::ChannelsLastOperator) => {
                 let x = self.graph.transpose(x, &TO_FIRST);
-                let y = self.graph.upsample(&x);
+                let y = self.graph.upsample(&x, rows, columns);
                 self.graph.transpose(&y, &TO_LAST)
             }
             // Products of two matrices each: batched ones with a matrix in common are slow, or not to be
             // captured as a graph.
             (Upsampling::Products, Maps::ChannelsFirst) => {
-                let y = self.enlarge_last(x);
+                let y = self.enlarge_last(x, columns);
                 let y = self.graph.transpose(&y, &[0, 1, 3, 2]);
-                let y = self.enlarge_last(&y);
+                let y = self.enlarge_last(&y, rows);
                 self.graph.transpose(&y, &[0, 1, 3, 2])
             }
             (Upsampling::Products, Maps::ChannelsLast | Maps::ChannelsLastOperator) => {
                 let y = self.graph.transpose(x, &[2, 0, 1, 3]);
-                let y = self.enlarge_first(&y);
+                let y = self.enlarge_first(&y, columns);
                 let y = self.graph.transpose(&y, &[2, 1, 0, 3]);
-                let y = self.enlarge_first(&y);
+                let y = self.enlarge_first(&y, rows);
                 match y.shape[1] {
                     1 => {
                         let &[height, batch, width, channels] = &y.shape[..] else {
@@ -156,35 +162,35 @@ impl Emitter<'_> {
         }
     }
 
-    /// Enlarges the last axis.
-    fn enlarge_last(&mut self, x: &Value) -> Value {
+    /// Enlarges the last axis to `to` values.
+    fn enlarge_last(&mut self, x: &Value, to: usize) -> Value {
         let (mut shape, n) = (x.shape.clone(), x.shape[3]);
-        let matrix = transpose(&interpolation(n), 2 * n, n);
+        let matrix = transpose(&interpolation(n, to), to, n);
         let what = format!("enlarge.last.{n}");
-        let matrix = self.graph.weight(&what, &[n, 2 * n], &matrix);
+        let matrix = self.graph.weight(&what, &[n, to], &matrix);
         let lines = self.graph.reshape(x, &[shape[..3].iter().product(), n]);
         let lines = self.graph.matmul(&lines, &matrix);
-        shape[3] = 2 * n;
+        shape[3] = to;
         self.graph.reshape(&lines, &shape)
     }
 
-    /// Enlarges the first axis.
-    fn enlarge_first(&mut self, x: &Value) -> Value {
+    /// Enlarges the first axis to `to` values.
+    fn enlarge_first(&mut self, x: &Value, to: usize) -> Value {
         let (mut shape, n) = (x.shape.clone(), x.shape[0]);
         let what = format!("enlarge.first.{n}");
-        let matrix = self.graph.weight(&what, &[2 * n, n], &interpolation(n));
+        let matrix = self.graph.weight(&what, &[to, n], &interpolation(n, to));
         let lines = self.graph.reshape(x, &[n, shape[1..].iter().product()]);
         let lines = self.graph.matmul(&matrix, &lines);
-        shape[0] = 2 * n;
+        shape[0] = to;
         self.graph.reshape(&lines, &shape)
     }
 }
 
-/// The matrix, `2n × n`, that enlarges `n` values: `src = i·(n−1)/(2n−1)`.
-fn interpolation(n: usize) -> Vec<f32> {
-    let mut matrix = vec![0.0; 2 * n * n];
+/// The matrix, `to × n`, that enlarges `n` values to two or more: `src = i·(n−1)/(to−1)`.
+fn interpolation(n: usize, to: usize) -> Vec<f32> {
+    let mut matrix = vec![0.0; to * n];
     for (i, row) in matrix.chunks_exact_mut(n).enumerate() {
-        let at = (i * (n - 1)) as f64 / (2 * n - 1) as f64;
+        let at = (i * (n - 1)) as f64 / (to - 1) as f64;
         let first = (at as usize).min(n - 1);
         let next = (first + 1).min(n - 1);
         row[first] += (1.0 - (at - first as f64)) as f32;
@@ -199,16 +205,16 @@ mod tests {
 
     #[test]
     fn enlarging_keeps_corners_and_straight_lines() {
-        for n in [1, 2, 3, 24] {
-            let matrix = interpolation(n);
+        for (n, to) in [(1, 2), (2, 4), (3, 6), (24, 48), (8, 14), (16, 28)] {
+            let matrix = interpolation(n, to);
             let line: Vec<f64> = (0..n).map(|i| 3.0 + 0.5 * i as f64).collect();
             let large: Vec<f64> = matrix
                 .chunks_exact(n)
                 .map(|row| row.iter().zip(&line).map(|(w, x)| f64::from(*w) * x).sum())
                 .collect();
-            assert_eq!(large.len(), 2 * n);
+            assert_eq!(large.len(), to);
             for (i, value) in large.iter().enumerate() {
-                let at = (i * (n - 1)) as f64 / (2 * n - 1) as f64;
+                let at = (i * (n - 1)) as f64 / (to - 1) as f64;
                 // Two weights, each rounded to binary32.
                 assert!((value - (3.0 + 0.5 * at)).abs() < 1e-5, "{n}: {large:?}");
             }

@@ -32,31 +32,50 @@ const EMBED_LIMIT: usize = (1 << 31) - (1 << 20);
 pub struct InputSize {
     /// Images (encoder) or pairs (decoder) in one call.
     pub batch: usize,
-    /// Columns, a multiple of 16.
+    /// Columns, a multiple of the patch's side.
     pub width: usize,
-    /// Rows, a multiple of 16.
+    /// Rows, a multiple of the patch's side.
     pub height: usize,
+    /// Pixels of a patch's side.
+    patch: usize,
 }
 
 impl InputSize {
-    /// A size, or `None` unless both sides are positive multiples of 16 and the batch is not empty.
+    /// A size for networks with MASt3R's own encoder, or `None` unless both sides are positive multiples of 16
+    /// and the batch is not empty. For any network:
+    /// [`Architecture::input_size`](super::Architecture::input_size).
     pub fn new(batch: usize, width: usize, height: usize) -> Option<Self> {
-        let side = |n: usize| n > 0 && n.is_multiple_of(PATCH);
+        Self::in_patches(PATCH, batch, width, height)
+    }
+
+    pub(super) fn in_patches(
+        patch: usize,
+        batch: usize,
+        width: usize,
+        height: usize,
+    ) -> Option<Self> {
+        let side = |n: usize| n > 0 && n.is_multiple_of(patch);
         (batch > 0 && side(width) && side(height)).then_some(Self {
             batch,
             width,
             height,
+            patch,
         })
+    }
+
+    /// The same images in batches of `batch`; `None` if that is empty.
+    pub fn with_batch(self, batch: usize) -> Option<Self> {
+        (batch > 0).then_some(Self { batch, ..self })
     }
 
     /// Token columns.
     pub fn columns(&self) -> usize {
-        self.width / PATCH
+        self.width / self.patch
     }
 
     /// Token rows.
     pub fn rows(&self) -> usize {
-        self.height / PATCH
+        self.height / self.patch
     }
 
     /// Tokens of one image.
@@ -215,10 +234,10 @@ pub mod names {
     pub const DESCRIPTOR_CONFIDENCE: [&str; 2] = ["desc_conf1", "desc_conf2"];
     /// Raw decoder: points and confidence before their activations, `B × 4 × H × W`.
     pub const RAW_POINTS: [&str; 2] = ["raw_pts3d1", "raw_pts3d2"];
-    /// Raw decoder: descriptors before normalisation, `B × T × 16 × 16 × D`: by token, then by
-    /// row and column within its patch.
+    /// Raw decoder: descriptors before normalisation, `B × T × P × P × D`: by token, then by
+    /// row and column within its patch of side `P`.
     pub const RAW_DESCRIPTORS: [&str; 2] = ["raw_desc1", "raw_desc2"];
-    /// Raw decoder: logarithms of the descriptors' confidences, `B × T × 16 × 16`.
+    /// Raw decoder: logarithms of the descriptors' confidences, `B × T × P × P`.
     pub const RAW_DESCRIPTOR_CONFIDENCE: [&str; 2] = ["raw_desc_conf1", "raw_desc_conf2"];
 }
 
@@ -388,7 +407,9 @@ struct Emitter<'a> {
 }
 
 impl<'a> Emitter<'a> {
+    /// Panics if the size is in patches of another network's.
     fn new(network: &'a Network, size: InputSize, options: EmitOptions, name: &str) -> Self {
+        assert_eq!(size.patch, network.architecture.patch(), "patches");
         let mut graph = Graph::new(
             name,
             match options.attention {

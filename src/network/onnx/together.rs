@@ -9,6 +9,7 @@ use super::blocks::{Rotary, prepare_rows, transpose};
 use super::decoder::BRANCHES;
 use super::graph::Value;
 use super::{AttentionForm, Emitter, Finish, Pairs, Views, names};
+use rayon::prelude::*;
 
 /// A linear layer's weight, `out × in`, and bias.
 struct Layer {
@@ -19,8 +20,8 @@ struct Layer {
 impl Layer {
     /// This layer behind the scale and the offset of a norm.
     fn behind(mut self, (scale, offset): &(Vec<f32>, Vec<f32>)) -> Self {
-        let rows = self.weight.chunks_exact_mut(scale.len());
-        for (row, bias) in rows.zip(&mut self.bias) {
+        let rows = self.weight.par_chunks_exact_mut(scale.len());
+        rows.zip(&mut self.bias).for_each(|(row, bias)| {
             let shift: f64 = row
                 .iter()
                 .zip(offset)
@@ -28,7 +29,7 @@ impl Layer {
                 .sum();
             *bias = (f64::from(*bias) + shift) as f32;
             row.iter_mut().zip(scale).for_each(|(w, s)| *w *= s);
-        }
+        });
         self
     }
 

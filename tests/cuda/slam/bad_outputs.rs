@@ -6,7 +6,7 @@ use crate::common::walk::{config, images, lost, stamp};
 use crate::common::{RoomBackend, SIZE, square_walk};
 use crate::cuda;
 use mast3r_slam::config::Loops;
-use mast3r_slam::inference::PairOutput;
+use mast3r_slam::inference::{Backend, PairOutput};
 use mast3r_slam::map::TrackingState;
 use mast3r_slam::slam::FrameInput;
 

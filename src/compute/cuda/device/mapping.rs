@@ -4,7 +4,7 @@ use super::content;
 use super::edges::{CudaEdges, EdgeView};
 use super::errors::{failed, unknown};
 use super::exchange::{Exchange, Owner, Thing, remove};
-use super::network::{Decoding, Network};
+use super::network::{Decoding, Network, at_once};
 use super::solve::GraphSolver;
 use super::tracking::compared;
 use crate::compute::cuda::convert::Convert;
@@ -110,9 +110,13 @@ impl Mapping {
         self.network.fetch(&self.stream, which)
     }
 
-    /// Matches the second view's pixels into the first, as the pair was decoded in direction `way`, whose
-    /// counts are written too.
-    fn match_pair(&mut self, way: usize, to: DeviceMatches<'_>) -> Result<(), DeviceError> {
+    /// Matches the second view's pixels into the first, as they were decoded in way `way` of all, which is
+    /// direction `of_edge` of its edge, whose counts are written too.
+    fn match_pair(
+        &mut self,
+        [way, of_edge]: [usize; 2],
+        to: DeviceMatches<'_>,
+    ) -> Result<(), DeviceError> {
         let (first, second) = (self.network.view_of(way, 0), self.network.view_of(way, 1));
         let (stream, pair, config) = (&self.stream, &self.pair, &self.config);
         let unusable = pair.unusable.all();
@@ -127,18 +131,56 @@ impl Mapping {
             index: to.index,
             valid: to.valid,
             quality: to.quality,
-            counts: pair.counts.slice(way..way + 1)?,
+            counts: pair.counts.slice(of_edge..of_edge + 1)?,
         };
         Ok(pair.matcher.enqueue(stream, &config.matching, &task)?)
     }
 
-    /// Fills a new edge's slot; the smaller fraction of good matches.
-    fn fill(&mut self, i: u32, j: u32, to: EdgeView<'_>) -> Result<f32, DeviceError> {
-        self.load_tokens(i, 0)?;
-        self.load_tokens(j, 1)?;
-        self.network.decode(&self.stream, Decoding::BothWays)?;
-        self.match_pair(0, to.i_from_j)?;
-        self.match_pair(1, to.j_from_i)?;
+    /// Makes the edges of `pairs`, which are decoded together.
+    fn make_together(
+        &mut self,
+        pairs: &[(u32, u32)],
+        made: &mut Vec<NewEdge>,
+    ) -> Result<(), DeviceError> {
+        for (place, &(i, j)) in pairs.iter().enumerate() {
+            self.load_tokens(i, 2 * place)?;
+            self.load_tokens(j, 2 * place + 1)?;
+        }
+        let decoding = Decoding::Edges(pairs.len());
+        self.network.decode(&self.stream, decoding)?;
+        for (place, &(i, j)) in pairs.iter().enumerate() {
+            made.push(self.match_edge(place, Ends { i, j })?);
+        }
+        Ok(())
+    }
+
+    /// An edge from what was decoded as pair `place`.
+    fn match_edge(&mut self, place: usize, ends: Ends) -> Result<NewEdge, DeviceError> {
+        let id = self.next_edge;
+        self.next_edge = id.wrapping_add(1);
+        let edges = Arc::clone(&self.edges);
+        let filled = {
+            let lease = edges.insert(Lane::Mapping, id)?;
+            let slot = edges.device().slot(lease.slot())?;
+            self.fill(place, slot)
+        };
+        let id = EdgeId(id);
+        match filled {
+            Ok(match_fraction) => {
+                self.ends.insert(id, ends);
+                Ok(NewEdge { id, match_fraction })
+            }
+            Err(error) => {
+                self.drop_edge(id);
+                Err(error)
+            }
+        }
+    }
+
+    /// Fills a new edge's slot from what was decoded as pair `place`; the smaller fraction of good matches.
+    fn fill(&mut self, place: usize, to: EdgeView<'_>) -> Result<f32, DeviceError> {
+        self.match_pair([2 * place, 0], to.i_from_j)?;
+        self.match_pair([2 * place + 1, 1], to.j_from_i)?;
         let pair = &mut self.pair;
         // SAFETY: waited for before anybody looks.
         unsafe {
@@ -274,26 +316,25 @@ impl MappingDevice for Mapping {
         }
     }
 
-    fn make_edge(&mut self, i: u32, j: u32) -> Result<NewEdge, DeviceError> {
-        let id = self.next_edge;
-        self.next_edge = id.wrapping_add(1);
-        let edges = Arc::clone(&self.edges);
-        let made = {
-            let lease = edges.insert(Lane::Mapping, id)?;
-            let slot = edges.device().slot(lease.slot())?;
-            self.fill(i, j, slot)
-        };
-        match made {
-            Ok(match_fraction) => {
-                let id = EdgeId(id);
-                self.ends.insert(id, Ends { i, j });
-                Ok(NewEdge { id, match_fraction })
+    fn make_edges(
+        &mut self,
+        pairs: &[(u32, u32)],
+        made: &mut Vec<NewEdge>,
+    ) -> Result<(), DeviceError> {
+        let first = made.len();
+        let mut left = pairs;
+        while !left.is_empty() {
+            let count = at_once(left.len(), self.network.most_edges().max(1));
+            let (now, later) = left.split_at(count);
+            if let Err(error) = self.make_together(now, made) {
+                for edge in made.drain(first..) {
+                    self.drop_edge(edge.id);
+                }
+                return Err(error);
             }
-            Err(error) => {
-                self.drop_edge(EdgeId(id));
-                Err(error)
-            }
+            left = later;
         }
+        Ok(())
     }
 
     fn relative_poses(&mut self, edge: EdgeId) -> Result<TwoWay, DeviceError> {

@@ -99,8 +99,11 @@ pub fn device(
         None => as_they_are(&shape)?,
     };
     let network_workspace = match backend.device() {
-        Some(device) => device.workspace_bytes()?,
-        None => 0,
+        Some(device) => {
+            let edges = setup.config.memory.edge_batch.max(1);
+            [device.workspace_bytes(0)?, device.workspace_bytes(edges)?]
+        }
+        None => [0; 2],
     };
     let inputs = PlanInputs {
         config: &setup.config,
@@ -116,7 +119,8 @@ pub fn device(
     };
     let plan = lay_out(&inputs)?;
     let (free, _) = context.memory()?;
-    let reserved = backend.device().map_or(0, |network| network.still_takes());
+    let edges_at_once = inputs.edges_at_once();
+    let reserved = (backend.device()).map_or(0, |network| network.still_takes(edges_at_once));
     let free = free.saturating_sub(reserved);
     plan.fit(&setup.config, free, |config: &Config| {
         let inputs = PlanInputs { config, ..inputs };
@@ -181,8 +185,14 @@ pub fn device(
         shape: &shape,
         config: &config,
     };
-    let mut network = maker.network(backend.share(), &low, mapped.pair.network, 2)?;
-    network.warm_up(&low, None, &[Decoding::BothWays])?;
+    if let Some(network) = backend.device() {
+        network.prepare(edges_at_once)?;
+    }
+    let ways = 2 * edges_at_once;
+    let mut network = maker.network(backend.share(), &low, mapped.pair.network, ways)?;
+    let counts = (1..=edges_at_once).filter(|n| n.is_power_of_two());
+    let decodings: Vec<Decoding> = counts.map(Decoding::Edges).collect();
+    network.warm_up(&low, None, &decodings)?;
     let mapping = Mapping {
         network,
         pair: mapping::Pair {
@@ -312,7 +322,10 @@ const KEYFRAMES: usize = 4096;
 /// For cameras whose images are the network's: resampling to the same size changes nothing.
 fn as_they_are(shape: &NetworkShape) -> Result<Preprocessor, DeviceError> {
     let (width, height) = (shape.width, shape.height);
-    let options = PreprocessOptions::default();
+    let options = PreprocessOptions {
+        patch: shape.patch(),
+        ..PreprocessOptions::default()
+    };
     let made = Preprocessor::new(width, height, width.max(height), None, options)?;
     if made.output_size() != (width, height) {
         let (expected, found) = ((width, height), made.output_size());
@@ -335,7 +348,7 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    /// `ways`: of a pair that are decoded together, as the plan has it.
+    /// `ways`: of all pairs that are decoded together, as the plan has it.
     fn network(
         &self,
         backend: Box<dyn Backend>,

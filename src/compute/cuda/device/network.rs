@@ -37,29 +37,41 @@ pub(super) enum Decoding {
     Mono,
     /// Images 0 and 1.
     Pair,
-    /// Images 0 and 1, then 1 and 0.
-    BothWays,
+    /// Images 0 and 1, then 1 and 0; images 2 and 3 likewise, and so on: so many pairs.
+    Edges(usize),
 }
 
 impl Decoding {
     /// The images of each way.
-    fn orders(self) -> &'static [(usize, usize)] {
-        match self {
-            Self::Mono => &[(0, 0)],
-            Self::Pair => &[(0, 1)],
-            Self::BothWays => &[(0, 1), (1, 0)],
-        }
+    fn orders(self) -> impl Iterator<Item = (usize, usize)> {
+        let ways = match self {
+            Self::Mono | Self::Pair => 1,
+            Self::Edges(edges) => 2 * edges,
+        };
+        (0..ways).map(move |way| match self {
+            Self::Mono => (0, 0),
+            _ => (way, way ^ 1),
+        })
     }
 }
 
-/// The network of one thread. Two sets of tokens are held, on the device and, for a network on the
-/// host, there as well.
+/// How many of `left` edges are decoded together where at most `most` can be: a power of two, so that a
+/// network with a model for each number needs few of them.
+pub(super) fn at_once(left: usize, most: usize) -> usize {
+    match left.min(most) {
+        0 => 0,
+        n => 1 << n.ilog2(),
+    }
+}
+
+/// The network of one thread. Tokens of two images, or of two for each edge that is decoded together with
+/// others, are held on the device; for a network on the host two there as well.
 pub(super) struct Network {
     backend: Box<dyn Backend>,
     shape: NetworkShape,
-    /// Of both images, and of each.
+    /// Of all images, and of each.
     all_features: DeviceBuffer<f32>,
-    features: [DeviceBuffer<f32>; 2],
+    features: Vec<DeviceBuffer<f32>>,
     /// Of all ways together, and of each.
     all_views: [ViewBuffers; 2],
     views: Vec<[ViewBuffers; 2]>,
@@ -78,8 +90,8 @@ struct Host {
 }
 
 impl Network {
-    /// `features` is of two images, `views` of one way or two. `workspace` is what the backend asked for;
-    /// `staging` is for a network on the host.
+    /// `features` is of the images, `views` of one way or of each image's. `workspace` is what the backend
+    /// asked for; `staging` is for a network on the host.
     pub(super) fn new(
         context: &Context,
         mut backend: Box<dyn Backend>,
@@ -96,8 +108,10 @@ impl Network {
             Ok([first.of_pair(way, pixels)?, second.of_pair(way, pixels)?])
         };
         let of_ways = (0..ways).map(way).collect::<Result<_, CudaError>>()?;
-        let half = features.len() / 2;
-        let halves = [features.part(0..half)?, features.part(half..2 * half)?];
+        let each = (shape.tokens * shape.feature_dim).max(1);
+        let image = |k: usize| features.part(k * each..(k + 1) * each);
+        let of_images = (0..features.len() / each).map(image);
+        let of_images = of_images.collect::<Result<_, CudaError>>()?;
         let host = match staging {
             None => None,
             Some(staging) => Some(Host {
@@ -115,7 +129,7 @@ impl Network {
             backend,
             shape,
             all_features: features,
-            features: halves,
+            features: of_images,
             all_views: views,
             views: of_ways,
             _workspace: workspace,
@@ -136,9 +150,15 @@ impl Network {
         self.host.is_some()
     }
 
+    /// Most edges that are decoded together.
+    pub(super) fn most_edges(&self) -> usize {
+        self.views.len() / 2
+    }
+
     /// Tokens of image `which`, as they were encoded or put there last.
     pub(super) fn features(&self, which: usize) -> DeviceSlice<'_, f32> {
-        self.features[which % 2].all()
+        let image = self.features.get(which);
+        image.map_or_else(|| self.all_features.all(), DeviceBuffer::all)
     }
 
     /// What [`Network::decode`] writes of view `which` in its first way.
@@ -146,7 +166,7 @@ impl Network {
         self.view_of(0, which)
     }
 
-    /// The same of a way; there are two for mapping.
+    /// The same of a way; there are two of each edge for mapping.
     pub(super) fn view_of(&self, way: usize, which: usize) -> DeviceView<'_> {
         let views = self.views.get(way).map_or(&self.all_views, |views| views);
         views[which % 2].view()
@@ -193,13 +213,9 @@ impl Network {
     pub(super) fn fetch(&mut self, stream: &Stream, which: usize) -> Result<(), DeviceError> {
         if let Some(host) = &mut self.host {
             let which = which % 2;
+            let (from, to) = (&self.features[which], &mut host.staging.features[which]);
             // SAFETY: waited for before anybody looks.
-            unsafe {
-                stream.download(
-                    self.features[which].all(),
-                    &mut host.staging.features[which],
-                )?;
-            }
+            unsafe { stream.download(from.all(), to)? };
             stream.synchronize()?;
         }
         Ok(())
@@ -212,23 +228,35 @@ impl Network {
         decoding: Decoding,
     ) -> Result<(), DeviceError> {
         if self.host.is_some() {
-            for (way, &order) in decoding.orders().iter().enumerate() {
+            for (way, order) in decoding.orders().enumerate() {
                 self.decode_on_host(stream, way, order, decoding)?;
             }
             return Ok(());
         }
         let pair = [0, 1].map(|k| span(self.features[k].all()));
         let views = [0, 1].map(|k| outputs(self.view(k)));
-        let both = span(self.all_features.all());
-        let all_views = [0, 1].map(|k| outputs(self.all_views[k].view()));
-        let backend = in_place(self.backend.as_mut())?;
         let stream = stream.raw();
-        // SAFETY: the stream lives; all spans are buffers of this half, used on this stream alone.
+        if let Decoding::Edges(edges) = decoding {
+            let each = self.shape.tokens * self.shape.feature_dim;
+            let tokens = span(self.all_features.slice(0..2 * edges * each)?);
+            let pixels = self.shape.pixels();
+            let [first, second] = self.all_views.each_ref();
+            let ways = 0..2 * edges;
+            let views = [
+                first.of_pairs(ways.clone(), pixels)?,
+                second.of_pairs(ways, pixels)?,
+            ];
+            let views = views.each_ref().map(|view| outputs(view.view()));
+            let backend = in_place(self.backend.as_mut())?;
+            // SAFETY: the stream lives; all spans are buffers of this half, used on this stream alone.
+            return Ok(unsafe { backend.enqueue_decode_edges(stream, edges, tokens, views) }?);
+        }
+        let backend = in_place(self.backend.as_mut())?;
+        // SAFETY: as above.
         unsafe {
             match decoding {
                 Decoding::Mono => backend.enqueue_decode_view1(stream, [pair[0]; 2], views),
-                Decoding::Pair => backend.enqueue_decode(stream, pair, views),
-                Decoding::BothWays => backend.enqueue_decode_both_ways(stream, both, all_views),
+                _ => backend.enqueue_decode(stream, pair, views),
             }?;
         }
         Ok(())
@@ -249,7 +277,7 @@ impl Network {
         let (a, b) = (&features[first % 2], &features[second % 2]);
         let wanted = match decoding {
             Decoding::Mono => 1,
-            Decoding::Pair | Decoding::BothWays => 2,
+            Decoding::Pair | Decoding::Edges(_) => 2,
         };
         match wanted {
             1 => self.backend.decode_view1(a, b, &mut host.output)?,

@@ -79,7 +79,8 @@ pub fn lay_out(inputs: &PlanInputs<'_>) -> Result<DevicePlan, ImageError> {
         edges,
     };
     let mut part = memory.part(Group::Mapping, "edge");
-    let pair = pair(&mut part, inputs, WAYS);
+    let [_, workspace] = inputs.network_workspace;
+    let pair = pair(&mut part, inputs, (WAYS, inputs.edges_at_once()), workspace);
     let host_counts = part.pinned("match counts", &[WAYS]);
     let fusion = part
         .part("fusion")
@@ -145,7 +146,8 @@ fn tracking(memory: &mut MemoryPlan, inputs: &PlanInputs<'_>) -> Result<Tracking
     let planes = part.device("network input", &[3, height, width]);
 
     let mut part = memory.part(Group::Tracking, "frame");
-    let pair = pair(&mut part, inputs, 1);
+    let [workspace, _] = inputs.network_workspace;
+    let pair = pair(&mut part, inputs, (1, 1), workspace);
     let mut part = memory.part(Group::Tracking, "keyframe");
     Ok(TrackingPlan {
         host_raw,
@@ -171,20 +173,24 @@ fn tracking(memory: &mut MemoryPlan, inputs: &PlanInputs<'_>) -> Result<Tracking
     })
 }
 
-/// What `ways` ways of a pair need, which are decoded together.
-fn pair(part: &mut Part<'_>, inputs: &PlanInputs<'_>, ways: usize) -> PairPlan {
+/// What `ways` ways of a pair need, of which the network decodes `batch` together in a workspace of so many bytes.
+fn pair(
+    part: &mut Part<'_>,
+    inputs: &PlanInputs<'_>,
+    (ways, batch): (usize, usize),
+    workspace: usize,
+) -> PairPlan {
     let shape = inputs.shape;
     let (n, dim) = (shape.pixels(), shape.descriptor_dim);
     let tokens = [shape.tokens, shape.feature_dim];
     let names = ["view 1", "view 2"];
     let network = NetworkPlan {
-        features: part.device("tokens", &[VIEWS, shape.tokens, shape.feature_dim]),
+        features: part.device("tokens", &[VIEWS * batch, shape.tokens, shape.feature_dim]),
         views: names.map(|view| {
-            let buffers = ViewBuffers::buffers(ways * n, dim);
+            let buffers = ViewBuffers::buffers(batch * ways * n, dim);
             part.part(view).device_arena(&buffers)
         }),
-        workspace: (inputs.network_workspace > 0)
-            .then(|| part.device("network workspace", &[inputs.network_workspace])),
+        workspace: (workspace > 0).then(|| part.device("network workspace", &[workspace])),
         host: (inputs.network_on_host).then(|| HostNetworkPlan {
             features: names.map(|view| part.part(view).pinned("tokens", &tokens)),
             views: names.map(|view| {

@@ -38,10 +38,21 @@ pub struct PlanInputs<'a> {
     pub calibrated: bool,
     /// Whether the network runs on the host, so that everything is staged.
     pub network_on_host: bool,
-    /// Bytes of device memory that a run of the network needs besides inputs, outputs and weights.
-    pub network_workspace: usize,
+    /// Bytes of device memory that a run of the network needs besides inputs, outputs and weights: tracking's
+    /// and mapping's.
+    pub network_workspace: [usize; 2],
     /// Words of the codebook, if there is one.
     pub words: Option<usize>,
+}
+
+impl PlanInputs<'_> {
+    /// Edges that the network decodes together, at most; on the host one after the other.
+    pub fn edges_at_once(&self) -> usize {
+        match self.network_on_host {
+            true => 1,
+            false => self.config.memory.edge_batch.max(1),
+        }
+    }
 }
 
 /// One view's outputs as a network on the host gives them, in pinned memory.
@@ -66,9 +77,9 @@ pub struct HostNetworkPlan {
 
 /// The network's inputs and outputs, for one thread.
 pub struct NetworkPlan {
-    /// `2 × T × C` encoder tokens of both views.
+    /// `2 × T × C` encoder tokens of both views; for mapping of all pairs that are decoded together.
     pub features: Planned<f32>,
-    /// Outputs, of one pair for tracking, of a pair both ways for mapping; see
+    /// Outputs, of one pair for tracking, of these pairs both ways for mapping; see
     /// [`super::sanitise::ViewBuffers`].
     pub views: [PlannedArena; 2],
     /// What a run needs besides them, if the network asks for any.
@@ -232,6 +243,11 @@ const KNOBS: &[Knob<Config>] = &[
         parameter: "memory.edges",
         value: |c| c.memory.edges.to_string(),
         lower: |c| halve(&mut c.memory.edges, 16),
+    },
+    Knob {
+        parameter: "memory.edge_batch",
+        value: |c| c.memory.edge_batch.to_string(),
+        lower: |c| halve(&mut c.memory.edge_batch, 1),
     },
     Knob {
         parameter: "memory.places",
