@@ -127,8 +127,8 @@ struct Channels {
 impl Channels {
     fn take(&mut self, opcode: u8, data: &[u8], count: bool) -> McapResult<()> {
         // Nothing else is worth parsing.
-        let wanted = matches!(opcode, op::SCHEMA | op::CHANNEL | op::STATISTICS);
-        if !wanted && !(count && opcode == op::MESSAGE) {
+        let counted = count && opcode == op::MESSAGE;
+        if !counted && !matches!(opcode, op::SCHEMA | op::CHANNEL | op::STATISTICS) {
             return Ok(());
         }
         match mcap::parse_record(opcode, data)? {

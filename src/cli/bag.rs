@@ -45,9 +45,9 @@ pub struct ConvertArgs {
     /// Topic of the images; camera_info is written beside it, compressed images below it.
     #[arg(long, value_name = "TOPIC", default_value = "/camera/image_raw")]
     pub image_topic: String,
-    /// The camera's optical frame.
-    #[arg(long, value_name = "FRAME", default_value = CAMERA_FRAME)]
-    pub frame_id: String,
+    /// The camera's optical frame [default: that of the bag that is read, else camera_optical].
+    #[arg(long, value_name = "FRAME")]
+    pub frame_id: Option<String>,
     /// First frame, counted from 0.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub start: usize,
@@ -88,7 +88,9 @@ pub fn run(command: &BagCommand) -> Result<Finished, CliError> {
         }
         None => Vec::new(),
     };
-    let mut out = Output::new(args, truth)?;
+    let frame_id = args.frame_id.as_deref().or(source.camera_frame());
+    let frame_id = frame_id.unwrap_or(CAMERA_FRAME).to_owned();
+    let mut out = Output::new(args, frame_id, truth)?;
     let info = source.calibration().copied();
     let progress = Progress::new(source.remaining(), true);
     interrupt::install_for("stopping after this frame; Ctrl-C again quits at once")?;
@@ -117,6 +119,7 @@ pub fn run(command: &BagCommand) -> Result<Finished, CliError> {
 
 struct Output<'a> {
     args: &'a ConvertArgs,
+    frame_id: String,
     bag: BagWriter,
     image: Channel,
     camera_info: Channel,
@@ -124,7 +127,11 @@ struct Output<'a> {
 }
 
 impl<'a> Output<'a> {
-    fn new(args: &'a ConvertArgs, truth: Vec<StampedPose>) -> Result<Self, CliError> {
+    fn new(
+        args: &'a ConvertArgs,
+        frame_id: String,
+        truth: Vec<StampedPose>,
+    ) -> Result<Self, CliError> {
         let mut bag = BagWriter::create(&args.out)?;
         let topic = args.image_topic.as_str();
         let namespace = topic
@@ -145,6 +152,7 @@ impl<'a> Output<'a> {
         };
         Ok(Self {
             args,
+            frame_id,
             bag,
             image,
             camera_info,
@@ -153,7 +161,7 @@ impl<'a> Output<'a> {
     }
 
     fn header(&self, frame: &SourceFrame) -> Header {
-        Header::new(frame.stamp, &self.args.frame_id)
+        Header::new(frame.stamp, &self.frame_id)
     }
 
     fn frame(&mut self, frame: &SourceFrame, info: Option<CameraInfo>) -> Result<(), CliError> {

@@ -106,12 +106,13 @@ pub fn check_new(path: &Path, force: bool) -> Result<(), CliError> {
     check_folder_of(path)
 }
 
-/// The client for a node, and what records it if that is asked for.
+/// A node's client, and what records it if that is asked for.
 #[cfg(any(feature = "dds", feature = "r2r"))]
-pub fn while_running(
-    client: Arc<dyn Middleware>,
-    path: Option<&Path>,
-) -> Result<(Arc<dyn Middleware>, Option<Arc<Tee>>), CliError> {
+pub type Taped = (Arc<dyn Middleware>, Option<Arc<Tee>>);
+
+/// The client for a node that is recorded into `path`, if there is one.
+#[cfg(any(feature = "dds", feature = "r2r"))]
+pub fn while_running(client: Arc<dyn Middleware>, path: Option<&Path>) -> Result<Taped, CliError> {
     let Some(path) = path else {
         return Ok((client, None));
     };

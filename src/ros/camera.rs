@@ -65,6 +65,19 @@ pub fn calibration(info: &CameraInfo) -> Result<Calibration, CameraInfoError> {
     Ok(calibration)
 }
 
+/// The calibration of images that were rectified as `info` says (`image_rect`): its projection, without a lens.
+///
+/// # Errors
+/// As [`calibration`].
+pub fn rectified(info: &CameraInfo) -> Result<Calibration, CameraInfoError> {
+    let [fx, _, cx, _, _, fy, cy, ..] = info.p;
+    calibration(&CameraInfo {
+        k: [fx, 0.0, cx, 0.0, fy, cy, 0.0, 0.0, 1.0],
+        d: Vec::new(),
+        ..info.clone()
+    })
+}
+
 fn distortion(info: &CameraInfo) -> Result<Distortion, CameraInfoError> {
     let d = &info.d[..];
     // Rectified images: many drivers leave the model and send zeros, others send nothing.
@@ -167,6 +180,20 @@ mod tests {
                 .distortion,
             Distortion::None
         );
+    }
+
+    #[test]
+    fn rectified_images_have_the_projection_and_no_lens() {
+        let mut info = info("plumb_bob", &[0.1; 5]);
+        info.p = [
+            400.0, 0.0, 310.0, 0.0, 0.0, 402.0, 230.0, 0.0, 0.0, 0.0, 1.0, 0.0,
+        ];
+        let found = rectified(&info).unwrap();
+        let k = found.intrinsics;
+        assert_eq!((k.fx, k.fy, k.cx, k.cy), (400.0, 402.0, 310.0, 230.0));
+        assert_eq!(found.distortion, Distortion::None);
+        info.p = [0.0; 12];
+        assert_eq!(rectified(&info), Err(CameraInfoError::Uncalibrated));
     }
 
     #[test]

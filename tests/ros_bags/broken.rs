@@ -6,6 +6,7 @@ use mast3r_slam::ros::messages::Header;
 use mast3r_slam::ros::messages::nav::Odometry;
 use mast3r_slam::ros::messages::sensor::Image;
 use mast3r_slam::ros::middleware::Qos;
+use mast3r_slam::source::SourceFrame;
 use mast3r_slam::time::Stamp;
 use rusqlite::Connection;
 use serde_bytes::Bytes;
@@ -489,4 +490,53 @@ fn a_bag_compressed_as_a_whole_may_break_off() {
     assert!(!got.is_empty() && got.len() < count);
     std::fs::write(&packed, b"\x28\xb5\x2f\xfd").unwrap();
     refused(&packed, &["packed.mcap.zstd"]);
+}
+
+/// Bytes changed at random: an error or an image that is what it was, never a panic and never another image.
+#[test]
+fn random_damage_is_told_and_believed_nowhere() {
+    let root = tempfile::tempdir().unwrap();
+    let shots: Vec<Shot> = (0..40).map(|k| at(100 * k)).collect();
+    let mcap = bag(root.path(), &shots);
+    let db3 = root.path().join("bag.db3");
+    database(&db3, 40);
+    for (path, checked) in [(&mcap, true), (&db3, false)] {
+        let whole = std::fs::read(path).unwrap();
+        let mut random = 0x9E37_79B9_7F4A_7C15_u64;
+        let mut next = |below: usize| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            (random % below as u64) as usize
+        };
+        let mut damaged = 0;
+        for _ in 0..300 {
+            let mut bytes = whole.clone();
+            for _ in 0..=next(4) {
+                let at = next(bytes.len());
+                bytes[at] ^= 1 + next(255) as u8;
+            }
+            if next(3) == 0 {
+                bytes.truncate(next(whole.len()));
+            }
+            std::fs::write(path, &bytes).unwrap();
+            let error = match open(path) {
+                Err(error) => Some(error),
+                Ok(mut source) => {
+                    let (got, error) = frames(source.as_mut());
+                    // MCAP has checksums; pixels in a database may change unseen.
+                    let number = |stamp: Stamp| (stamp.nanos / 100_000_000 - 10_000) as usize;
+                    let is_its_own =
+                        |f: &SourceFrame| f.image.data == pattern(number(f.stamp), 3600);
+                    assert!(!checked || got.iter().all(is_its_own), "another image");
+                    error
+                }
+            };
+            damaged += usize::from(error.is_some());
+            let error = error.unwrap_or_default();
+            assert!(!error.contains("panic"), "{error}");
+        }
+        println!("{}: {damaged} of 300 told", path.display());
+        assert!(damaged > 50);
+    }
 }

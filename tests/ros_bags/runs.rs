@@ -83,6 +83,24 @@ fn a_converted_sequence_is_the_sequence() {
         let truth = &topics["/ground_truth"]["messages"][0]["message"];
         assert_eq!(truth["pose"]["position"]["x"], 2.030419);
     }
+    // A bag of a bag.
+    let (front, again) = (folder.join("front.mcap"), folder.join("again.mcap"));
+    let output = convert(
+        &scene.sequence,
+        &front,
+        &["--frame-id", "front", "--image-topic", "/a/b"],
+    );
+    assert!(output.status.success(), "{}", message(&output));
+    let output = convert(&front, &again, &["--compressed", "--stride", "2"]);
+    assert!(output.status.success(), "{}", message(&output));
+    let mut source = open(&again).unwrap();
+    assert_eq!(source.camera_frame(), Some("front"));
+    assert_eq!(source.calibration(), Some(&calibration));
+    let (got, error) = frames(source.as_mut());
+    assert_eq!((got.len(), error), (3, None));
+    for (got, expected) in got.iter().zip(expected.iter().step_by(2)) {
+        assert!(got.stamp == expected.stamp && got.image == expected.image);
+    }
     // What is there is not overwritten by mistake.
     let output = convert(&scene.sequence, &folder.join("raw.mcap"), &[]);
     assert_eq!(output.status.code(), Some(2), "{}", message(&output));

@@ -7,6 +7,7 @@ use super::shared::{Event, Placement, PoseEvent, Shared};
 use crate::map::{EdgeKind, TrackingState};
 use crate::ros::messages::Header;
 use crate::ros::messages::geometry::{TfMessage, TransformStamped};
+use crate::ros::priority::First;
 use nalgebra::Isometry3;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -56,6 +57,7 @@ pub fn run(
     namesakes: Box<dyn Fn() -> usize + Send>,
     events: &Receiver<Event>,
 ) {
+    let _first = First::new();
     let now = Instant::now();
     let mut output = Output {
         shared,
@@ -243,10 +245,10 @@ impl Output {
         };
         // Both count up and are far below 2^32.
         let version = (self.placements << 32) | table.version;
-        if self.path.news(self.topics.path.subscribers(), version) {
-            if let Some(path) = self.robot.path(&table, settings) {
-                send(self.topics.path.as_ref(), &path, status);
-            }
+        if self.path.news(self.topics.path.subscribers(), version)
+            && let Some(path) = self.robot.path(&table, settings)
+        {
+            send(self.topics.path.as_ref(), &path, status);
         }
         if self.graph.news(self.topics.graph.subscribers(), version) {
             let graph = publish::graph(

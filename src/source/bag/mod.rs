@@ -69,6 +69,7 @@ pub(super) fn open(
         size: None,
         frame_id: None,
         index: 0,
+        promised: total,
         options: *options,
         ended: false,
     };
@@ -121,7 +122,11 @@ fn recorded_calibration(bag: &Bag, camera: &Camera) -> Result<Option<Calibration
     let info = CameraInfo::decode(&message.payload).map_err(|e| {
         SourceError::content(&origin(bag.path(), topic), CameraInfo::TYPE, e.to_string())
     })?;
-    match camera::calibration(&info) {
+    let found = match camera.rectified {
+        true => camera::rectified(&info),
+        false => camera::calibration(&info),
+    };
+    match found {
         Ok(calibration) => Ok(Some(calibration)),
         Err(error) => {
             tracing::warn!("{topic} is not used: {error}");
@@ -212,7 +217,6 @@ impl Ordered {
                         "{} images were left out, whose stamps are those of others or older",
                         self.left_out
                     );
-                    self.left_out = 0;
                 }
                 return self.trouble.take().map(Err);
             };
@@ -259,6 +263,8 @@ struct Frames {
     frame_id: Option<String>,
     /// Of the next image.
     index: usize,
+    /// Images that the bag says it has.
+    promised: Option<usize>,
     options: SourceOptions,
     ended: bool,
 }
@@ -310,6 +316,13 @@ impl Iterator for Frames {
                 Some(Ok(next)) => next,
                 None => {
                     self.ended = true;
+                    let read = self.index + self.ordered.left_out;
+                    if let Some(promised) = self.promised.filter(|n| read < *n) {
+                        tracing::warn!(
+                            "{}: the bag says that it has {promised} images, {read} were found",
+                            self.origin.display()
+                        );
+                    }
                     return None;
                 }
                 Some(Err(trouble)) => {

@@ -27,6 +27,8 @@ pub struct Camera {
     pub image: String,
     /// Whether the images are files in messages.
     pub compressed: bool,
+    /// Whether its name is that of rectified images (`image_rect`, `image_rect_color`).
+    pub rectified: bool,
     /// Messages with images, where the bag says how many.
     pub images: Option<u64>,
     /// Full name of its calibration's topic.
@@ -58,6 +60,7 @@ pub fn choose(topics: &[Topic], named: &BagTopics) -> Result<Camera, Mismatch> {
     Ok(Camera {
         image: image.name.clone(),
         compressed: image.kind == CompressedImage::TYPE,
+        rectified: base(&image.name).contains("/image_rect"),
         images: image.messages,
         camera_info: camera_info.map(|t| t.name.clone()),
     })
@@ -238,6 +241,22 @@ mod tests {
             "/b/image",
             Some("/b/camera_info"),
         );
+    }
+
+    #[test]
+    fn rectified_images_are_known_by_their_name() {
+        for (name, rectified) in [
+            ("/cam/image_rect", true),
+            ("/cam/image_rect_color/compressed", true),
+            ("/cam/image_raw", false),
+        ] {
+            let kind = match name.ends_with("compressed") {
+                true => "CompressedImage",
+                false => "Image",
+            };
+            let camera = choose(&topics(&[(name, kind)]), &BagTopics::default());
+            assert_eq!(camera.map(|c| c.rectified), Ok(rectified), "{name}");
+        }
     }
 
     #[test]
