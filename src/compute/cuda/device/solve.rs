@@ -256,21 +256,17 @@ impl<'a> Leases<'a> {
         touch: Touch,
     ) -> Result<Self, DeviceError> {
         let (lane, access) = (Lane::Mapping, Access::Read);
-        let mut leases = Self {
-            keyframes: Vec::with_capacity(part.keyframes.len()),
-            edges: Vec::with_capacity(part.edges.len()),
-        };
-        for &k in &part.keyframes {
+        let key = |&k: &usize| {
             let key = keys.get(k).copied();
-            let key = key.ok_or(super::errors::unknown("keyframe of a graph", k as u32))?;
-            let lease = stores.0.lease(lane, key, access, touch)?;
-            leases.keyframes.push(lease);
-        }
-        for edge in &part.edges {
-            let lease = stores.1.lease(lane, edge.id.0, access, touch)?;
-            leases.edges.push(lease);
-        }
-        Ok(leases)
+            key.ok_or(super::errors::unknown("keyframe of a graph", k as u32))
+        };
+        let keyframes = part.keyframes.iter().map(key);
+        let keyframes = keyframes.collect::<Result<Vec<u32>, DeviceError>>()?;
+        let edges: Vec<u32> = part.edges.iter().map(|edge| edge.id.0).collect();
+        Ok(Self {
+            keyframes: stores.0.lease_all(lane, &keyframes, access, touch)?,
+            edges: stores.1.lease_all(lane, &edges, access, touch)?,
+        })
     }
 
     /// What the leases are on, with the poses that the keyframes start from.
