@@ -125,7 +125,7 @@ pub fn execute(cli: &Cli) -> Result<Finished, CliError> {
         #[cfg(feature = "bags")]
         Command::Bag(command) => bag::run(command),
         Command::Config(ConfigCommand::Show(args)) => {
-            say(args.config(None)?.to_yaml()?.trim_end());
+            say(args.config(None, None)?.to_yaml()?.trim_end());
             Ok(Finished::Done)
         }
     }

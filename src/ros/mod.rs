@@ -15,6 +15,7 @@ pub mod messages;
 pub mod middleware;
 pub mod names;
 pub mod node;
+pub mod priority;
 #[cfg(feature = "r2r")]
 pub mod r2r;
 #[cfg(feature = "bags")]

@@ -2,6 +2,7 @@
 
 use super::raw::RawReader;
 use crate::ros::middleware::Payload;
+use crate::ros::priority::First;
 use rustdds::{GUID, SampleIdentity, SequenceNumber};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -63,13 +64,16 @@ impl Drop for Ticket {
 }
 
 impl Lane {
-    /// A thread of this name.
-    pub fn start(name: &str) -> std::io::Result<Self> {
+    /// A thread of this name; `first`: before others.
+    pub fn start(name: &str, first: bool) -> std::io::Result<Self> {
         let (jobs, inbox) = channel();
         let own = jobs.clone();
         let thread = std::thread::Builder::new()
             .name(name.to_owned())
-            .spawn(move || run(&inbox, &own))?;
+            .spawn(move || {
+                let _first = first.then(First::new);
+                run(&inbox, &own);
+            })?;
         Ok(Self {
             jobs,
             next: AtomicU64::new(0),

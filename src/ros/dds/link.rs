@@ -5,6 +5,7 @@ use super::graph::{self, OwnNode};
 use super::raw::{self, Raw, RawReader, RawWriter};
 use crate::ros::middleware::{MiddlewareError, Qos};
 use crate::ros::names::NodeNames;
+use crate::ros::priority::First;
 use rustdds::{
     DomainParticipant, DomainParticipantBuilder, DomainParticipantStatusListener, GUID, RTPSEntity,
     TopicKind,
@@ -42,7 +43,10 @@ impl Link {
         if environment.reach == Reach::Localhost {
             builder = builder.with_only_networks([Ipv4Addr::LOCALHOST]);
         }
+        // Its threads carry every message; they inherit that.
+        let first = First::new();
         let participant = builder.build().map_err(|e| fail(e.to_string()))?;
+        drop(first);
         let any = raw::writer_policies(Qos::reliable(10));
         let publisher = participant
             .create_publisher(&any)

@@ -120,14 +120,14 @@ impl Dds {
             domain: environment.domain,
             cause,
         };
-        let thread = |name| Lane::start(name).map_err(|e| fail(e.to_string()));
+        let thread = |name, first| Lane::start(name, first).map_err(|e| fail(e.to_string()));
         let link = Link::new(&names, &environment)?;
         let others = Arc::new(Others::default());
         others.set_own(link.id());
         let mut client = Self {
             services: Mutex::default(),
-            images: thread("ros-images")?,
-            rest: thread("ros-rest")?,
+            images: thread("ros-images", true)?,
+            rest: thread("ros-rest", false)?,
             core: Arc::new(Core {
                 environment,
                 names,

@@ -7,6 +7,7 @@ use super::shared::{Event, Placement, PoseEvent, Shared};
 use crate::map::{EdgeKind, TrackingState};
 use crate::ros::messages::Header;
 use crate::ros::messages::geometry::{TfMessage, TransformStamped};
+use crate::ros::priority::First;
 use nalgebra::Isometry3;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -56,6 +57,7 @@ pub fn run(
     namesakes: Box<dyn Fn() -> usize + Send>,
     events: &Receiver<Event>,
 ) {
+    let _first = First::new();
     let now = Instant::now();
     let mut output = Output {
         shared,

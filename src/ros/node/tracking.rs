@@ -12,6 +12,7 @@ use crate::image::encoding::RawImage;
 use crate::map::{TrackingState, saved};
 use crate::ros::images::{self, ImageMessageError};
 use crate::ros::messages::Header;
+use crate::ros::priority::First;
 use crate::slam::{FrameInput, SavedMap};
 use crate::time::Stamp;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,6 +34,8 @@ struct Made {
 
 /// The state of the thread.
 struct Tracker {
+    /// Images wait for this thread.
+    first: First,
     shared: Arc<Shared>,
     made: Option<Made>,
     /// Nothing is made any more until a reset.
@@ -45,7 +48,12 @@ struct Tracker {
 
 /// Runs until the inbox is closed.
 pub fn run(shared: Arc<Shared>) {
+    let first = First::new();
+    if !first.permitted() {
+        tracing::debug!("threads that hand images and poses over may not come first (RLIMIT_NICE)");
+    }
     let mut tracker = Tracker {
+        first,
         shared: Arc::clone(&shared),
         made: None,
         failed: false,
@@ -357,10 +365,10 @@ impl Tracker {
         self.shared
             .status
             .enter(State::Waiting("SLAM starts".into()));
-        let mut engine = self
-            .shared
-            .factory
-            .make(settings, format, calibration.as_ref())?;
+        // The threads that SLAM starts are no better than others.
+        let factory = &self.shared.factory;
+        let make = || factory.make(settings, format, calibration.as_ref());
+        let mut engine = self.first.aside(make)?;
         tracing::info!("SLAM: {}", engine.describe());
         let mut loaded = None;
         if settings.load_map_on_start {
