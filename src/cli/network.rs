@@ -77,7 +77,17 @@ fn info(weights: &Path) -> Result<String, CliError> {
         "{}\n  encoder      {}\n  decoder      2 × {}\n  RoPE base    {}\n  DPT hooks    {:?}, layers {:?}, \
          features {}\n  descriptors  {} values, hidden {}\n  parameters   {values}",
         weights.display(),
-        stack(&a.encoder),
+        match &a.dune {
+            None => stack(&a.encoder),
+            Some(dune) => format!(
+                "DUNE's: {}, patches of {} pixels, {} registers, positions of {}x{} patches",
+                stack(&a.encoder),
+                a.patch(),
+                dune.registers,
+                dune.grid,
+                dune.grid
+            ),
+        },
         stack(&a.decoder),
         a.rope_base,
         a.hooks,

@@ -90,11 +90,8 @@ fn every_kind_of_bag_gives_every_image_once() {
 
         // The file alone, under a name that means something to SQLite, without the folder's metadata.yaml.
         let entries = std::fs::read_dir(&path).unwrap();
-        let names = entries.map(|e| e.unwrap().path());
-        let file = names
-            .filter(|p| !p.ends_with("metadata.yaml"))
-            .next()
-            .unwrap();
+        let mut names = entries.map(|e| e.unwrap().path());
+        let file = names.find(|p| !p.ends_with("metadata.yaml")).unwrap();
         let name = file.file_name().unwrap().to_str().unwrap();
         let odd = root.path().join(name.replacen("bag", "odd %?#&'é bag", 1));
         std::fs::copy(&file, &odd).unwrap();
@@ -217,5 +214,79 @@ fn compressed_images_and_every_lens_are_read() {
         assert_eq!((got.len(), error), (1, None));
         assert_eq!(got[0].stamp.nanos, 7);
         assert!(got[0].image == image);
+    }
+}
+
+/// Every way in which MCAP holds messages, and both byte orders.
+#[test]
+fn chunks_of_every_compression_and_both_byte_orders_are_read() {
+    use byteorder::BigEndian;
+    use mast3r_slam::bag::BagWriter;
+    use mast3r_slam::ros::messages::sensor::Image;
+    use mast3r_slam::ros::messages::{Header, Message};
+    use mast3r_slam::ros::middleware::{Payload, Qos};
+    use mast3r_slam::time::Stamp;
+    use mcap::{Compression, WriteOptions};
+    let root = tempfile::tempdir().unwrap();
+    let original = root.path().join("original.mcap");
+    let mut bag = BagWriter::create(&original).unwrap();
+    let topic = bag.topic::<Image<'_>>("/image", Qos::reliable(1)).unwrap();
+    for k in 0..20 {
+        let data = support::pattern(k, 3 * 80 * 60);
+        let stamp = Stamp {
+            nanos: 1_000_000_000 * (k as i64 + 1),
+        };
+        let message = Image {
+            header: Header::new(stamp, "camera"),
+            height: 60,
+            width: 80,
+            encoding: "rgb8".to_owned(),
+            is_bigendian: 0,
+            step: 240,
+            data: serde_bytes::Bytes::new(&data),
+        };
+        bag.write(topic, stamp, &message).unwrap();
+    }
+    bag.finish().unwrap();
+    let bytes = std::fs::read(&original).unwrap();
+    let chunked = |compression| {
+        let options = WriteOptions::new().profile("ros2").compression(compression);
+        options.chunk_size(Some(50_000))
+    };
+    let plain = WriteOptions::new().profile("ros2").use_chunks(false);
+    let ways = [
+        ("zstd", chunked(Some(Compression::Zstd)), false),
+        ("lz4", chunked(Some(Compression::Lz4)), true),
+        ("uncompressed", chunked(None), false),
+        ("without chunks", plain, true),
+    ];
+    for (what, options, turned) in ways {
+        let path = root.path().join(format!("{what}.mcap"));
+        let mut writer = options
+            .create(std::fs::File::create(&path).unwrap())
+            .unwrap();
+        for message in mcap::MessageStream::new(&bytes).unwrap() {
+            let mut message = message.unwrap();
+            if turned {
+                let payload = Payload::from(bytes::Bytes::copy_from_slice(&message.data[4..]));
+                let image = Image::decode(&payload).unwrap();
+                let turned = cdr_encoding::to_vec_with_size_hint::<_, BigEndian>(&image, 64);
+                let mut data = vec![0, 0, 0, 0];
+                data.extend(turned.unwrap());
+                message.data = data.into();
+            }
+            writer.write(&message).unwrap();
+        }
+        writer.finish().unwrap();
+        let mut source = open(&path).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let (got, error) = frames(source.as_mut());
+        assert_eq!((got.len(), error), (20, None), "{what}");
+        for (k, frame) in got.iter().enumerate() {
+            assert_eq!(frame.stamp.nanos, 1_000_000_000 * (k as i64 + 1), "{what}");
+            assert!(
+                frame.image.data == support::pattern(k, 14_400),
+                "{what}: image {k}"
+            );
+        }
     }
 }

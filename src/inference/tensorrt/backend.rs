@@ -16,6 +16,9 @@ use std::ffi::c_void;
 use std::path::Path;
 use std::sync::Arc;
 
+/// Addresses of inputs and outputs are multiples of this.
+const ALIGNMENT: usize = 256;
+
 /// The network on TensorRT, for one input size.
 pub struct TensorRtBackend {
     // Dropped before what they execute on.
@@ -429,6 +432,22 @@ unsafe impl DeviceBackend for TensorRtBackend {
             even if even.is_multiple_of(2) => 2,
             odd => odd,
         };
+        // TensorRT takes no other addresses.
+        let each = 4 * 2 * edges / pieces * self.shape().pixels();
+        if !each.is_multiple_of(ALIGNMENT) {
+            return Err(InferenceError::Shape {
+                what: "images whose edges are decoded one after the other",
+                expected: format!(
+                    "a number of pixels that is a multiple of {}, or engines built with --parts {}",
+                    ALIGNMENT / 4,
+                    match edges {
+                        1 => "edge",
+                        _ => "edge,two_edges, or memory.edge_batch: 1",
+                    }
+                ),
+                found: format!("{}x{}", self.shape().width, self.shape().height),
+            });
+        }
         for piece in 0..pieces {
             let views = views.map(|view| view.part(piece, pieces));
             let own = features.part(piece, pieces);

@@ -94,34 +94,46 @@ pub fn device(
         Some(preprocessor) => preprocessor,
         None => as_they_are(&shape)?,
     };
-    let network_workspace = match backend.device() {
-        Some(device) => {
-            let edges = setup.config.memory.edge_batch.max(1);
-            [device.workspace_bytes(0)?, device.workspace_bytes(edges)?]
-        }
-        None => [0; 2],
-    };
-    let inputs = PlanInputs {
-        config: &setup.config,
-        shape: &shape,
-        info: context.info(),
-        preprocessor: &preprocessor,
-        encoding: cuda.camera.encoding,
-        stride: cuda.camera.stride,
-        calibrated: setup.intrinsics.is_some(),
-        network_on_host: backend.device().is_none(),
-        network_workspace,
-        words: setup.places.as_ref().map(|model| model.words()),
-    };
-    let plan = lay_out(&inputs)?;
     let (free, _) = context.memory()?;
-    let edges_at_once = inputs.edges_at_once();
-    let reserved = (backend.device()).map_or(0, |network| network.still_takes(edges_at_once));
-    let free = free.saturating_sub(reserved);
-    plan.fit(&setup.config, free, |config: &Config| {
-        let inputs = PlanInputs { config, ..inputs };
-        lay_out(&inputs).map_or(u64::MAX, |plan| plan.memory.device_bytes())
-    })?;
+    let mut config = setup.config;
+    let (plan, edges_at_once) = loop {
+        let most = config.memory.edge_batch.max(1);
+        let (network_workspace, reserved) = match backend.device() {
+            Some(network) => (
+                [network.workspace_bytes(0)?, network.workspace_bytes(most)?],
+                network.still_takes(most),
+            ),
+            None => ([0; 2], 0),
+        };
+        let inputs = PlanInputs {
+            config: &config,
+            shape: &shape,
+            info: context.info(),
+            preprocessor: &preprocessor,
+            encoding: cuda.camera.encoding,
+            stride: cuda.camera.stride,
+            calibrated: setup.intrinsics.is_some(),
+            network_on_host: backend.device().is_none(),
+            network_workspace,
+            words: setup.places.as_ref().map(|model| model.words()),
+        };
+        let plan = lay_out(&inputs)?;
+        let fits = plan.fit(&config, free.saturating_sub(reserved), |config: &Config| {
+            let inputs = PlanInputs { config, ..inputs };
+            lay_out(&inputs).map_or(u64::MAX, |plan| plan.memory.device_bytes())
+        });
+        match fits {
+            Ok(()) => break (plan, inputs.edges_at_once()),
+            // Fewer edges at once take longer, and that is all.
+            Err(_) if inputs.edges_at_once() > 1 => {
+                tracing::info!("memory.edge_batch is {}: {most} do not fit", most / 2);
+                let mut fewer = Config::clone(&config);
+                fewer.memory.edge_batch = most / 2;
+                config = Arc::new(fewer);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    };
     let DevicePlan {
         memory,
         tracking: planned,
@@ -135,7 +147,6 @@ pub fn device(
         places,
     } = plan;
     let pool = Pool::new(context, &memory)?;
-    let config = setup.config;
     let streams = [Priority::High, Priority::Low].map(|p| context.stream(p).map(Arc::new));
     let [high, low] = streams;
     let (high, low) = (high?, low?);
