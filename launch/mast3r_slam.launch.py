@@ -10,15 +10,13 @@ import os
 from ament_index_python.packages import get_package_share_directory
 from launch import LaunchDescription
 from launch.actions import DeclareLaunchArgument
-from launch.substitutions import LaunchConfiguration, PathJoinSubstitution, TextSubstitution
+from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 
 
 def generate_launch_description():
     share = get_package_share_directory("mast3r_slam")
-    own = PathJoinSubstitution(
-        [os.path.join(share, "config", "ros"), [LaunchConfiguration("robot"), TextSubstitution(text=".yaml")]]
-    )
+    own = [os.path.join(share, "config", "ros", ""), LaunchConfiguration("robot"), ".yaml"]
     arguments = [
         DeclareLaunchArgument("robot", default_value="laptop", description="laptop, orin or thor"),
         DeclareLaunchArgument("params_file", default_value=own, description="parameters of the node"),

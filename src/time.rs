@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Instant;
 
 /// An image's time in nanoseconds. Integer, so that a stamp read from a file is written back
 /// unchanged and can be compared exactly.
@@ -85,6 +86,11 @@ impl FromStr for Stamp {
             nanos: if negative { -nanos } else { nanos },
         })
     }
+}
+
+/// Milliseconds since `start`.
+pub(crate) fn millis(start: Instant) -> f64 {
+    start.elapsed().as_secs_f64() * 1e3
 }
 
 #[cfg(test)]

@@ -276,6 +276,37 @@ fn a_pass_over_all_leaves_most_slots_alone() {
     store.device().run(usize::MAX);
 }
 
+/// As a solve leads a graph past the device: as many as there are slots, then the rest, again and again.
+#[test]
+fn a_pass_in_parts_moves_only_what_does_not_fit() {
+    let (store, _directory) = store(8, 4, 4);
+    let ids: Vec<u32> = (0..10).collect();
+    for &id in &ids {
+        let lease = store.insert(Lane::Mapping, id).unwrap();
+        store
+            .device()
+            .enqueue_write(Lane::Mapping, lease.slot(), bulk(u64::from(id)));
+    }
+    for touch in [Touch::Use, Touch::Pass, Touch::Pass, Touch::Pass] {
+        let before = store.counts();
+        for part in [&ids[..8], &ids[8..]] {
+            let leases = store
+                .lease_all(Lane::Mapping, part, Access::Read, touch)
+                .unwrap();
+            for (lease, &id) in leases.iter().zip(part) {
+                store
+                    .device()
+                    .enqueue_check(Lane::Mapping, lease.slot(), bulk(u64::from(id)));
+            }
+            assert_eq!(leases.len(), part.len());
+        }
+        let after = store.counts();
+        let came = after.from_host + after.from_file - before.from_host - before.from_file;
+        assert_eq!(came, 4, "two out and two in for each part");
+    }
+    store.device().run(usize::MAX);
+}
+
 #[test]
 fn a_full_disk_is_said_and_loses_nothing() {
     let full = File::options()

@@ -732,6 +732,12 @@ fn the_simulated_clock_going_back_begins_a_new_map() {
         clock: Stamp { nanos }.into(),
     };
     stage.graph.send("/clock", &clock(START));
+    stage.graph.send("/clock", &clock(START - 5_000_000_000));
+    wait("that there is nothing yet to begin anew", || {
+        let (level, message) = stage.diagnostics();
+        level == 1 && message.contains("the next image")
+    });
+    stage.graph.send("/clock", &clock(START));
     stage.track(3);
     stage.graph.send("/clock", &clock(START + 1_000_000_000));
     assert_eq!(stage.factory.log().resets, 0);

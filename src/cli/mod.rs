@@ -84,7 +84,7 @@ impl Cli {
     pub fn log_filter(&self) -> &'static str {
         match &self.command {
             #[cfg(any(feature = "dds", feature = "r2r"))]
-            Command::Node(_) => "warn,mast3r_slam=info,rustdds=error",
+            Command::Node(_) => "warn,mast3r_slam=info,rustdds=error,r2r=off",
             _ => "warn",
         }
     }
@@ -125,7 +125,7 @@ pub fn execute(cli: &Cli) -> Result<Finished, CliError> {
         #[cfg(feature = "bags")]
         Command::Bag(command) => bag::run(command),
         Command::Config(ConfigCommand::Show(args)) => {
-            say(args.config(None)?.to_yaml()?.trim_end());
+            say(args.config(None, None)?.to_yaml()?.trim_end());
             Ok(Finished::Done)
         }
     }

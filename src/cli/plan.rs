@@ -156,7 +156,9 @@ mod with_cuda {
     }
 
     pub fn run(args: &PlanArgs) -> Result<Finished, CliError> {
-        let mut config = args.config.config(args.size.map(|(width, _)| width))?;
+        let mut config = args
+            .config
+            .config(args.size.map(|(width, _)| width), None)?;
         config.validate()?;
         // Of the input: width and height, the width being what `network.size` says here.
         let ratio = args.size.unwrap_or((4, 3));

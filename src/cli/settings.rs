@@ -11,6 +11,9 @@ const MINI: &str = "mini.yaml";
 /// The same for sizes above [`MINI_SIZE`].
 const MINI_LARGE: &str = "mini_512.yaml";
 
+/// [`MINI_LARGE`] for a calibrated camera.
+const MINI_LARGE_CALIBRATED: &str = "mini_512_calib.yaml";
+
 /// The largest long side that [`MINI`] is for, between the sizes that both were chosen at.
 const MINI_SIZE: usize = 384;
 
@@ -118,8 +121,13 @@ pub struct Settings {
 
 impl ConfigArgs {
     /// Reads the configuration. Without `--config` the bundled model brings its own, which depends on
-    /// the network's size: `size`, or else what the configuration says.
-    pub fn config(&self, size: Option<usize>) -> Result<Config, CliError> {
+    /// the network's size and on whether the camera is calibrated: `size` and `calibrated`, or else what
+    /// the configuration says.
+    pub fn config(
+        &self,
+        size: Option<usize>,
+        calibrated: Option<bool>,
+    ) -> Result<Config, CliError> {
         let own_weights = self.weights.is_some()
             || (self.set.iter()).any(|s| s.trim_start().starts_with("network.weights="));
         let base = match &self.config {
@@ -130,7 +138,11 @@ impl ConfigArgs {
         let bundled = matches!(base, Base::Builtin(_));
         let mut config = config::load_with(base, &self.set)?;
         if bundled && size.unwrap_or(config.network.size) > MINI_SIZE {
-            config = config::load_with(Base::Builtin(MINI_LARGE), &self.set)?;
+            let large = match calibrated.unwrap_or(config.use_calib) {
+                true => MINI_LARGE_CALIBRATED,
+                false => MINI_LARGE,
+            };
+            config = config::load_with(Base::Builtin(large), &self.set)?;
         }
         if let Some(path) = &self.weights {
             config.network.weights = path.to_string_lossy().into_owned();
@@ -140,7 +152,7 @@ impl ConfigArgs {
 
     /// Configuration and weights, with the options of a run applied.
     pub fn settings(&self, options: &RunOptions) -> Result<Settings, CliError> {
-        let mut config = self.config(options.size)?;
+        let mut config = self.config(options.size, options.is_calibrated())?;
         options.apply(&mut config);
         config.validate()?;
         let own = self.weights.clone().or_else(|| {
@@ -177,12 +189,15 @@ impl Settings {
 }
 
 impl RunOptions {
+    /// Whether the run is calibrated, if an option says so.
+    fn is_calibrated(&self) -> Option<bool> {
+        let on = self.calib.is_some() || self.calibrated;
+        (on || self.no_calib).then_some(!self.no_calib)
+    }
+
     fn apply(&self, config: &mut Config) {
-        if self.calib.is_some() || self.calibrated {
-            config.use_calib = true;
-        }
-        if self.no_calib {
-            config.use_calib = false;
+        if let Some(calibrated) = self.is_calibrated() {
+            config.use_calib = calibrated;
         }
         if let Some(path) = &self.codebook {
             config.retrieval.codebook = path.to_string_lossy().into_owned();
@@ -248,11 +263,11 @@ mod tests {
 
     #[test]
     fn the_bundled_model_brings_its_configuration() {
-        let mini = ConfigArgs::default().config(None).expect("mini");
+        let mini = ConfigArgs::default().config(None, None).expect("mini");
         assert_eq!(mini.network.size, 256);
 
         // At a larger size it brings others, however that size was asked for.
-        let large = ConfigArgs::default().config(Some(512)).expect("mini");
+        let large = ConfigArgs::default().config(Some(512), None).expect("mini");
         assert_ne!(
             large.tracking.match_frac_thresh,
             mini.tracking.match_frac_thresh
@@ -261,13 +276,21 @@ mod tests {
             set: vec!["network.size=512".into()],
             ..Default::default()
         };
-        assert_eq!(set.config(None).expect("mini"), large);
+        assert_eq!(set.config(None, None).expect("mini"), large);
+        let calibrated = ConfigArgs::default().config(Some(512), Some(true));
+        let set = ConfigArgs {
+            set: vec!["network.size=512".into(), "use_calib=true".into()],
+            ..Default::default()
+        };
+        let set = set.config(None, None).expect("mini");
+        assert_eq!(set.tracking, calibrated.expect("mini").tracking);
+        assert_ne!(set.tracking, large.tracking);
 
         let own = ConfigArgs {
             weights: Some("big.pth".into()),
             ..Default::default()
         };
-        let own = own.config(None).expect("base");
+        let own = own.config(None, None).expect("base");
         assert_eq!(
             (own.network.size, own.network.weights.as_str()),
             (512, "big.pth")
@@ -277,13 +300,13 @@ mod tests {
             set: vec!["network.weights=big.pth".into()],
             ..Default::default()
         };
-        assert_eq!(set.config(None).expect("base").network.size, 512);
+        assert_eq!(set.config(None, None).expect("base").network.size, 512);
 
         let named = ConfigArgs {
             config: Some("calib".into()),
             ..Default::default()
         };
-        let named = named.config(None).expect("calib");
+        let named = named.config(None, None).expect("calib");
         assert!(named.use_calib && named.network.size == 512);
     }
 

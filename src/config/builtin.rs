@@ -1,7 +1,7 @@
 //! The files of `config/`, compiled in, so that the program works from any folder.
 
 /// Name and text of every file of `config/`.
-const FILES: [(&str, &str); 7] = [
+const FILES: [(&str, &str); 8] = [
     ("base.yaml", include_str!("../../config/base.yaml")),
     ("calib.yaml", include_str!("../../config/calib.yaml")),
     (
@@ -15,6 +15,10 @@ const FILES: [(&str, &str); 7] = [
     ("eth3d.yaml", include_str!("../../config/eth3d.yaml")),
     ("mini.yaml", include_str!("../../config/mini.yaml")),
     ("mini_512.yaml", include_str!("../../config/mini_512.yaml")),
+    (
+        "mini_512_calib.yaml",
+        include_str!("../../config/mini_512_calib.yaml"),
+    ),
 ];
 
 /// The text of a built-in configuration, with or without `.yaml` in its name.

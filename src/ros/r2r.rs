@@ -355,8 +355,25 @@ impl Middleware for R2r {
         )
     }
 
-    /// rcl itself warns of nodes with the same name; r2r does not pass on who there is.
+    /// r2r does not pass on which nodes there are, but whose the publishers of a topic are, and every node
+    /// of rcl has one on this topic.
     fn namesakes(&self) -> usize {
-        0
+        let (name, namespace) = (
+            self.names.name().to_owned(),
+            self.names.namespace().to_owned(),
+        );
+        let topic = match self.names.resolve("/parameter_events") {
+            Ok(topic) => topic,
+            Err(_) => return 0,
+        };
+        let found = self.with("list of publishers", "/parameter_events", move |node| {
+            let all = node.get_publishers_info_by_topic(&topic, false)?;
+            let own = all
+                .iter()
+                .filter(|p| p.node_name == name && p.node_namespace == namespace);
+            Ok(own.count())
+        });
+        // One is this node's own.
+        found.map_or(0, |count| count.saturating_sub(1))
     }
 }

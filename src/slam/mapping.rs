@@ -6,12 +6,14 @@ use super::mapper::{
 };
 use super::system::SlamError;
 use crate::compute::device::HAND_OVERS;
+use crate::time::millis;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 /// Keyframes that may wait for the mapper before a live tracker postpones the next.
 const QUEUE: usize = HAND_OVERS - 4;
@@ -24,6 +26,20 @@ enum Job {
     Change(Change),
     /// Somebody wants to look, and there may be no other job.
     Look,
+}
+
+impl Job {
+    /// For the log.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Keyframe(_) => "a keyframe",
+            Self::Relocalise(_) => "a lost frame",
+            Self::Lend(..) => "a keyframe lent",
+            Self::Finish(_) => "the end",
+            Self::Change(_) => "a change of the map",
+            Self::Look => "a look at the map",
+        }
+    }
 }
 
 /// Looks at the map where it is kept.
@@ -71,6 +87,7 @@ impl Mapping {
             .spawn(move || {
                 for job in inbox {
                     let last = matches!(job, Job::Finish(_));
+                    let (name, start) = (job.name(), Instant::now());
                     // A panic must not take the map with it. The mapper stays whole: it is changed
                     // only between the calls that could panic.
                     let all = AssertUnwindSafe(|| {
@@ -81,7 +98,8 @@ impl Mapping {
                     });
                     let done = catch_unwind(all)
                         .unwrap_or_else(|payload| Err(SlamError::Thread(words(payload.as_ref()))));
-                    left.fetch_sub(1, Ordering::AcqRel);
+                    let waiting = left.fetch_sub(1, Ordering::AcqRel).saturating_sub(1);
+                    tracing::debug!("{name}: {:.1} ms, {waiting} jobs wait", millis(start));
                     if last || done.is_err() {
                         return (mapper, done);
                     }

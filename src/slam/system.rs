@@ -19,7 +19,7 @@ use crate::image::ImageError;
 use crate::image::encoding::RawImage;
 use crate::inference::{Backend, InferenceError};
 use crate::map::{FrameRecord, MapSnapshot, StageTimes, TrackingState};
-use crate::time::Stamp;
+use crate::time::{Stamp, millis};
 use arc_swap::ArcSwap;
 use nalgebra::Isometry3;
 use std::sync::Arc;
@@ -581,9 +581,4 @@ impl System {
             });
         }
     }
-}
-
-/// Milliseconds since `start`.
-fn millis(start: Instant) -> f64 {
-    start.elapsed().as_secs_f64() * 1e3
 }

@@ -1,5 +1,6 @@
 //! The whole of SLAM on the GPU: the map that it makes is the CPU's.
 
+mod bad_outputs;
 mod in_place;
 
 use super::common::recording::Recording;

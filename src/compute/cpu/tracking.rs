@@ -16,6 +16,7 @@ use crate::config::{Config, TrackingConfig};
 use crate::geometry::{Intrinsics, Sim3};
 use crate::image::encoding::RawImage;
 use crate::inference::{Backend, NetworkShape, PairOutput, sanitise, self_test};
+use crate::time::millis;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -401,9 +402,4 @@ fn transform_points(t: &Sim3, src: &[f32], dst: &mut [f32]) {
         let p = m * nalgebra::Vector3::new(s[0], s[1], s[2]) + o;
         d.copy_from_slice(p.as_slice());
     }
-}
-
-/// Milliseconds since `start`.
-fn millis(start: Instant) -> f64 {
-    start.elapsed().as_secs_f64() * 1e3
 }

@@ -2,6 +2,7 @@
 //!
 //! Nothing that was carved is given back before the arena goes, so nothing can be freed wrongly.
 
+use super::cursor::{Cursor, check_span};
 use super::error::{During, status};
 use super::{Context, CudaError};
 pub(super) use crate::compute::plan::ALIGNMENT;
@@ -118,82 +119,6 @@ impl Drop for DeviceMemory {
     }
 }
 
-/// Where the next buffer of an arena lies.
-struct Cursor {
-    /// Of the arena, from the start of the memory.
-    start: u64,
-    /// Bytes carved so far.
-    used: u64,
-    /// Bytes of the arena.
-    total: u64,
-    /// Names and bytes of the buffers to come, if they were planned.
-    planned: Option<std::vec::IntoIter<(&'static str, u64)>>,
-}
-
-impl Cursor {
-    /// An arena whose buffers nobody planned.
-    fn free(total: u64) -> Self {
-        Self {
-            start: 0,
-            used: 0,
-            total,
-            planned: None,
-        }
-    }
-
-    /// A part of a planned memory.
-    fn planned(start: u64, total: u64, buffers: Vec<(&'static str, u64)>) -> Self {
-        Self {
-            start,
-            used: 0,
-            total,
-            planned: Some(buffers.into_iter()),
-        }
-    }
-
-    /// Takes `len` elements of `size` bytes; where they start in the memory.
-    fn carve(&mut self, name: &'static str, len: usize, size: usize) -> Result<u64, CudaError> {
-        let bytes = (len as u64).checked_mul(size as u64);
-        if let Some(planned) = &mut self.planned {
-            let next = planned.next();
-            if bytes.is_none() || next != bytes.map(|bytes| (name, bytes)) {
-                return Err(CudaError::Unplanned {
-                    name,
-                    bytes: bytes.unwrap_or(u64::MAX),
-                    planned: next,
-                });
-            }
-        }
-        let start = self.used.next_multiple_of(ALIGNMENT);
-        match bytes.and_then(|bytes| start.checked_add(bytes)) {
-            Some(end) if end <= self.total => {
-                self.used = end;
-                Ok(self.start + start)
-            }
-            _ => Err(CudaError::ArenaFull {
-                name,
-                bytes: bytes.unwrap_or(u64::MAX),
-                left: self.total.saturating_sub(start),
-                total: self.total,
-            }),
-        }
-    }
-}
-
-/// Bytes of `len` elements at `offset`, if they end within `total`; else says so.
-fn check_span<T>(name: &'static str, offset: u64, len: usize, total: u64) -> Result<(), CudaError> {
-    let bytes = (len as u64).checked_mul(size_of::<T>() as u64);
-    match bytes.and_then(|bytes| offset.checked_add(bytes)) {
-        Some(end) if end <= total => Ok(()),
-        _ => Err(CudaError::ArenaFull {
-            name,
-            bytes: bytes.unwrap_or(u64::MAX),
-            left: total.saturating_sub(offset),
-            total,
-        }),
-    }
-}
-
 /// One allocation of device memory that buffers are carved from, one after the other.
 pub struct DeviceArena {
     memory: Arc<DeviceMemory>,
@@ -234,7 +159,7 @@ impl DeviceArena {
 
     /// Bytes carved so far, and bytes in all.
     pub fn used(&self) -> (u64, u64) {
-        (self.cursor.used, self.cursor.total)
+        self.cursor.used()
     }
 }
 
@@ -509,7 +434,7 @@ impl PinnedArena {
 
     /// Bytes carved so far, and bytes in all.
     pub fn used(&self) -> (u64, u64) {
-        (self.cursor.used, self.cursor.total)
+        self.cursor.used()
     }
 }
 
@@ -572,54 +497,5 @@ impl<T: Element> std::ops::DerefMut for PinnedBuffer<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: as above, and the borrow is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.pointer, self.len) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn carving_aligns_and_stops_at_the_end() {
-        let mut cursor = Cursor::free(1024);
-        let mut take = |len, size| cursor.carve("test", len, size);
-        assert_eq!(take(1, 4), Ok(0));
-        assert_eq!(take(64, 4), Ok(256));
-        assert_eq!(take(0, 4), Ok(512));
-        assert_eq!(take(1, 1), Ok(512));
-        let error = take(129, 2).unwrap_err();
-        let expected = CudaError::ArenaFull {
-            name: "test",
-            left: 256,
-            bytes: 258,
-            total: 1024,
-        };
-        assert_eq!(error, expected);
-        // What did not fit took nothing.
-        assert_eq!(take(128, 2), Ok(768));
-        assert_eq!(take(0, 1), Ok(1024));
-        assert!(take(1, 1).is_err());
-        assert!(take(usize::MAX, 8).is_err());
-    }
-
-    #[test]
-    fn planned_buffers_are_carved_as_planned_or_not_at_all() {
-        let planned = || Cursor::planned(4096, 512, vec![("a", 12), ("b", 8)]);
-        let mut cursor = planned();
-        assert_eq!(cursor.carve("a", 3, 4), Ok(4096));
-        assert_eq!(cursor.carve("b", 1, 8), Ok(4096 + 256));
-        let more = cursor.carve("c", 0, 1).unwrap_err();
-        assert!(
-            matches!(more, CudaError::Unplanned { planned: None, .. }),
-            "{more}"
-        );
-        for (name, len) in [("a", 4), ("b", 3), ("a", usize::MAX)] {
-            let error = planned().carve(name, len, 4).unwrap_err();
-            let expected = Some(("a", 12));
-            assert!(
-                matches!(error, CudaError::Unplanned { planned, .. } if planned == expected),
-                "{error}"
-            );
-        }
     }
 }

@@ -10,6 +10,7 @@
 //! Launches and copies return at once. Work of one stream runs in order; [`Event`] orders streams.
 
 mod context;
+mod cursor;
 mod error;
 mod kernel;
 mod memory;

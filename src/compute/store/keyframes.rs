@@ -154,6 +154,28 @@ impl<D: SlotDevice> KeyframeStore<D> {
         result
     }
 
+    /// Leases on all of `ids` at once, in their order. What is on the device is leased first: whatever comes
+    /// back then takes the slots of keyframes that are not among `ids`, where one after the other each
+    /// could push out the next.
+    pub fn lease_all(
+        &self,
+        lane: Lane,
+        ids: &[u32],
+        access: Access,
+        touch: Touch,
+    ) -> Result<Vec<Lease<'_, D>>, Failed<D>> {
+        let mut leases: Vec<Option<Lease<'_, D>>> = ids.iter().map(|_| None).collect();
+        for resident in [true, false] {
+            for (lease, &id) in leases.iter_mut().zip(ids) {
+                let there = || matches!(self.place(id), Some(Place::Device(_)));
+                if lease.is_none() && (!resident || there()) {
+                    *lease = Some(self.lease(lane, id, access, touch)?);
+                }
+            }
+        }
+        Ok(leases.into_iter().flatten().collect())
+    }
+
     /// [`KeyframeStore::lease`] for reading, counted as use.
     pub fn read(&self, lane: Lane, id: u32) -> Result<Lease<'_, D>, Failed<D>> {
         self.lease(lane, id, Access::Read, Touch::Use)

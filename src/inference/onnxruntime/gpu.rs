@@ -7,12 +7,13 @@
 //! the caller's stream: nothing is allocated or waited for. Where a run cannot be captured, ordinary runs
 //! go on.
 
+use super::graph;
 use super::session::{self, Part};
 use super::shared::SharedWeights;
 use super::{Held, OnnxRuntimeBackend, RUNTIME, failure};
 use crate::inference::{DeviceBackend, DeviceSpan, DeviceViewOutput, InferenceError, NetworkShape};
 use crate::network::onnx::names;
-use cudarc::driver::sys::{self, CUgraphInstantiate_flags, CUstream, CUstreamCaptureMode};
+use cudarc::driver::sys::{self, CUstream};
 use cudarc::driver::{CudaContext, CudaEvent, CudaGraph, CudaStream, DriverError, result};
 use ort::AsPointer;
 use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
@@ -165,6 +166,16 @@ impl Lane {
         let doing = part.running();
         let fail = |e| driver(doing, e);
         self.stream.context().bind_to_thread().map_err(fail)?;
+        // SAFETY: the caller's stream is alive.
+        if unsafe { graph::is_capturing(caller) }.map_err(fail)? {
+            // Its memory nodes keep it from being a child of another graph, and as an executable graph it
+            // cannot be launched into a recording.
+            return Err(failure(
+                doing,
+                "the stream is being captured, and a run of the network is a graph of its own: enqueue it \
+                 before or after the part that is captured",
+            ));
+        }
         let known = self.graphs.iter().position(|known| known.spans == spans);
         if let Some(Prepared {
             state: State::Captured(graph),
@@ -173,14 +184,6 @@ impl Lane {
         {
             // SAFETY: graph and stream are alive, and what the graph touches is the caller's promise.
             return unsafe { result::graph::launch(graph.cu_graph_exec(), caller) }.map_err(fail);
-        }
-        // SAFETY: the caller's stream is alive.
-        let capturing = unsafe { result::stream::is_capturing(caller) }.map_err(fail)?;
-        if capturing != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
-            return Err(failure(
-                doing,
-                "the stream is being captured, and a run on these buffers is not a graph yet",
-            ));
         }
         let at = match known {
             Some(at) => at,
@@ -202,7 +205,7 @@ impl Lane {
             return Err(failure(doing, "no binding"));
         };
         if matches!(prepared.state, State::Warming(runs) if runs >= WARM_UP) {
-            prepared.state = match capture(
+            prepared.state = match graph::capture(
                 &self.stream,
                 || prepared.binding.run(session, &self.asynchronous),
                 doing,
@@ -239,28 +242,6 @@ impl Lane {
         }
         Ok(())
     }
-}
-
-/// Records what `run` puts on `stream` instead of running it.
-fn capture(
-    stream: &Arc<CudaStream>,
-    run: impl FnOnce() -> ort::Result<()>,
-    doing: &'static str,
-) -> Result<CudaGraph, InferenceError> {
-    let fail = |e| driver(doing, e);
-    // Other threads go on doing what they like.
-    let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-    stream.begin_capture(mode).map_err(fail)?;
-    let ran = run();
-    // Each node keeps the priority of the stream that it was captured on.
-    let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
-    let graph = stream.end_capture(flags);
-    // What went wrong first says more than the capture that it broke.
-    ran.map_err(|e| failure(doing, e))?;
-    let graph = graph.map_err(fail)?;
-    let graph = graph.ok_or_else(|| failure(doing, "the capture recorded nothing"))?;
-    graph.upload().map_err(fail)?;
-    Ok(graph)
 }
 
 /// An input or output of a session, in device memory.

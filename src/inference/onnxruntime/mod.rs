@@ -8,6 +8,8 @@
 
 #[cfg(feature = "cuda")]
 mod gpu;
+#[cfg(feature = "cuda")]
+mod graph;
 mod library;
 mod session;
 #[cfg(feature = "cuda")]

@@ -14,7 +14,7 @@ use crate::slam::PoseTable;
 use crate::time::Stamp;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 /// How often the thread looks whether there is something to do.
@@ -24,7 +24,7 @@ const CHUNK_PERIOD: Duration = Duration::from_millis(10);
 /// Keyframes that are read at once: each is several megabytes.
 const BATCH: usize = 4;
 /// Longest wait for the mapping side.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// After so many periods without change the map is published again: viewers let the pieces of a cloud fade.
 const REFRESH: u32 = 5;
 /// Chunks that late joiners get.
@@ -191,7 +191,15 @@ impl Clouds {
         if !self.shared.inbox.order(Order::Keyframes(ids, reply)) {
             return None;
         }
-        receiver.recv_timeout(PATIENCE).ok()
+        // On a CPU the mapping side may need many seconds for one keyframe.
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match receiver.recv_timeout(TICK) {
+                Ok(map) => return Some(map),
+                Err(RecvTimeoutError::Timeout) if !self.closing() && Instant::now() < deadline => {}
+                Err(_) => return None,
+            }
+        }
     }
 
     fn send_chunks(

@@ -136,7 +136,8 @@ impl Tracker {
         self.lost = false;
         self.stamps = StampGate::default();
         let Some(made) = &mut self.made else {
-            self.shared.status.enter(State::Idle);
+            let missing = "the next image has not come yet; a new map begins with it";
+            self.shared.status.enter(State::Waiting(missing.into()));
             return;
         };
         if let Err(error) = made.engine.reset() {

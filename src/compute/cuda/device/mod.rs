@@ -5,12 +5,14 @@
 //! [`crate::compute::store`]). The network runs on the GPU if the backend can
 //! ([`crate::inference::DeviceBackend`]), else on the host, staged through pinned memory.
 
+mod camera;
 mod content;
 mod edges;
 mod errors;
 mod exchange;
 mod mapping;
 mod network;
+mod repeated;
 mod solve;
 mod tracking;
 
@@ -35,14 +37,16 @@ use crate::geometry::Sim3;
 use crate::image::encoding::Encoding;
 use crate::image::{PreprocessOptions, Preprocessor};
 use crate::inference::{Backend, NetworkShape};
+use camera::Camera;
 use edges::EdgeSlots;
 use exchange::Exchange;
 use mapping::Mapping;
 use network::{Decoding, Network, PinnedView, Staging};
+use repeated::Repeated;
 use solve::GraphSolver;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tracking::{Camera, Frame, Stages, Tracking};
+use tracking::{Frame, Stages, Tracking};
 
 /// The mapping half only puts points on rays, for which any mode will do; this one needs no memory.
 pub(super) const CONSTRAINING: FilteringMode = FilteringMode::Recent;
@@ -270,6 +274,7 @@ pub fn device(
         image: pool.device(planned.image)?,
         host_image: pool.pinned(planned.host_image)?,
         planes: pool.device(planned.planes)?,
+        work: Repeated::new("a camera image's way to the network"),
     };
     high.fill(camera.planes.all(), 0)?;
     let decodings = [Decoding::Mono, Decoding::Pair];

@@ -19,6 +19,8 @@ use crate::compute::global::terms::{Linearised, Term, prior_terms};
 use crate::compute::global::{GlobalReport, GlobalResidual, Matrix7, SolveError};
 use crate::compute::store::{Access, Lane, Lease, SlotDevice, Touch};
 use crate::geometry::{Sim3, Tangent};
+use crate::time::millis;
+use std::time::Instant;
 
 /// Slots that the tracking thread may need while a solve holds the others.
 const OTHERS: usize = 4;
@@ -82,13 +84,31 @@ impl GraphSolver {
             keyframes: capacity.keyframes.min(free(stores.0)),
             edges: capacity.edges.min(stores.1.device().device_slots()),
         };
-        let solved = if keys.len() <= most.keyframes && graph.edges.len() <= most.edges {
+        let (start, before) = (
+            Instant::now(),
+            [stores.0.counts(), stores.1.counts()].map(|c| c.evicted),
+        );
+        let fits = keys.len() <= most.keyframes && graph.edges.len() <= most.edges;
+        let solved = if fits {
             self.in_place(stream, stores, keys, graph, poses)
         } else {
             self.in_parts(stream, stores, keys, graph, poses, most)
         };
         match solved {
-            Ok(report) => Ok(Ok(report)),
+            Ok(report) => {
+                tracing::debug!(
+                    "{} keyframes and {} edges solved {} in {:.1} ms: {} iterations, {} steps rejected, {} keyframes and {} edges moved out",
+                    keys.len(),
+                    graph.edges.len(),
+                    if fits { "in place" } else { "in parts" },
+                    millis(start),
+                    report.iterations,
+                    report.rejected_steps,
+                    stores.0.counts().evicted - before[0],
+                    stores.1.counts().evicted - before[1],
+                );
+                Ok(Ok(report))
+            }
             Err(Failure::Solve(error)) => Ok(Err(error)),
             Err(Failure::Device(error)) => Err(error),
         }
@@ -236,21 +256,17 @@ impl<'a> Leases<'a> {
         touch: Touch,
     ) -> Result<Self, DeviceError> {
         let (lane, access) = (Lane::Mapping, Access::Read);
-        let mut leases = Self {
-            keyframes: Vec::with_capacity(part.keyframes.len()),
-            edges: Vec::with_capacity(part.edges.len()),
-        };
-        for &k in &part.keyframes {
+        let key = |&k: &usize| {
             let key = keys.get(k).copied();
-            let key = key.ok_or(super::errors::unknown("keyframe of a graph", k as u32))?;
-            let lease = stores.0.lease(lane, key, access, touch)?;
-            leases.keyframes.push(lease);
-        }
-        for edge in &part.edges {
-            let lease = stores.1.lease(lane, edge.id.0, access, touch)?;
-            leases.edges.push(lease);
-        }
-        Ok(leases)
+            key.ok_or(super::errors::unknown("keyframe of a graph", k as u32))
+        };
+        let keyframes = part.keyframes.iter().map(key);
+        let keyframes = keyframes.collect::<Result<Vec<u32>, DeviceError>>()?;
+        let edges: Vec<u32> = part.edges.iter().map(|edge| edge.id.0).collect();
+        Ok(Self {
+            keyframes: stores.0.lease_all(lane, &keyframes, access, touch)?,
+            edges: stores.1.lease_all(lane, &edges, access, touch)?,
+        })
     }
 
     /// What the leases are on, with the poses that the keyframes start from.

@@ -1,86 +1,36 @@
 //! The tracking half: from the camera's bytes to a pose without leaving the GPU.
 //!
-//! What follows the network, from sanitising to fusion, is the same for every frame: it is captured
-//! once as a graph and launched as a whole. What differs lies in device memory: the index map and
+//! What precedes the network, from the upload to its input, and what follows it, from sanitising to
+//! fusion, are the same for every frame: each is captured once as a graph and launched as a whole. What differs lies in device memory: the index map and
 //! whether it holds anything, the pose to start from, the fused pointmap. The host waits once, for
 //! the outcome.
 
+use super::camera::Camera;
 use super::content;
 use super::errors::unknown;
 use super::exchange::{Exchange, Owner, Thing};
 use super::network::{Decoding, Network};
+use super::repeated::Repeated;
 use crate::compute::cuda::convert::Convert;
 use crate::compute::cuda::fusion::{ExportTask, FusedPointmap, Fusion, UpdateTask};
 use crate::compute::cuda::matching::{Gates, MatchCounts, MatchTask, Matcher, Start};
-use crate::compute::cuda::preprocess::{DevicePreprocessor, NetworkImage};
 use crate::compute::cuda::sanitise::Sanitiser;
 use crate::compute::cuda::slots::{CudaKeyframes, Floats, SlotView};
 use crate::compute::cuda::tracking::{
     CameraRays, Compared, Outcome as Solved, PoseSolver, SolveTask, Unsolved,
 };
-use crate::compute::cuda::{
-    CudaError, DeviceBuffer, DeviceSlice, Event, Graph, PinnedBuffer, Stream,
-};
+use crate::compute::cuda::{CudaError, DeviceBuffer, DeviceSlice, Event, PinnedBuffer, Stream};
 use crate::compute::device::{
     DeviceError, Fractions, FramePoints, FrameTimes, LostReason, Outcome, Ticket, Tracked,
     TrackingDevice,
 };
 use crate::compute::store::Lane;
 use crate::config::Config;
-use crate::image::ImageError;
-use crate::image::encoding::{Encoding, RawImage};
+use crate::image::encoding::RawImage;
 use crate::inference::NetworkShape;
+use crate::time::millis;
 use std::sync::Arc;
 use std::time::Instant;
-
-/// Frames that are tracked before their work is captured.
-const WARM_UP: u32 = 2;
-
-/// From the camera's bytes to the network's input.
-pub(super) struct Camera {
-    pub(super) preprocessor: DevicePreprocessor,
-    pub(super) encoding: Encoding,
-    /// Width and height of the camera's images, and bytes from row to row.
-    pub(super) size: (usize, usize),
-    pub(super) stride: usize,
-    pub(super) host_raw: PinnedBuffer<u8>,
-    pub(super) raw: DeviceBuffer<u8>,
-    /// `H × W × 3`, the current frame.
-    pub(super) image: DeviceBuffer<u8>,
-    pub(super) host_image: PinnedBuffer<u8>,
-    pub(super) planes: DeviceBuffer<f32>,
-}
-
-impl Camera {
-    /// Refuses an image that is not as the preprocessor was made for.
-    fn check(&self, image: &RawImage<'_>) -> Result<(), ImageError> {
-        let found = (image.width, image.height);
-        let expected = self.size;
-        if found != expected {
-            return Err(ImageError::Size { expected, found });
-        }
-        let same = image.encoding == self.encoding && image.stride == self.stride;
-        let bytes = self.host_raw.len();
-        if same && image.data.len() >= bytes {
-            return Ok(());
-        }
-        let (what, expected, found) = match same {
-            true => ("bytes in all, at least", bytes, image.data.len()),
-            false => (
-                "the first image's encoding, and bytes from row to row of",
-                self.stride,
-                image.stride,
-            ),
-        };
-        Err(ImageError::Raw {
-            encoding: image.encoding,
-            size: self.size,
-            what,
-            expected,
-            found,
-        })
-    }
-}
 
 /// What a frame's graph reads and writes.
 pub(super) struct Frame {
@@ -131,8 +81,8 @@ pub(super) struct Tracking {
     camera: Camera,
     frame: Frame,
     stages: Stages,
-    /// The frame's work, once it was captured.
-    graph: Option<Graph>,
+    /// What follows the network.
+    work: Repeated,
     tracked: u32,
     times: FrameTimes,
 }
@@ -160,7 +110,7 @@ impl Tracking {
             camera,
             frame,
             stages,
-            graph: None,
+            work: Repeated::new("a frame's work behind the network"),
             tracked: 0,
             times: FrameTimes::default(),
         }
@@ -230,19 +180,13 @@ impl Tracking {
     /// Runs one frame's work and waits for it.
     fn run(&mut self) -> Result<(), CudaError> {
         self.tracked = self.tracked.saturating_add(1);
-        if self.graph.is_none() && self.tracked > WARM_UP {
-            let stream = Arc::clone(&self.stream);
-            let graph = stream.capture(|| self.enqueue())?;
-            graph.upload(&stream)?;
-            tracing::debug!("a frame's work is a graph of {} nodes", graph.nodes());
-            self.graph = Some(graph);
-        }
-        match &self.graph {
-            // SAFETY: all that the graph touches belongs to this half, or is pinned memory that it
-            // leaves alone until the stream was waited for, below.
-            Some(graph) => unsafe { graph.launch(&self.stream)? },
-            None => self.enqueue()?,
-        }
+        let stream = Arc::clone(&self.stream);
+        let mut work = std::mem::take(&mut self.work);
+        // SAFETY: all that the work touches belongs to this half, or is pinned memory that it leaves
+        // alone until the stream was waited for, below.
+        let enqueued = unsafe { work.enqueue(&stream, || self.enqueue()) };
+        self.work = work;
+        enqueued?;
         self.stream.synchronize()?;
         let [start, matched, solved, fused] = &self.frame.marks;
         self.times.matching += between(start, matched)?;
@@ -373,22 +317,11 @@ impl TrackingDevice for Tracking {
         self.times = FrameTimes::default();
         let (camera, stages) = (&mut self.camera, &self.stages);
         camera.check(image)?;
-        let bytes = camera.host_raw.len();
         // The image before has been preprocessed, unless its frame failed.
         stages.camera[1].synchronize()?;
-        camera.host_raw.copy_from_slice(&image.data[..bytes]);
-        self.stream.record(&stages.camera[0])?;
-        // SAFETY: next written after the preprocessing was waited for, above.
-        unsafe { self.stream.upload(&camera.host_raw, camera.raw.all())? };
-        let out = NetworkImage {
-            image: Some(camera.image.all()),
-            planes: Some(camera.planes.all()),
-            half_planes: None,
-        };
-        camera
-            .preprocessor
-            .enqueue(&self.stream, camera.raw.all(), &out)?;
-        self.stream.record(&stages.camera[1])?;
+        camera.take(image);
+        // SAFETY: the image is next written after the preprocessing was waited for, above.
+        unsafe { camera.enqueue(&self.stream, &stages.camera)? };
         let start = Instant::now();
         self.stream.record(&stages.encoder[0])?;
         self.network.encode(
@@ -545,9 +478,4 @@ pub(super) fn compared(rays: Option<&CameraRays>) -> Compared<'_> {
 /// Milliseconds from one event to another, both over.
 fn between(start: &Event, end: &Event) -> Result<f64, CudaError> {
     Ok(f64::from(start.milliseconds_until(end)?))
-}
-
-/// Milliseconds since `start`.
-fn millis(start: Instant) -> f64 {
-    start.elapsed().as_secs_f64() * 1e3
 }
