@@ -23,7 +23,7 @@ fn python() -> Option<String> {
 }
 
 #[test]
-fn the_bundled_room_is_tracked_saved_and_begun_anew() {
+fn the_bundled_room_is_tracked_saved_begun_anew_and_loaded() {
     let Some(python) = python() else {
         eprintln!("not tested: set MAST3R_ROS_PYTHON to a Python with cyclonedds and rosbags");
         return;
@@ -101,7 +101,14 @@ fn the_bundled_room_is_tracked_saved_and_begun_anew() {
     );
     assert_eq!(report["saved"][0], true, "{}", report["saved"][1]);
     assert_eq!(report["reset"], true);
-    for file in ["trajectory.txt", "keyframes.txt", "cloud.ply"] {
+    // The saved map is gone on with: a pose comes of a frame that was shown after it was loaded.
+    assert_eq!(report["loaded"][0], true, "{}", report["loaded"][1]);
+    let from = report["found_from"].as_i64().expect("a time");
+    assert!(
+        poses.iter().any(|at| *at >= from),
+        "the camera was not found in the loaded map: {said}"
+    );
+    for file in ["slam.map", "trajectory.txt", "keyframes.txt", "cloud.ply"] {
         let bytes = std::fs::metadata(map.join(file)).expect(file).len();
         assert!(bytes > 0, "{file} is empty");
     }

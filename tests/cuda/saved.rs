@@ -146,6 +146,7 @@ fn frames_and_covariances_are_the_cpu_s() {
         let [mut cpu, mut gpu] =
             [On::Cpu, On::Gpu(&context)].map(|on| system(&on, backend.share(), &config, None));
         let (mut expected, mut found) = (FramePoints::default(), FramePoints::default());
+        let mut untracked = 0;
         for k in 0..20 {
             show(&mut cpu, &images, k);
             show(&mut gpu, &images, k);
@@ -154,9 +155,14 @@ fn frames_and_covariances_are_the_cpu_s() {
             let what = format!("frame {k}");
             super::assert_same_bits(&what, &found.points, &expected.points);
             super::assert_same_bits(&what, &found.confidence, &expected.confidence);
-            let (Some(a), Some(b)) = (cpu.covariance(), gpu.covariance()) else {
-                assert_eq!((k, cpu.covariance(), gpu.covariance()), (0, None, None));
-                continue;
+            let (a, b) = match (cpu.covariance(), gpu.covariance()) {
+                (Some(a), Some(b)) => (a, b),
+                (None, None) => {
+                    // The first frame, and one that is found again instead of tracked.
+                    untracked += 1;
+                    continue;
+                }
+                (a, b) => panic!("{what}: {b:?} instead of {a:?}"),
             };
             // Both solves may end a step apart, so the poses are not the same to the last bit; the matches are.
             assert!(
@@ -165,5 +171,9 @@ fn frames_and_covariances_are_the_cpu_s() {
             );
             assert_eq!(b, b.transpose());
         }
+        assert!(
+            untracked < 5,
+            "calibrated {calibrated}: {untracked} of 20 frames untracked"
+        );
     }
 }

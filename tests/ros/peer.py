@@ -301,7 +301,7 @@ def stream(domain, seconds, rate):
 
 
 def room(domain, folder, count, rate):
-    """The bundled sequence as compressed images; then the map is saved and begun anew."""
+    """The bundled sequence as compressed images; then the map is saved, begun anew, and gone on with."""
     graph = Graph(domain)
     node = "/mast3r_slam"
     wanted = ("tf", "pose", "map_points", "path", "diagnostics")
@@ -317,6 +317,7 @@ def room(domain, folder, count, rate):
         return next(int(v) for k, v in last.items() if k.startswith(key))
 
     save = graph.client(f"{node}/save_map", "std_srvs/srv/Trigger")
+    load = graph.client(f"{node}/load_map", "std_srvs/srv/Trigger")
     reset = graph.client(f"{node}/reset", "std_srvs/srv/Trigger")
     write_static = graph.writer("/tf_static", "tf2_msgs/msg/TFMessage", qos(1, latched=True))
     write_info = graph.writer("/camera_info", "sensor_msgs/msg/CameraInfo", qos(5))
@@ -361,6 +362,17 @@ def room(domain, folder, count, rate):
     report["reset"] = bool(reset(structure_needs_at_least_one_member=0).success)
     show(files[0])
     until("the new map", lambda: counted("maps begun") == 2 and counted("frames processed") > report["processed"])
+    loaded = load(structure_needs_at_least_one_member=0)
+    report["loaded"] = [bool(loaded.success), loaded.message]
+    report["found_from"] = time.time_ns()
+    # Each frame that is looked for is answered at a later one.
+    for k in range(200):
+        show(files[k % 3])
+        collect()
+        if any(at >= report["found_from"] for at in report["pose"]):
+            break
+        time.sleep(0.5)
+    until("the third map", lambda: counted("maps begun") == 3)
     print(json.dumps(report))
 
 

@@ -131,6 +131,10 @@ pub struct FramePoints {
 
 /// A frame's outcome.
 #[derive(Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one at a time, and the tracking path does not allocate"
+)]
 pub enum Outcome {
     /// Its pose was found.
     Tracked(Tracked),

@@ -146,10 +146,11 @@ impl Writer<'_> {
         if values.format() != format {
             return Err(defect("floats of another format than the header says"));
         }
-        Ok(match values {
+        match values {
             Floats::F16(values) => put(self, values)?,
             Floats::F32(values) => put(self, values)?,
-        })
+        }
+        Ok(())
     }
 
     /// A device that gives contents of another size than its network's has a defect; such a file must not be.

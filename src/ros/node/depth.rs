@@ -44,9 +44,9 @@ pub struct DepthSlot {
 
 #[derive(Debug, Default)]
 struct Frames {
-    newest: Option<Box<DepthFrame>>,
+    newest: Option<DepthFrame>,
     /// Used again, so that no frame allocates.
-    spare: Vec<Box<DepthFrame>>,
+    spare: Vec<DepthFrame>,
 }
 
 /// Frames that are there at once: waiting, being sent, being filled.
@@ -59,12 +59,12 @@ impl DepthSlot {
     }
 
     /// A frame to fill.
-    pub fn empty(&self) -> Box<DepthFrame> {
+    pub fn empty(&self) -> DepthFrame {
         self.lock().spare.pop().unwrap_or_default()
     }
 
     /// Puts a frame in; one that was not sent yet is dropped.
-    pub fn put(&self, frame: Box<DepthFrame>) {
+    pub fn put(&self, frame: DepthFrame) {
         let mut frames = self.lock();
         let old = frames.newest.replace(frame);
         keep(&mut frames, old);
@@ -73,11 +73,11 @@ impl DepthSlot {
     }
 
     /// Gives a frame back that was not filled or was sent.
-    pub fn give_back(&self, frame: Box<DepthFrame>) {
+    pub fn give_back(&self, frame: DepthFrame) {
         keep(&mut self.lock(), Some(frame));
     }
 
-    fn next(&self, patience: Duration) -> Option<Box<DepthFrame>> {
+    fn next(&self, patience: Duration) -> Option<DepthFrame> {
         let empty = |frames: &mut Frames| frames.newest.is_none();
         let waited = self
             .changed
@@ -91,7 +91,7 @@ impl DepthSlot {
     }
 }
 
-fn keep(frames: &mut Frames, frame: Option<Box<DepthFrame>>) {
+fn keep(frames: &mut Frames, frame: Option<DepthFrame>) {
     if frames.spare.len() < FRAMES {
         frames.spare.extend(frame);
     }
