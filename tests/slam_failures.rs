@@ -230,6 +230,34 @@ fn a_live_camera_that_is_lost_does_not_wait_for_the_answer() {
     assert!(map.frames.iter().all(|f| f.submap == 0));
 }
 
+/// A process that ends while its mapper still works takes the GPU from under it.
+#[test]
+fn a_system_that_goes_waits_for_the_job_under_way_and_leaves_out_the_others() {
+    let mut config = config(Threads::Pipelined);
+    // Every frame wants to be a keyframe.
+    config.tracking.match_frac_thresh = 1.01;
+    let walk = square_walk(400, 1.0)[..6].to_vec();
+    let mut rig = Rig::with(walk, config, Pace::Live, Mood::Waits);
+    let valve = rig.valve.clone();
+    for k in 0..6 {
+        rig.show(Some(k)).expect("frame");
+    }
+    let (told, gone) = std::sync::mpsc::channel();
+    let dropping = std::thread::spawn(move || {
+        drop(rig);
+        told.send(()).expect("somebody listens");
+    });
+    // Mapping is at keyframe 1, which its network keeps waiting.
+    let soon = std::time::Duration::from_millis(300);
+    assert!(gone.recv_timeout(soon).is_err(), "nobody waited");
+    valve.set(Mood::Works);
+    let limit = std::time::Duration::from_secs(60);
+    gone.recv_timeout(limit).expect("the system went");
+    dropping.join().expect("dropped");
+    // An edge is decoded both ways; five keyframes wanted one.
+    assert!(valve.passes() <= 2, "{} decoder passes", valve.passes());
+}
+
 #[test]
 fn every_fusion_mode_runs_through_the_whole_system() {
     use mast3r_slam::config::FilteringMode::*;

@@ -9,7 +9,7 @@ use crate::compute::device::HAND_OVERS;
 use crate::time::millis;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -60,11 +60,26 @@ pub enum Mapping {
 
 /// A running mapper thread.
 pub struct MapperThread {
-    jobs: SyncSender<Job>,
-    replies: Receiver<RelocaliseReply>,
-    handle: JoinHandle<Ended>,
+    /// Both ends of what it hears and says; gone once it is to end.
+    ends: Option<(SyncSender<Job>, Receiver<RelocaliseReply>)>,
+    handle: Option<JoinHandle<Ended>>,
     waiting: Arc<AtomicUsize>,
     looks: Looks,
+    /// Nobody is interested in the map any more.
+    dropped: Arc<AtomicBool>,
+}
+
+impl Drop for MapperThread {
+    /// Jobs that wait are left out; the one under way is waited for: the process must not end, and the GPU
+    /// not go, under it.
+    fn drop(&mut self) {
+        self.dropped.store(true, Ordering::Release);
+        self.ends = None;
+        if let Some(handle) = self.handle.take() {
+            // What it ended with is told to nobody.
+            let _ = handle.join();
+        }
+    }
 }
 
 /// Those who want to look; served after each job.
@@ -82,10 +97,15 @@ impl Mapping {
         let left = Arc::clone(&waiting);
         let looks = Looks::default();
         let wanted = Arc::clone(&looks);
+        let dropped = Arc::new(AtomicBool::new(false));
+        let ending = Arc::clone(&dropped);
         let handle = std::thread::Builder::new()
             .name("mapping".into())
             .spawn(move || {
                 for job in inbox {
+                    if ending.load(Ordering::Acquire) {
+                        break;
+                    }
                     let last = matches!(job, Job::Finish(_));
                     let (name, start) = (job.name(), Instant::now());
                     // A panic must not take the map with it. The mapper stays whole: it is changed
@@ -108,11 +128,11 @@ impl Mapping {
             })
             .map_err(|e| SlamError::Thread(e.to_string()))?;
         Ok(Self::Thread(MapperThread {
-            jobs,
-            replies,
-            handle,
+            ends: Some((jobs, replies)),
+            handle: Some(handle),
             waiting,
             looks,
+            dropped,
         }))
     }
 
@@ -120,7 +140,10 @@ impl Mapping {
     /// not that frame has something for the mapper.
     pub fn check(&mut self) -> Result<(), SlamError> {
         match self {
-            Self::Thread(thread) if thread.handle.is_finished() => Err(self.failure()),
+            Self::Thread(MapperThread {
+                handle: Some(handle),
+                ..
+            }) if handle.is_finished() => Err(self.failure()),
             Self::Ended(_) => Err(SlamError::Thread(ENDED.into())),
             _ => Ok(()),
         }
@@ -168,16 +191,17 @@ impl Mapping {
 
     /// The thread's answer: waits for it, or only looks.
     pub fn reply(&mut self, wait: bool) -> Result<Option<RelocaliseReply>, SlamError> {
-        let Self::Thread(thread) = self else {
+        let Self::Thread(MapperThread {
+            ends: Some((_, replies)),
+            ..
+        }) = self
+        else {
             return Ok(None);
         };
         let got = if wait {
-            thread
-                .replies
-                .recv()
-                .map_err(|_| TryRecvError::Disconnected)
+            replies.recv().map_err(|_| TryRecvError::Disconnected)
         } else {
-            thread.replies.try_recv()
+            replies.try_recv()
         };
         match got {
             Ok(reply) => Ok(Some(reply)),
@@ -217,7 +241,8 @@ impl Mapping {
                 drop(looks);
                 // With a full queue there are jobs enough after which it is served.
                 thread.waiting.fetch_add(1, Ordering::AcqRel);
-                if thread.jobs.try_send(Job::Look).is_err() {
+                let sent = |(jobs, _): &(SyncSender<Job>, _)| jobs.try_send(Job::Look).is_ok();
+                if !thread.ends.as_ref().is_some_and(sent) {
                     thread.waiting.fetch_sub(1, Ordering::AcqRel);
                 }
             }
@@ -256,11 +281,16 @@ impl Mapping {
     }
 
     fn send(&mut self, job: Job) -> Result<(), SlamError> {
-        let Self::Thread(thread) = self else {
+        let Self::Thread(MapperThread {
+            ends: Some((jobs, _)),
+            waiting,
+            ..
+        }) = self
+        else {
             return Err(SlamError::Thread(ENDED.into()));
         };
-        thread.waiting.fetch_add(1, Ordering::AcqRel);
-        if thread.jobs.send(job).is_err() {
+        waiting.fetch_add(1, Ordering::AcqRel);
+        if jobs.send(job).is_err() {
             return Err(self.failure());
         }
         Ok(())
@@ -281,12 +311,14 @@ impl Mapping {
 
     /// Waits for the thread's end; leaves [`Mapping::Ended`] without a map.
     fn take_back(&mut self) -> Result<(Box<Mapper>, Done), SlamError> {
-        let Self::Thread(thread) = std::mem::replace(self, Self::Ended(None)) else {
+        let Self::Thread(mut thread) = std::mem::replace(self, Self::Ended(None)) else {
             return Err(SlamError::Thread(ENDED.into()));
         };
-        drop(thread.jobs);
-        let (mapper, result) = thread
-            .handle
+        thread.ends = None;
+        let Some(handle) = thread.handle.take() else {
+            return Err(SlamError::Thread(ENDED.into()));
+        };
+        let (mapper, result) = handle
             .join()
             .map_err(|payload| SlamError::Thread(words(payload.as_ref())))?;
         Ok((Box::new(mapper), result))

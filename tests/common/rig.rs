@@ -8,6 +8,7 @@ use mast3r_slam::inference::{Backend, InferenceError, NetworkShape, PairOutput, 
 use mast3r_slam::map::FrameRecord;
 use mast3r_slam::slam::{FrameInput, Pace, SlamError, System};
 use mast3r_slam::time::Stamp;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -29,11 +30,15 @@ pub enum Mood {
 
 /// A hold on the mapper's network.
 #[derive(Clone)]
-pub struct Valve(pub Arc<(Mutex<Mood>, Condvar)>);
+pub struct Valve(pub Arc<(Mutex<Mood>, Condvar, AtomicUsize)>);
 
 impl Valve {
     pub fn new(mood: Mood) -> Self {
-        Self(Arc::new((Mutex::new(mood), Condvar::new())))
+        Self(Arc::new((
+            Mutex::new(mood),
+            Condvar::new(),
+            AtomicUsize::new(0),
+        )))
     }
 
     pub fn set(&self, mood: Mood) {
@@ -41,7 +46,13 @@ impl Valve {
         self.0.1.notify_all();
     }
 
+    /// Decoder passes that were begun.
+    pub fn passes(&self) -> usize {
+        self.0.2.load(Ordering::Acquire)
+    }
+
     pub fn pass(&self) -> Result<Mood, InferenceError> {
+        self.0.2.fetch_add(1, Ordering::AcqRel);
         let mood = {
             let guard = self.0.0.lock().expect("valve");
             // A test that should not wait, but does, ends with an error instead of hanging.
