@@ -112,7 +112,7 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
     say(&format!("network: {}", engine.describe()));
     if let Some(map) = &args.map {
         let loaded = engine.load_map(&saved::file_of(map))?;
-        say(&format!("map: {}", described(&loaded)));
+        say(&format!("map: {loaded}"));
     }
     #[cfg(feature = "bags")]
     let mut engine = {
@@ -155,7 +155,7 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
     let mut saved = saved;
     if let Some(path) = &args.save_map {
         match save_map(&mut engine, path) {
-            Ok(map) => say(&format!("map: {}", described(&map))),
+            Ok(map) => say(&format!("map: {map}")),
             Err(error) => saved = saved.and(Err(error)),
         }
     }
@@ -169,19 +169,6 @@ fn save_map(engine: &mut SlamEngine, path: &Path) -> Result<SavedMap, CliError> 
         atomic::create_folder(folder)?;
     }
     engine.save_map(path)
-}
-
-fn described(map: &SavedMap) -> String {
-    let SavedMap {
-        path,
-        keyframes,
-        edges,
-        ..
-    } = map;
-    format!(
-        "{keyframes} keyframes and {edges} edges in {}",
-        path.display()
-    )
 }
 
 /// Tells where the results are, and turns what went wrong into one error.

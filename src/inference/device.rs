@@ -37,6 +37,16 @@ pub struct DeviceViewOutput {
 }
 
 impl DeviceViewOutput {
+    /// All of it, in the order of the fields, which is that of a decoder's outputs.
+    pub fn spans(self) -> [DeviceSpan; 4] {
+        [
+            self.points,
+            self.confidence,
+            self.descriptors,
+            self.descriptor_confidence,
+        ]
+    }
+
     /// One of `of` equal parts of everything.
     pub(super) fn part(self, which: usize, of: usize) -> Self {
         Self {

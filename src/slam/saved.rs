@@ -9,6 +9,7 @@ use crate::map::saved::{
     self, Header, ImageShape, MapFileError, Reader, SavedChain, SavedEdge, SavedKeyframe, Writer,
 };
 use nalgebra::Isometry3;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
@@ -35,6 +36,13 @@ pub struct SavedMap {
     pub map_from_world: Option<Isometry3<f64>>,
     /// The first keyframe's camera in the world.
     pub first: Sim3,
+}
+
+impl fmt::Display for SavedMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (keyframes, edges, path) = (self.keyframes, self.edges, self.path.display());
+        write!(f, "{keyframes} keyframes and {edges} edges in {path}")
+    }
 }
 
 /// Why a map could not be saved or loaded.

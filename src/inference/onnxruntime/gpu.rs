@@ -356,15 +356,7 @@ impl OnnxRuntimeBackend {
         let describe = || describe(part, &shape, inputs, views, features);
         let mut spans = inputs.to_vec();
         spans.extend(features);
-        for view in views {
-            let DeviceViewOutput {
-                points,
-                confidence,
-                descriptors,
-                descriptor_confidence,
-            } = *view;
-            spans.extend([points, confidence, descriptors, descriptor_confidence]);
-        }
+        spans.extend(views.iter().flat_map(|view| view.spans()));
         for (tensor, span) in describe().iter().zip(&spans) {
             let expected = tensor.shape.num_elements() * size_of::<f32>();
             if span.bytes != expected {

@@ -471,15 +471,7 @@ fn sizes(shape: &NetworkShape) -> (usize, usize) {
 /// In the order of the decoders' tensors.
 fn decoder_spans(features: &[DeviceSpan], views: &[DeviceViewOutput]) -> Vec<DeviceSpan> {
     let mut spans = features.to_vec();
-    for view in views {
-        let DeviceViewOutput {
-            points,
-            confidence,
-            descriptors,
-            descriptor_confidence,
-        } = *view;
-        spans.extend([points, confidence, descriptors, descriptor_confidence]);
-    }
+    spans.extend(views.iter().flat_map(|view| view.spans()));
     spans
 }
 

@@ -4,7 +4,6 @@ use super::engine::EngineError;
 use super::inbox::Order;
 use super::lifecycle;
 use super::shared::Shared;
-use super::tracking::described;
 use super::{Inner, Settings, Value};
 use crate::map::{MapSnapshot, saved};
 use crate::ros::messages::lifecycle::{
@@ -164,7 +163,7 @@ fn save(shared: &Arc<Shared>, owed: Owed) {
     }
     let ordered = if file == path {
         let reply = Box::new(move |saved: Saved| match saved {
-            Ok(map) => owed.pay(true, described(&map)),
+            Ok(map) => owed.pay(true, map.to_string()),
             Err(error) => owed.pay(false, error.to_string()),
         });
         shared.inbox.order(Order::Save(file, reply))
@@ -210,7 +209,7 @@ fn write(
     let results = factory.save(settings, map, &folder);
     let saved = saved.lock().unwrap_or_else(|e| e.into_inner()).take();
     match (saved, results) {
-        (Some(Ok(map)), Ok(written)) => owed.pay(true, format!("{}; {written}", described(&map))),
+        (Some(Ok(map)), Ok(written)) => owed.pay(true, format!("{map}; {written}")),
         (Some(Err(error)), _) | (_, Err(error)) => owed.pay(false, error.to_string()),
         (None, Ok(written)) => owed.pay(false, format!("no map file was written; {written}")),
     }

@@ -115,7 +115,7 @@ impl Tracker {
         };
         match made.engine.load_map(file) {
             Ok(map) => {
-                let told = described(&map);
+                let told = map.to_string();
                 self.lost = true;
                 self.shared.status.enter(State::Lost);
                 self.announce(&format!("loaded: {told}"), Some(place_of(&map)));
@@ -374,7 +374,7 @@ impl Tracker {
         if settings.load_map_on_start {
             let file = saved::file_of(Path::new(&settings.map_path));
             let map = engine.load_map(&file)?;
-            tracing::info!("loaded: {}", described(&map));
+            tracing::info!("loaded: {map}");
             loaded = Some(place_of(&map));
         }
         self.made = Some(Made {
@@ -422,18 +422,4 @@ fn place_of(map: &SavedMap) -> LoadedPlace {
         map_from_world: map.map_from_world,
         first: map.first,
     }
-}
-
-/// A map that was saved or loaded, for the user.
-pub fn described(map: &SavedMap) -> String {
-    let SavedMap {
-        path,
-        keyframes,
-        edges,
-        ..
-    } = map;
-    format!(
-        "{keyframes} keyframes and {edges} edges in {}",
-        path.display()
-    )
 }
