@@ -463,8 +463,15 @@ fn full_size_keyframes_and_what_moving_them_takes() {
     let pattern = |slot: u32| 0x31 + slot as u8 * 0x11;
     for slot in 0..4 {
         let view = slots.slot(slot).unwrap();
-        slots.stream(lane).fill(view.image, pattern(slot)).unwrap();
-        slots.stream(lane).fill(view.points, pattern(slot)).unwrap();
+        let stream = slots.stream(lane);
+        stream.fill(view.image, pattern(slot)).unwrap();
+        stream.fill(view.points, pattern(slot)).unwrap();
+        for floats in [view.confidence, view.features] {
+            match floats {
+                Floats::F16(halves) => stream.fill(halves, pattern(slot)).unwrap(),
+                Floats::F32(singles) => stream.fill(singles, pattern(slot)).unwrap(),
+            }
+        }
     }
     slots.stream(lane).synchronize().unwrap();
     let rate = |what: &str, work: &dyn Fn()| {
@@ -487,5 +494,11 @@ fn full_size_keyframes_and_what_moving_them_takes() {
         let view = slots.slot(slot).unwrap();
         let found = slots.stream(lane).read_vec(view.image).unwrap();
         assert!(found.iter().all(|&v| v == pattern(3 - slot)), "slot {slot}");
+        let Floats::F16(features) = view.features else {
+            panic!("features are planned as f16");
+        };
+        let found = slots.stream(lane).read_vec(features).unwrap();
+        let expected = f16::from_le_bytes([pattern(3 - slot); 2]).to_bits();
+        assert!(found.iter().all(|v| v.to_bits() == expected), "slot {slot}");
     }
 }
