@@ -16,22 +16,17 @@
 // A warp sums 1024 pixels in f32, lane by lane and then by a tree, a block four of these; everything beyond is f64. Work
 // is divided by pixel number alone, so that the same input gives the same bits.
 
-#include <cuda_fp16.h>
-
-#include "global_sums.cuh"
+#include "global_matches.cuh"
 #include "sim3.cuh"
 
 namespace ms::global {
 namespace {
 
-constexpr unsigned kAllLanes = 0xffffffffu;
-constexpr unsigned kLanes = 32;
-// Pixels of a warp and of a block when matches are added up. `CHUNK` in src/compute/cuda/global is theirs.
-constexpr unsigned kTile = 1024;
-constexpr unsigned kTileWords = kTile / kLanes;
 constexpr unsigned kWarps = 4;
 // Blocks that a multiprocessor can hold by their registers: five times 128 threads of 96.
 constexpr unsigned kResidentBlocks = 5;
+// The same where only the cost is added up, with 64 registers.
+constexpr unsigned kCostBlocks = 8;
 // Threads of a block that only tests pixels or matches.
 constexpr unsigned kTestThreads = 256;
 // Pixels that a thread tests of a keyframe.
@@ -40,57 +35,8 @@ constexpr unsigned kMaskPixels = 4;
 constexpr unsigned kQuad = 4, kQuads = 2;
 constexpr unsigned kTestWords = kTestThreads * kQuad * kQuads / kLanes;
 
-struct Keyframe {
-    const float* points; // pixels x 3
-    const __half* confidence;
-};
-
-// Pixels of j matched with pixels of i.
-struct Direction {
-    const unsigned* index;
-    const unsigned char* valid;
-    const float* quality;
-    unsigned i;
-    unsigned j;
-};
-
-// What stays the same for a whole solve.
-struct Problem {
-    const Keyframe* keyframes;
-    const Direction* directions;
-    unsigned pixels;
-    unsigned words;  // of one bit a pixel
-    unsigned chunks; // of kWarps * kTile pixels
-    // pixel / width = (pixel * magic >> 32) >> shift, exactly, for pixels below 2^31.
-    unsigned width;
-    unsigned magic;
-    unsigned shift;
-    unsigned calibrated;
-    // Gates: quality and confidence above these, a target's depth above this (-inf: any).
-    float quality;
-    float confidence;
-    float depth;
-    Noise noise;
-    View view;
-    float inverse_focal[2];
-};
-
 // Masks of a keyframe, `words` each.
 constexpr unsigned kTrusted = 0, kMovable = 1, kTarget = 2, kMasks = 3;
-
-__device__ __forceinline__ unsigned row_of(const Problem& p, unsigned pixel) {
-    return __umulhi(pixel, p.magic) >> p.shift;
-}
-
-// z K^-1 [u, v, 1]^T, to a rounding of f32 more than the CPU, which has the ray from f64. Only a point within 1e-7 of the
-// range of usable norms (10 nm, 100,000 km) could be judged otherwise.
-__device__ __forceinline__ void on_ray(const Problem& p, unsigned pixel, float z, float (&out)[3]) {
-    const unsigned v = row_of(p, pixel);
-    const unsigned u = pixel - v * p.width;
-    out[0] = (static_cast<float>(u) - p.view.principal[0]) * p.inverse_focal[0] * z;
-    out[1] = (static_cast<float>(v) - p.view.principal[1]) * p.inverse_focal[1] * z;
-    out[2] = z;
-}
 
 // Adds 32 sums over the lanes: lane l is left with sum l. Lanes that differ in one bit exchange halves, so that 31
 // shuffles do what 160 would.
@@ -113,154 +59,20 @@ __device__ __forceinline__ float sum_over_lanes(float (&v)[kSums], unsigned lane
     return v[0];
 }
 
+// One sum over the lanes, added up as above.
+__device__ __forceinline__ float sum_over_lanes(float v) {
+#pragma unroll
+    for (unsigned half = kLanes / 2; half > 0; half /= 2) {
+        v += __shfl_xor_sync(kAllLanes, v, half);
+    }
+    return v;
+}
+
 // Asks for the line of an address; nothing waits for it.
 __device__ __forceinline__ void prefetch(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 
-// The points of a match as a model reads them.
-struct FullPoints {
-    float moving[3];
-    float target[3];
-
-    __device__ __forceinline__ void load(const float* __restrict__ from, const float* __restrict__ to, unsigned n,
-                                         unsigned m) {
-        const float* a = from + 3ull * n;
-        const float* b = to + 3ull * m;
-        for (int c = 0; c < 3; ++c) {
-            moving[c] = __ldg(a + c);
-            target[c] = __ldg(b + c);
-        }
-    }
-};
-
-struct Depths {
-    float moving;
-    float target;
-
-    __device__ __forceinline__ void load(const float* __restrict__ from, const float* __restrict__ to, unsigned n,
-                                         unsigned m) {
-        moving = __ldg(from + 3ull * n + 2);
-        target = __ldg(to + 3ull * m + 2);
-    }
-};
-
-// Whether a transformed point can be compared; false for NaN.
-__device__ __forceinline__ bool moved_to_a_place(const float (&p)[3], float& norm2) {
-    norm2 = fused(p[0], p[0], fused(p[1], p[1], p[2] * p[2]));
-    return norm2 > kLeastMovedNorm2 && norm2 < kGreatestMovedNorm2;
-}
-
-// Each: adds the match of pixel n of j and pixel m of i to the sums; whether it did. Quality 0 is no match, and the points may
-// then be anything.
-template <class Model> struct RayOrPoint {
-    using Loaded = FullPoints;
-
-    static __device__ __forceinline__ bool add(float (&s)[kSums], const Problem&, const Pose& pose, const Weights& weights,
-                                               const Loaded& points, unsigned, unsigned, float q) {
-        float p[3], norm2;
-        transform(pose, points.moving, p);
-        const bool counts = moved_to_a_place(p, norm2) && q > 0.0f;
-        if (counts) {
-            Model::add(s, p, norm2, points.target, q, weights);
-        }
-        return counts;
-    }
-};
-
-struct Calibrated {
-    using Loaded = Depths;
-
-    static __device__ __forceinline__ bool add(float (&s)[kSums], const Problem& problem, const Pose& pose,
-                                               const Weights& weights, const Loaded& points, unsigned n, unsigned m,
-                                               float q) {
-        float x[3], p[3], norm2;
-        on_ray(problem, n, points.moving, x);
-        transform(pose, x, p);
-        if (!(moved_to_a_place(p, norm2) && q > 0.0f && p[2] > problem.view.depth)) {
-            return false;
-        }
-        const unsigned v = row_of(problem, m);
-        const unsigned u = m - v * problem.width;
-        // Exact: columns and rows are far below 2^24.
-        return PixelSums::add(s, p, static_cast<float>(u), static_cast<float>(v), points.target, q, weights, problem.view);
-    }
-};
-
-// A match on its way: pixel n of j, pixel m of i. Quality 0: none. What is read into it must not be looked at before its turn,
-// or the warp waits: it is read only where there is a match, rather than selected afterwards.
-struct Record {
-    unsigned n;
-    unsigned m;
-    float q;
-};
-
-// The matches of a warp's pixels, of which nearly all count: taken in order. All the pixels are inside the image.
-struct DenseMatches {
-    const unsigned* __restrict__ index;  // of the lane's first pixel
-    const float* __restrict__ quality;   // of the same
-    unsigned first;                      // that pixel
-    unsigned bits;                       // of lane's word
-    unsigned lane;
-
-    // The lane's match in a round of the whole warp; beyond the last round they come round again, for nothing.
-    __device__ __forceinline__ Record operator[](unsigned round) const {
-        const unsigned at = round % kTileWords * kLanes;
-        Record r = {first + at, 0, 0.0f};
-        if ((__shfl_sync(kAllLanes, bits, round) >> lane & 1) != 0) {
-            // Streamed: the caches are for points.
-            r.m = __ldcs(index + at);
-            r.q = __ldcs(quality + at);
-        }
-        return r;
-    }
-};
-
-// The same where some are missing: those that count were listed first, which takes a sixteenth of the arithmetic that it
-// saves.
-struct ListedMatches {
-    const unsigned* __restrict__ index;
-    const float* __restrict__ quality;
-    const unsigned short* list;
-    unsigned first; // pixel of the warp
-    unsigned count;
-    unsigned lane;
-
-    // Where there is none, the first pixels of both.
-    __device__ __forceinline__ Record operator[](unsigned round) const {
-        Record r = {first, 0, 0.0f};
-        const unsigned k = round * kLanes + lane;
-        if (k < count) {
-            r.n = first + list[k];
-            r.m = __ldcs(index + r.n);
-            r.q = __ldcs(quality + r.n);
-        }
-        return r;
-    }
-};
-
-// Adds a warp's matches to `s`; how many counted is added to `used`.
-template <class Model, class Matches>
-__device__ __forceinline__ void add_matches(float (&s)[kSums], unsigned& used, const Problem& p, const Pose& pose,
-                                            const Matches& matches, const float* __restrict__ from,
-                                            const float* __restrict__ to, unsigned rounds) {
-    const Weights factors = weights(p.noise);
-    // Matches are read two rounds ahead, points one.
-    Record now = matches[0], next = matches[1];
-    typename Model::Loaded points;
-    points.load(from, to, now.n, now.m);
-#pragma unroll 2
-    for (unsigned round = 0; round < rounds; ++round) {
-        typename Model::Loaded next_points;
-        next_points.load(from, to, next.n, next.m);
-        const Record after = matches[round + 2];
-        used += Model::add(s, p, pose, factors, points, now.n, now.m, now.q);
-        now = next;
-        next = after;
-        points = next_points;
-    }
-}
-
-// The sums of a block's pixels of one direction.
-template <class Model>
+// The sums of a block's pixels of one direction; with `kCost` all but the robust cost are zero.
+template <class Model, bool kCost>
 __device__ __forceinline__ void linearise(const Problem& p, const unsigned* __restrict__ gates,
                                           const Pose* __restrict__ relative, const unsigned char* __restrict__ active,
                                           float* __restrict__ sums, unsigned* __restrict__ used) {
@@ -301,7 +113,7 @@ __device__ __forceinline__ void linearise(const Problem& p, const unsigned* __re
         if (rounds + 2 > kTileWords && first + kTile <= p.pixels) {
             const unsigned own = first + lane;
             const DenseMatches matches = {d.index + own, d.quality + own, own, bits, lane};
-            add_matches<Model>(s, counted, p, pose, matches, from, to, kTileWords);
+            add_matches<Model, kCost>(s, counted, p, pose, matches, from, to, kTileWords);
         } else {
             const unsigned before = (1u << lane) - 1;
             unsigned next = 0;
@@ -315,10 +127,15 @@ __device__ __forceinline__ void linearise(const Problem& p, const unsigned* __re
             }
             __syncwarp();
             const ListedMatches matches = {d.index, d.quality, listed[warp], first, count, lane};
-            add_matches<Model>(s, counted, p, pose, matches, from, to, rounds);
+            add_matches<Model, kCost>(s, counted, p, pose, matches, from, to, rounds);
         }
     }
-    totals[warp][lane] = sum_over_lanes(s, lane);
+    if constexpr (kCost) {
+        const float cost = sum_over_lanes(s[kRobustSum]);
+        totals[warp][lane] = lane == kRobustSum ? cost : 0.0f;
+    } else {
+        totals[warp][lane] = sum_over_lanes(s, lane);
+    }
     counted = __reduce_add_sync(kAllLanes, counted);
     if (lane == 0) {
         counts[warp] = counted;
@@ -528,23 +345,21 @@ extern "C" __global__ void __launch_bounds__(kTestThreads)
 
 // Sums of kWarps * kTile pixels of one direction: block b of direction d is blockIdx.x = d * chunks + b, and so are its
 // results. Edges that are not active are left out.
-extern "C" __global__ void __launch_bounds__(kWarps* kLanes, kResidentBlocks)
-    ms_global_rays(const Problem p, const unsigned* gates, const ms::Pose* relative, const unsigned char* active, float* sums,
-                   unsigned* used) {
-    linearise<RayOrPoint<RaySums>>(p, gates, relative, active, sums, used);
-}
+#define MS_GLOBAL_SUMS(name, residents, ...)                                                                             \
+    extern "C" __global__ void __launch_bounds__(kWarps* kLanes, residents)                                              \
+        name(const Problem p, const unsigned* gates, const ms::Pose* relative, const unsigned char* active, float* sums, \
+             unsigned* used) {                                                                                           \
+        linearise<__VA_ARGS__>(p, gates, relative, active, sums, used);                                                  \
+    }
 
-extern "C" __global__ void __launch_bounds__(kWarps* kLanes, kResidentBlocks)
-    ms_global_points(const Problem p, const unsigned* gates, const ms::Pose* relative, const unsigned char* active, float* sums,
-                     unsigned* used) {
-    linearise<RayOrPoint<PointSums>>(p, gates, relative, active, sums, used);
-}
+MS_GLOBAL_SUMS(ms_global_rays, kResidentBlocks, RayOrPoint<RaySums>, false)
+MS_GLOBAL_SUMS(ms_global_points, kResidentBlocks, RayOrPoint<PointSums>, false)
+MS_GLOBAL_SUMS(ms_global_pixels, kResidentBlocks, Calibrated, false)
+MS_GLOBAL_SUMS(ms_global_rays_cost, kCostBlocks, RayOrPoint<RaySums>, true)
+MS_GLOBAL_SUMS(ms_global_points_cost, kCostBlocks, RayOrPoint<PointSums>, true)
+MS_GLOBAL_SUMS(ms_global_pixels_cost, kCostBlocks, Calibrated, true)
 
-extern "C" __global__ void __launch_bounds__(kWarps* kLanes, kResidentBlocks)
-    ms_global_pixels(const Problem p, const unsigned* gates, const ms::Pose* relative, const unsigned char* active, float* sums,
-                     unsigned* used) {
-    linearise<Calibrated>(p, gates, relative, active, sums, used);
-}
+#undef MS_GLOBAL_SUMS
 
 // The equations of edge blockIdx.x from its two directions' sums, in world poses: with A = Ad(T_i^-1), A^T H A and A^T g of
 // each direction, whose i and j are exchanged in the second. f64: the last stage of the sums. One block an edge; `out` is

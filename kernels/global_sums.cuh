@@ -1,4 +1,5 @@
-// One match's share of the normal equations of a global solve, spec 6.5: three models of 32 sums each.
+// One match's share of the normal equations of a global solve, spec 6.5: three models of 32 sums each; with `kCost` of the
+// robust cost alone, to the same bits.
 //
 // A thread keeps its sums in registers, and 32 of them are one for each lane when a warp adds up. All three models fit:
 // entries of the Hessian that are always zero are not kept, nor is the one that follows from two others. Instructions
@@ -119,6 +120,7 @@ __device__ __forceinline__ void add_moment(float (&sums)[kSums], int first, cons
 //   tau sigma    w_d d r;  sigma sigma  w_d d^2;  phi sigma  0
 //   gradient     M W e + w_d e_d r;  r x W e;  w_d e_d d
 struct RaySums {
+    template <bool kCost>
     static __device__ __forceinline__ void add(float (&s)[kSums], const float (&p)[3], float norm2, const float (&x)[3],
                                                float q, const Weights& k) {
         const float i = inverse_root(norm2);
@@ -136,6 +138,9 @@ struct RaySums {
                             weigh(e[2], sr, kr, k.huber, robust)};
         const float wd =
             weigh(ed, rq * k.inverse_sigma[1], q * k.huber_information[1], k.huber, robust);
+        if constexpr (kCost) {
+            return;
+        }
 
         const float xx = r[0] * r[0], yy = r[1] * r[1], zz = r[2] * r[2];
         const float xy = r[0] * r[1], xz = r[0] * r[2], yz = r[1] * r[2];
@@ -184,6 +189,7 @@ struct RaySums {
 
 // e = P - X; rows [I, -P^, P].
 struct PointSums {
+    template <bool kCost>
     static __device__ __forceinline__ void add(float (&s)[kSums], const float (&p)[3], float norm2, const float (&x)[3],
                                                float q, const Weights& k) {
         (void)norm2;
@@ -192,6 +198,9 @@ struct PointSums {
         float& robust = s[kRobustSum];
         const float w[3] = {weigh(e[0], sp, kp, k.huber, robust), weigh(e[1], sp, kp, k.huber, robust),
                             weigh(e[2], sp, kp, k.huber, robust)};
+        if constexpr (kCost) {
+            return;
+        }
         s[0] += w[0];
         s[1] += w[1];
         s[2] += w[2];
@@ -228,6 +237,7 @@ struct PointSums {
 // The focal lengths go into weights and residuals.
 struct PixelSums {
     // Whether the match counts; if so, with its sums.
+    template <bool kCost>
     static __device__ __forceinline__ bool add(float (&s)[kSums], const float (&p)[3], float u, float v, float z, float q,
                                                const Weights& k, const View& view) {
         const float i = inverse(p[2]);
@@ -241,6 +251,13 @@ struct PixelSums {
         const float rq = root(q);
         const float sp = rq * k.inverse_sigma[0], kp = q * k.huber_information[0];
         float& robust = s[kRobustSum];
+        if constexpr (kCost) {
+            weigh(up - u, sp, kp, k.huber, robust);
+            weigh(vp - v, sp, kp, k.huber, robust);
+            const float e = logarithm(p[2] * inverse(z));
+            weigh(e, rq * k.inverse_sigma[1], q * k.huber_information[1], k.huber, robust);
+            return true;
+        }
         const float xy = x * y, xi = x * i, yi = y * i;
         {
             const float e = up - u;

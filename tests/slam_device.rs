@@ -12,6 +12,7 @@ use mast3r_slam::compute::device::{
 };
 use mast3r_slam::compute::global::{GlobalReport, SolveError};
 use mast3r_slam::compute::retrieval::Hit;
+use mast3r_slam::compute::stop::Stop;
 use mast3r_slam::config::Threads;
 use mast3r_slam::geometry::Sim3;
 use mast3r_slam::image::encoding::RawImage;
@@ -114,6 +115,9 @@ impl MappingDevice for Mapping {
     fn remember(&mut self, id: u32) -> Result<(), DeviceError> {
         self.1.current()?;
         self.0.remember(id)
+    }
+    fn heed(&mut self, stop: &Stop) {
+        self.0.heed(stop);
     }
     fn make_edges(
         &mut self,

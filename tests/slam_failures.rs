@@ -258,6 +258,69 @@ fn a_system_that_goes_waits_for_the_job_under_way_and_leaves_out_the_others() {
     assert!(valve.passes() <= 2, "{} decoder passes", valve.passes());
 }
 
+/// On a slow machine minutes of mapping may be waiting.
+#[test]
+fn a_reset_leaves_out_what_waits_and_the_next_map_is_a_new_one() {
+    let mut config = config(Threads::Pipelined);
+    config.tracking.match_frac_thresh = 1.01;
+    let walk = square_walk(400, 1.0)[..6].to_vec();
+    let mut rig = Rig::with(walk, config, Pace::Live, Mood::Waits);
+    let valve = rig.valve.clone();
+    for k in 0..6 {
+        rig.show(Some(k)).expect("frame");
+    }
+    let (told, reset) = std::sync::mpsc::channel();
+    let resetting = std::thread::spawn(move || {
+        rig.system.reset().expect("reset");
+        told.send(()).expect("somebody listens");
+        rig
+    });
+    let soon = std::time::Duration::from_millis(300);
+    assert!(reset.recv_timeout(soon).is_err(), "nobody waited");
+    valve.set(Mood::Works);
+    let limit = std::time::Duration::from_secs(60);
+    reset.recv_timeout(limit).expect("the map is forgotten");
+    let mut rig = resetting.join().expect("reset");
+    let passes = valve.passes();
+    assert!(passes <= 2, "{passes} decoder passes");
+    // Nobody asks it to stop any more.
+    let states: Vec<_> = (0..3)
+        .map(|k| rig.show(Some(k)).expect("frame").state)
+        .collect();
+    assert_eq!(states[0], TrackingState::Initialising);
+    assert_eq!(states[1..], [TrackingState::Tracking; 2]);
+    rig.system.finish().expect("finish");
+    let map = rig.system.snapshot();
+    assert_eq!((map.keyframes.len(), map.edges.len()), (3, 2));
+    assert!(valve.passes() > passes);
+}
+
+#[test]
+fn a_reset_does_not_wait_for_a_place_that_nobody_wants_to_know() {
+    let walk = square_walk(400, 1.0)[..12].to_vec();
+    let mut rig = Rig::new(walk, Threads::Pipelined, Pace::Live, Mood::Works);
+    for k in 0..10 {
+        rig.show(Some(k)).expect("frame");
+    }
+    assert_eq!(rig.show(None).expect("black").state, TrackingState::Lost);
+    rig.valve.set(Mood::Waits);
+    assert_eq!(rig.show(Some(9)).expect("asks").state, TrackingState::Lost);
+    let valve = rig.valve.clone();
+    let opening = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        valve.set(Mood::Works);
+    });
+    rig.system.reset().expect("reset");
+    opening.join().expect("opened");
+    let first = rig.show(Some(3)).expect("frame");
+    assert_eq!(first.state, TrackingState::Initialising);
+    assert_eq!(first.keyframe, Some(0));
+    rig.system.finish().expect("finish");
+    let counts = rig.system.mapping_counts().expect("it has ended");
+    assert_eq!(counts.relocalised, 0);
+    assert_eq!(rig.system.snapshot().frames.len(), 1);
+}
+
 #[test]
 fn every_fusion_mode_runs_through_the_whole_system() {
     use mast3r_slam::config::FilteringMode::*;

@@ -11,5 +11,6 @@ pub mod matching;
 pub mod plan;
 pub mod residual;
 pub mod retrieval;
+pub mod stop;
 pub mod store;
 pub mod tracking;

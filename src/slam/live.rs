@@ -112,16 +112,17 @@ impl System {
         self.mapping.look(look)
     }
 
-    /// Forgets the map and every frame; the next frame starts a new map. Waits for what the mapping side
-    /// is doing at the moment.
+    /// Forgets the map and every frame; the next frame starts a new map. What the mapping side has not begun
+    /// yet is left out; what it is at is waited for: an edge, or a step of a solve.
     ///
     /// # Errors
     /// If the mapping side is no more.
     pub fn reset(&mut self) -> Result<(), SlamError> {
-        if self.asked.is_some() {
-            self.collect_reply(true)?;
+        self.mapping.reset()?;
+        if self.asked.take().is_some() {
+            // Of the map that goes.
+            self.mapping.reply(true)?;
         }
-        self.asked = None;
         self.active = None;
         self.retired = None;
         self.pending.clear();
@@ -130,7 +131,6 @@ impl System {
         (self.lost_tries, self.blank) = (0, 0);
         self.last_pose = Sim3::identity();
         (self.step, self.covariance) = (None, None);
-        self.mapping.reset()?;
         // Ids begin again, so the old poses must be gone before the first one is used.
         while !self.table.load().poses.is_empty() {
             self.mapping.check()?;

@@ -8,6 +8,7 @@ use crate::compute::device::{
 };
 use crate::compute::global::PosePrior;
 use crate::compute::retrieval::Hit;
+use crate::compute::stop::Stop;
 use crate::config::{Config, LocalOptConfig, Loops};
 use crate::geometry::{Sim3, Tangent};
 use crate::map::{EdgeKind, MapEdge};
@@ -120,16 +121,19 @@ pub struct Mapper {
     hits: Vec<Hit>,
     table: Arc<ArcSwap<PoseTable>>,
     counts: MappingCounts,
+    stop: Stop,
 }
 
 impl Mapper {
     /// An empty map. If the device knows no places, only keyframes that follow each other are connected
     /// and a lost frame is looked for among the newest keyframes.
     pub fn new(
-        device: Box<dyn MappingDevice>,
+        mut device: Box<dyn MappingDevice>,
         config: Arc<Config>,
         table: Arc<ArcSwap<PoseTable>>,
     ) -> Self {
+        let stop = Stop::default();
+        device.heed(&stop);
         Self {
             device,
             config,
@@ -140,7 +144,14 @@ impl Mapper {
             hits: Vec::new(),
             table,
             counts: MappingCounts::default(),
+            stop,
         }
+    }
+
+    /// What asks it not to begin another edge and to end a solve as it is: for whoever is about to forget
+    /// the map.
+    pub fn stop(&self) -> Stop {
+        self.stop.clone()
     }
 
     /// Counters so far.

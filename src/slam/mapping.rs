@@ -6,10 +6,11 @@ use super::mapper::{
 };
 use super::system::SlamError;
 use crate::compute::device::HAND_OVERS;
+use crate::compute::stop::Stop;
 use crate::time::millis;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -24,6 +25,8 @@ enum Job {
     Lend(KeyframeInfo, Anchor),
     Finish(Option<Finished>),
     Change(Change),
+    /// Forget the map. What was sent before is not wanted any more.
+    Reset,
     /// Somebody wants to look, and there may be no other job.
     Look,
 }
@@ -37,6 +40,7 @@ impl Job {
             Self::Lend(..) => "a keyframe lent",
             Self::Finish(_) => "the end",
             Self::Change(_) => "a change of the map",
+            Self::Reset => "a reset",
             Self::Look => "a look at the map",
         }
     }
@@ -65,15 +69,15 @@ pub struct MapperThread {
     handle: Option<JoinHandle<Ended>>,
     waiting: Arc<AtomicUsize>,
     looks: Looks,
-    /// Nobody is interested in the map any more.
-    dropped: Arc<AtomicBool>,
+    /// Asked for while nobody is interested in the map as it is.
+    stop: Stop,
 }
 
 impl Drop for MapperThread {
-    /// Jobs that wait are left out; the one under way is waited for: the process must not end, and the GPU
-    /// not go, under it.
+    /// Jobs that wait are left out; the one under way is asked to stop and waited for: the process must not
+    /// end, and the GPU not go, under it.
     fn drop(&mut self) {
-        self.dropped.store(true, Ordering::Release);
+        self.stop.ask();
         self.ends = None;
         if let Some(handle) = self.handle.take() {
             // What it ended with is told to nobody.
@@ -97,21 +101,22 @@ impl Mapping {
         let left = Arc::clone(&waiting);
         let looks = Looks::default();
         let wanted = Arc::clone(&looks);
-        let dropped = Arc::new(AtomicBool::new(false));
-        let ending = Arc::clone(&dropped);
+        let stop = mapper.stop();
+        let stopped = stop.clone();
         let handle = std::thread::Builder::new()
             .name("mapping".into())
             .spawn(move || {
                 for job in inbox {
-                    if ending.load(Ordering::Acquire) {
-                        break;
-                    }
                     let last = matches!(job, Job::Finish(_));
                     let (name, start) = (job.name(), Instant::now());
                     // A panic must not take the map with it. The mapper stays whole: it is changed
                     // only between the calls that could panic.
                     let all = AssertUnwindSafe(|| {
-                        work(&mut mapper, job, &outbox)?;
+                        if stopped.is_asked() {
+                            leave_out(&mut mapper, job, &outbox)?;
+                        } else {
+                            work(&mut mapper, job, &outbox)?;
+                        }
                         let looks = std::mem::take(&mut *lock(&wanted));
                         looks.into_iter().for_each(|look| look(&mapper));
                         Ok(())
@@ -132,7 +137,7 @@ impl Mapping {
             handle: Some(handle),
             waiting,
             looks,
-            dropped,
+            stop,
         }))
     }
 
@@ -210,9 +215,20 @@ impl Mapping {
         }
     }
 
-    /// Forgets the map.
+    /// Forgets the map. What the thread has not begun yet is left out, and what it is at ends as soon as it
+    /// can; a frame that was asked about is answered as not found.
     pub fn reset(&mut self) -> Result<(), SlamError> {
-        self.change(Box::new(Mapper::reset))
+        match self {
+            Self::Inline(mapper) => {
+                mapper.reset();
+                Ok(())
+            }
+            Self::Thread(thread) => {
+                thread.stop.ask();
+                self.send(Job::Reset)
+            }
+            Self::Ended(_) => self.send(Job::Reset),
+        }
     }
 
     /// Has `change` called with the mapper; the caller may have to wait for room in the queue.
@@ -341,8 +357,26 @@ fn work(mapper: &mut Mapper, job: Job, replies: &SyncSender<RelocaliseReply>) ->
         Job::Finish(Some(finished)) => mapper.finish_keyframe(finished)?,
         Job::Finish(None) => {}
         Job::Change(change) => change(mapper),
+        Job::Reset => {
+            mapper.reset();
+            mapper.stop().answer();
+        }
         Job::Look => {}
     }
+    Ok(())
+}
+
+/// What becomes of a job while somebody asks to stop: work for the map that is about to be forgotten is not
+/// done.
+fn leave_out(mapper: &mut Mapper, job: Job, replies: &SyncSender<RelocaliseReply>) -> Done {
+    let info = match job {
+        Job::Keyframe(_) => return Ok(()),
+        Job::Relocalise(request) => request.info,
+        Job::Lend(info, _) => info,
+        job => return work(mapper, job, replies),
+    };
+    let found = None;
+    let _ = replies.send(RelocaliseReply { info, found });
     Ok(())
 }
 

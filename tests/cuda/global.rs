@@ -6,7 +6,7 @@ use crate::tracking_common::{self, Graph, Random, distance};
 use mast3r_slam::compute::cuda::allocations;
 use mast3r_slam::compute::cuda::global::{DeviceProblem, GlobalCapacity, GlobalError};
 use mast3r_slam::compute::global::{
-    EdgeEquations, GlobalReport, GlobalResidual, Matrix7, PosePrior,
+    EdgeEquations, GlobalReport, GlobalResidual, Matrix7, PosePrior, Wanted,
 };
 use mast3r_slam::config::LocalOptConfig;
 use mast3r_slam::geometry::{Sim3, Tangent};
@@ -102,7 +102,7 @@ fn equations_are_the_cpus() {
         for residual in residuals(size) {
             let case = spoilt_case(size, residual, 3);
             let mut device = OnDevice::new(&gpu, &case, case.capacity());
-            let found = device.equations(&case).unwrap();
+            let found = device.equations(&case, Wanted::Equations).unwrap();
             let expected = case.equations_on_cpu(&case.keyframes());
             let what = format!("{size:?} {residual:?}");
             assert_eq!(found.len(), expected.len(), "{what}");
@@ -118,9 +118,32 @@ fn equations_of_whole_images_are_the_cpus() {
     for residual in residuals(size) {
         let case = spoilt_case(size, residual, 5);
         let mut device = OnDevice::new(&gpu, &case, case.capacity());
-        let found = device.equations(&case).unwrap();
+        let found = device.equations(&case, Wanted::Equations).unwrap();
         let expected = case.equations_on_cpu(&case.keyframes());
         compare_equations(&format!("{size:?} {residual:?}"), &case, &found, &expected);
+    }
+}
+
+/// The kernels that add up nothing but the cost give its bits, of whole tiles and of lists of matches.
+#[test]
+fn the_cost_alone_is_that_of_the_equations() {
+    let Some(gpu) = cuda() else { return };
+    for size in [(11, 3), (53, 41), (256, 192)] {
+        for residual in residuals(size) {
+            let whole = Graph::new(size.0, size.1, 3, &[(0, 1), (2, 1)], 0.03);
+            for case in [spoilt_case(size, residual, 3), Case::new(whole, residual)] {
+                let mut device = OnDevice::new(&gpu, &case, case.capacity());
+                let whole = device.equations(&case, Wanted::Equations).unwrap();
+                let costs = device.equations(&case, Wanted::Cost).unwrap();
+                let of = |e: &EdgeEquations| (e.robust.to_bits(), e.matches);
+                let what = format!("{size:?} {residual:?}");
+                let whole: Vec<_> = whole.iter().map(of).collect();
+                assert!(whole.iter().any(|(_, matches)| *matches > 0), "{what}");
+                assert_eq!(costs.iter().map(of).collect::<Vec<_>>(), whole, "{what}");
+                assert!(costs.iter().all(|e| e.hessian == Matrix7::zeros()));
+                assert!(costs.iter().all(|e| e.gradient == Tangent::zeros()));
+            }
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use mast3r_slam::compute::cuda::{
     Context, DeviceArena, DeviceBuffer, PinnedArena, Priority, Stream,
 };
 use mast3r_slam::compute::global::{
-    EdgeEquations, GlobalReport, GlobalResidual, GlobalSolver, Keyframe, PosePrior,
+    EdgeEquations, GlobalReport, GlobalResidual, GlobalSolver, Keyframe, PosePrior, Wanted,
 };
 use mast3r_slam::compute::plan::Spec;
 use mast3r_slam::config::LocalOptConfig;
@@ -239,9 +239,13 @@ impl OnDevice {
         }
     }
 
-    pub fn equations(&mut self, case: &Case) -> Result<Vec<EdgeEquations>, GlobalError> {
+    pub fn equations(
+        &mut self,
+        case: &Case,
+        wanted: Wanted,
+    ) -> Result<Vec<EdgeEquations>, GlobalError> {
         self.with(case, |solver, stream, problem| {
-            solver.equations(stream, problem, &case.params)
+            solver.equations(stream, problem, &case.params, wanted)
         })
     }
 }

@@ -11,6 +11,7 @@ use crate::compute::device::{
 use crate::compute::global::{self, GlobalReport, GlobalResidual, GlobalSolver, Keyframe};
 use crate::compute::residual::SolveError;
 use crate::compute::retrieval::{Hit, RetrievalModel};
+use crate::compute::stop::Stop;
 use crate::compute::store::FloatFormat;
 use crate::compute::tracking::{Correspondences, PoseSolver, Residual, constrain_to_rays};
 use crate::config::Config;
@@ -43,6 +44,7 @@ pub struct Mapping {
     pair: PoseSolver,
     /// Qualities that passed the gate, of the relative pose in work.
     gated: Vec<f32>,
+    stop: Stop,
 }
 
 impl Mapping {
@@ -61,6 +63,7 @@ impl Mapping {
             global: GlobalSolver::new(),
             pair: PoseSolver::new(shape.pixels()),
             gated: vec![0.0; shape.pixels()],
+            stop: Stop::default(),
             backend,
             config,
             shape,
@@ -182,6 +185,11 @@ impl MappingDevice for Mapping {
         Ok(())
     }
 
+    fn heed(&mut self, stop: &Stop) {
+        self.global.heed(stop);
+        self.stop = stop.clone();
+    }
+
     fn remember(&mut self, id: u32) -> Result<(), DeviceError> {
         if let Some(places) = &mut self.places {
             places.remember(id);
@@ -197,6 +205,9 @@ impl MappingDevice for Mapping {
     ) -> Result<(), DeviceError> {
         let first = made.len();
         for &(i, j) in pairs {
+            if self.stop.is_asked() {
+                break;
+            }
             match self.make_edge(i, j) {
                 Ok(edge) => made.push(edge),
                 Err(error) => {

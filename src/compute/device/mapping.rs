@@ -4,6 +4,7 @@ use super::{ContentFormats, DeviceError, EdgeContent, KeyframeContent, Ticket};
 use crate::compute::global::{GlobalReport, PosePrior};
 use crate::compute::residual::SolveError;
 use crate::compute::retrieval::Hit;
+use crate::compute::stop::Stop;
 use crate::config::LocalOptConfig;
 use crate::geometry::Sim3;
 use crate::image::RgbImage;
@@ -31,8 +32,13 @@ pub trait MappingDevice: Send {
     /// Remembers the place of keyframe `id`, which was the last to be looked up.
     fn remember(&mut self, id: u32) -> Result<(), DeviceError>;
 
+    /// From now on no further edge is made while `stop` is asked for, and a solve ends with the poses that it
+    /// then has.
+    fn heed(&mut self, stop: &Stop);
+
     /// Decodes each pair of keyframes `(i, j)` both ways and matches both ways (spec 6.1, 6.2); appends an
-    /// edge for each to `made`, in their order. If one cannot be made, none of them is.
+    /// edge for each to `made`, in their order. If one cannot be made, none of them is; asked to stop, not
+    /// all.
     fn make_edges(
         &mut self,
         pairs: &[(u32, u32)],

@@ -4,6 +4,7 @@ use super::system::{Layout, System};
 use super::terms::Linearised;
 use super::{GlobalReport, PosePrior};
 use crate::compute::residual::{SolveError, is_progress_within};
+use crate::compute::stop::Stop;
 use crate::config::LocalOptConfig;
 use crate::geometry::Sim3;
 use nalgebra::DVector;
@@ -25,16 +26,27 @@ pub(crate) trait Lineariser {
     /// Finds the matches that count, once for all linearisations: called before the first of them.
     fn select(&mut self) -> Result<(), Self::Error>;
 
-    /// The equations of every edge whose `active` is set (zero for the others), then of every prior.
+    /// The equations of every edge whose `active` is set (zero for the others), then of every prior. Where
+    /// only the cost is wanted they may all be zero.
     fn linearise(
         &mut self,
         poses: &[Sim3],
         active: &[bool],
+        wanted: Wanted,
         out: &mut Linearised,
     ) -> Result<(), Self::Error>;
 
     /// The relative difference of two costs near `robust`, of `used` matches, that says nothing.
     fn rounding(&self, robust: f64, used: u64) -> f64;
+}
+
+/// What somebody wants to know of a problem at some poses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// The normal equations and the cost.
+    Equations,
+    /// The robust cost and how many matches it is of, the same to the last bit.
+    Cost,
 }
 
 /// What hangs together with what.
@@ -74,11 +86,13 @@ impl Graph<'_> {
     }
 }
 
-/// Moves `poses` down the cost. They are left as they were where an error is returned.
+/// Moves `poses` down the cost, until it is at its minimum, `max_iters` are over or somebody asks to stop. They
+/// are left as they were where an error is returned.
 pub(crate) fn descend<L: Lineariser>(
     lineariser: &mut L,
     graph: &Graph<'_>,
     params: &LocalOptConfig,
+    stop: &Stop,
     poses: &mut Vec<Sim3>,
 ) -> Result<GlobalReport, L::Error> {
     let mut report = GlobalReport {
@@ -89,10 +103,14 @@ pub(crate) fn descend<L: Lineariser>(
     if poses.len() <= params.pin || (links.is_empty() && priors.is_empty()) {
         return Ok(report);
     }
+    if stop.is_asked() {
+        report.converged = false;
+        return Ok(report);
+    }
     let mut active = vec![true; links.len()];
     let mut at = Linearised::default();
     lineariser.select()?;
-    lineariser.linearise(poses, &active, &mut at)?;
+    lineariser.linearise(poses, &active, Wanted::Equations, &mut at)?;
     if !at.is_finite() {
         let what = "the normal matrix";
         return Err(SolveError::NotFinite { what }.into());
@@ -105,7 +123,7 @@ pub(crate) fn descend<L: Lineariser>(
         *active = groups[*i] == groups[*j];
     }
     if active.contains(&false) {
-        lineariser.linearise(poses, &active, &mut at)?;
+        lineariser.linearise(poses, &active, Wanted::Equations, &mut at)?;
     }
     report.initial_cost = at.robust;
     report.final_cost = at.robust;
@@ -126,6 +144,7 @@ pub(crate) fn descend<L: Lineariser>(
             at,
             &mut current,
             params,
+            stop,
             &mut report,
         )?;
         *poses = current;
@@ -133,6 +152,7 @@ pub(crate) fn descend<L: Lineariser>(
     Ok(report)
 }
 
+#[allow(clippy::too_many_arguments)]
 fn iterate<L: Lineariser>(
     lineariser: &mut L,
     active: &[bool],
@@ -140,6 +160,7 @@ fn iterate<L: Lineariser>(
     mut at: Linearised,
     poses: &mut Vec<Sim3>,
     params: &LocalOptConfig,
+    stop: &Stop,
     report: &mut GlobalReport,
 ) -> Result<(), L::Error> {
     let mut system = System::new(layout);
@@ -148,7 +169,12 @@ fn iterate<L: Lineariser>(
     let mut next = Linearised::default();
     let mut next_poses = Vec::with_capacity(poses.len());
     report.converged = false;
-    while report.iterations < params.max_iters && !report.converged {
+    while report.iterations < params.max_iters && !report.converged && !stop.is_asked() {
+        // Nobody asks for the equations at the last poses.
+        let wanted = match report.iterations + 1 < params.max_iters {
+            true => Wanted::Equations,
+            false => Wanted::Cost,
+        };
         system.assemble(layout, &at);
         let rounding = lineariser.rounding(at.robust, at.used());
         let (mut accepted, mut shortest) = (None, None);
@@ -157,7 +183,7 @@ fn iterate<L: Lineariser>(
                 layout.retract(poses, &step, &mut next_poses);
                 shortest = Some(step.norm());
                 if next_poses.iter().all(Sim3::is_finite) {
-                    lineariser.linearise(&next_poses, active, &mut next)?;
+                    lineariser.linearise(&next_poses, active, wanted, &mut next)?;
                     let (old, new) = ((at.robust, at.used()), (next.robust, next.used()));
                     if next.is_finite() && is_progress_within(rounding, old, new) {
                         accepted = Some(step.norm());

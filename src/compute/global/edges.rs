@@ -1,6 +1,6 @@
 //! From matches to one 7×7 normal matrix for each edge.
 
-use super::descent::Lineariser;
+use super::descent::{Lineariser, Wanted};
 use super::terms::{Linearised, Relative, Term, prior_terms};
 use super::{Edge, Keyframe, PosePrior};
 use crate::compute::residual::{
@@ -185,6 +185,7 @@ impl Lineariser for Problem<'_> {
         &mut self,
         poses: &[Sim3],
         active: &[bool],
+        wanted: Wanted,
         out: &mut Linearised,
     ) -> Result<(), SolveError> {
         let chunks = self.pixels.div_ceil(CHUNK);
@@ -213,11 +214,13 @@ impl Lineariser for Problem<'_> {
                 for sum in &sums[n * chunks..(n + 1) * chunks] {
                     total.add(sum);
                 }
-                let relative = Relative {
-                    hessian: total.hessian_matrix(),
-                    gradient: total.gradient_vector(),
-                };
-                relative.add_to(&poses[self.directed(n).i], sign, &mut term);
+                if wanted == Wanted::Equations {
+                    let relative = Relative {
+                        hessian: total.hessian_matrix(),
+                        gradient: total.gradient_vector(),
+                    };
+                    relative.add_to(&poses[self.directed(n).i], sign, &mut term);
+                }
                 robust += total.robust;
                 matches += total.used;
             }

@@ -8,8 +8,10 @@ mod system;
 pub(crate) mod terms;
 
 use super::residual::{Model, Noise, View};
+use crate::compute::stop::Stop;
 use crate::config::{LocalOptConfig, ResidualChoice};
 use crate::geometry::{Intrinsics, Sim3, Tangent};
+pub use descent::Wanted;
 use descent::{Graph, Lineariser};
 use edges::Problem;
 use terms::Linearised;
@@ -115,12 +117,18 @@ pub struct GlobalReport {
 #[derive(Default)]
 pub struct GlobalSolver {
     scratch: edges::Scratch,
+    stop: Stop,
 }
 
 impl GlobalSolver {
     /// Without memory; it grows with the first problem.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// From now on a solve ends when `stop` is asked for, with the poses that it then has.
+    pub fn heed(&mut self, stop: &Stop) {
+        self.stop = stop.clone();
     }
 
     /// Moves the poses so that the edges agree; writes them all to `poses` (as long as
@@ -165,7 +173,7 @@ impl GlobalSolver {
         problem.expect_lengths(poses.len())?;
         graph.validate(keyframes.iter().map(|k| k.world_from_camera))?;
         let mut current: Vec<Sim3> = keyframes.iter().map(|k| k.world_from_camera).collect();
-        let report = descent::descend(&mut problem, &graph, params, &mut current)?;
+        let report = descent::descend(&mut problem, &graph, params, &self.stop, &mut current)?;
         poses.copy_from_slice(&current);
         Ok(report)
     }
@@ -205,7 +213,7 @@ impl GlobalSolver {
         problem.select()?;
         let poses: Vec<Sim3> = keyframes.iter().map(|k| k.world_from_camera).collect();
         let mut at = Linearised::default();
-        problem.linearise(&poses, &vec![true; edges.len()], &mut at)?;
+        problem.linearise(&poses, &vec![true; edges.len()], Wanted::Equations, &mut at)?;
         let each = at.terms.iter().zip(at.edges);
         let equations = each.map(|(t, (robust, matches))| EdgeEquations {
             hessian: t.hessian,

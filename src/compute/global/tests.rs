@@ -1,10 +1,11 @@
 //! The assembled system against the cost that it is the derivative of.
 
-use super::descent::Lineariser;
+use super::descent::{self, Graph, Lineariser, Wanted};
 use super::edges::{Problem, Scratch};
 use super::system::{Layout, System};
 use super::terms::{Linearised, prior_term};
 use super::*;
+use crate::compute::stop::Stop;
 use nalgebra::{DVector, Vector3};
 use proptest::prelude::*;
 
@@ -109,7 +110,9 @@ fn problem<'a>(
 fn linearised(problem: &mut Problem<'_>, poses: &[Sim3]) -> Linearised {
     let mut out = Linearised::default();
     let active = vec![true; problem.edges.len()];
-    problem.linearise(poses, &active, &mut out).unwrap();
+    problem
+        .linearise(poses, &active, Wanted::Equations, &mut out)
+        .unwrap();
     out
 }
 
@@ -301,4 +304,95 @@ fn a_damped_step_exists_where_nothing_is_observed() {
     assert!(step.norm() < 0.3, "{step}");
     let outer = Vector3::new(step[0], step[1], step[2]);
     assert!(outer.norm() < 0.1);
+}
+
+/// Asks to stop in its `last` linearisation.
+struct Stopping<'a> {
+    problem: Problem<'a>,
+    last: usize,
+    stop: Stop,
+}
+
+impl Lineariser for Stopping<'_> {
+    type Error = SolveError;
+
+    fn select(&mut self) -> Result<(), SolveError> {
+        self.problem.select()
+    }
+
+    fn linearise(
+        &mut self,
+        poses: &[Sim3],
+        active: &[bool],
+        wanted: Wanted,
+        out: &mut Linearised,
+    ) -> Result<(), SolveError> {
+        if self.last == 0 {
+            self.stop.ask();
+        }
+        self.last = self.last.saturating_sub(1);
+        self.problem.linearise(poses, active, wanted, out)
+    }
+
+    fn rounding(&self, robust: f64, used: u64) -> f64 {
+        self.problem.rounding(robust, used)
+    }
+}
+
+/// Asked to stop in step k, a solve ends with what `max_iters` of k gives. There the last linearisation is of
+/// the cost alone, here it is not: they are the same bits.
+#[test]
+fn a_solve_that_is_asked_to_stop_ends_with_the_poses_that_it_has() {
+    let mut at = 0.0;
+    let poses: Vec<Sim3> = std::iter::repeat_with(|| {
+        at += 0.02;
+        Sim3::exp(&Tangent::from_fn(|r, _| {
+            at * if r % 2 == 0 { 1.0 } else { -0.7 }
+        }))
+    })
+    .take(4)
+    .collect();
+    let small = Small::new(poses.clone());
+    let keyframes = small.keyframes();
+    let edges = [small.edge(0, 1), small.edge(1, 2), small.edge(2, 3)];
+    let links = links(&edges, &[]);
+    let graph = Graph {
+        links: &links,
+        priors: &[],
+    };
+    let solve = |max_iters: usize, last: usize, asked: bool| {
+        let params = LocalOptConfig {
+            max_iters,
+            delta_norm: 0.0,
+            rel_error: 0.0,
+            ..LocalOptConfig::default()
+        };
+        let mut scratch = Scratch::default();
+        let residual = GlobalResidual::Points;
+        let mut stopping = Stopping {
+            problem: problem(&keyframes, &edges, &[], residual, &params, &mut scratch),
+            last,
+            stop: Stop::default(),
+        };
+        let stop = stopping.stop.clone();
+        if asked {
+            stop.ask();
+        }
+        let mut poses = poses.clone();
+        let report = descent::descend(&mut stopping, &graph, &params, &stop, &mut poses).unwrap();
+        (report, poses)
+    };
+    let never = usize::MAX;
+    let (report, unmoved) = solve(10, never, true);
+    assert_eq!((report.iterations, report.converged), (0, false));
+    assert_eq!(unmoved, poses);
+    for steps in 1..4 {
+        let (stopped, found) = solve(10, steps, false);
+        let (limited, expected) = solve(steps, never, false);
+        assert_eq!((stopped.iterations, stopped.converged), (steps, false));
+        assert_eq!(stopped, limited);
+        assert_eq!(found, expected, "{steps} steps");
+        assert_ne!(found, poses);
+        assert!(stopped.final_cost < stopped.initial_cost);
+    }
 }

@@ -23,6 +23,7 @@ use crate::compute::device::{
 use crate::compute::global::GlobalReport;
 use crate::compute::residual::SolveError;
 use crate::compute::retrieval::Hit;
+use crate::compute::stop::Stop;
 use crate::compute::store::{Access, Lane, StoreError, Touch};
 use crate::config::Config;
 use crate::geometry::Sim3;
@@ -316,6 +317,10 @@ impl MappingDevice for Mapping {
         }
     }
 
+    fn heed(&mut self, stop: &Stop) {
+        self.graph.heed(stop);
+    }
+
     fn make_edges(
         &mut self,
         pairs: &[(u32, u32)],
@@ -323,7 +328,7 @@ impl MappingDevice for Mapping {
     ) -> Result<(), DeviceError> {
         let first = made.len();
         let mut left = pairs;
-        while !left.is_empty() {
+        while !(left.is_empty() || self.graph.stop.is_asked()) {
             let count = at_once(left.len(), self.network.most_edges().max(1));
             let (now, later) = left.split_at(count);
             if let Err(error) = self.make_together(now, made) {

@@ -31,6 +31,7 @@ use crate::compute::device::{Device, DeviceError, Setup};
 use crate::compute::global::GlobalResidual;
 use crate::compute::matching::Refinement;
 use crate::compute::plan::{PlannedArena, Spec};
+use crate::compute::stop::Stop;
 use crate::compute::store::{KeyframeStore, StoreOptions};
 use crate::config::{Config, FilteringMode};
 use crate::geometry::Sim3;
@@ -229,6 +230,7 @@ pub fn device(
             residual: GlobalResidual::of(config.local_opt.residual, setup.intrinsics),
             width: shape.width,
             height: shape.height,
+            stop: Stop::default(),
         },
         places: match (places, &setup.places) {
             (Some(planned), Some(model)) => {

@@ -14,9 +14,10 @@ use crate::compute::cuda::global::{
 use crate::compute::cuda::slots::{CudaKeyframes, Floats};
 use crate::compute::cuda::{CudaError, Stream};
 use crate::compute::device::{DeviceError, GraphEdge, PoseGraph};
-use crate::compute::global::descent::{self, Graph, Lineariser};
+use crate::compute::global::descent::{self, Graph, Lineariser, Wanted};
 use crate::compute::global::terms::{Linearised, Term, prior_terms};
 use crate::compute::global::{GlobalReport, GlobalResidual, Matrix7, SolveError};
+use crate::compute::stop::Stop;
 use crate::compute::store::{Access, Lane, Lease, SlotDevice, Touch};
 use crate::geometry::{Sim3, Tangent};
 use crate::time::millis;
@@ -31,6 +32,8 @@ pub(super) struct GraphSolver {
     pub(super) residual: GlobalResidual,
     pub(super) width: usize,
     pub(super) height: usize,
+    /// Whether nobody wants what is being solved any more.
+    pub(super) stop: Stop,
 }
 
 /// Both stores.
@@ -70,6 +73,11 @@ impl From<GlobalError> for Failure {
 }
 
 impl GraphSolver {
+    pub(super) fn heed(&mut self, stop: &Stop) {
+        self.solver.heed(stop);
+        self.stop = stop.clone();
+    }
+
     /// Moves `poses` so that the edges agree; `keys` are those of the graph's keyframes.
     pub(super) fn solve(
         &mut self,
@@ -155,6 +163,7 @@ impl GraphSolver {
         };
         described.validate(graph.start.iter().copied())?;
         let mut current = graph.start.to_vec();
+        let stop = self.stop.clone();
         let mut parts = Parts {
             parts: split(graph.edges, most)?,
             solver: self,
@@ -164,7 +173,7 @@ impl GraphSolver {
             graph,
             priors: Vec::new(),
         };
-        let report = descent::descend(&mut parts, &described, graph.params, &mut current)?;
+        let report = descent::descend(&mut parts, &described, graph.params, &stop, &mut current)?;
         if poses.len() != current.len() {
             return Err(Failure::Solve(SolveError::Shape {
                 what: "poses",
@@ -334,6 +343,7 @@ impl Lineariser for Parts<'_> {
         &mut self,
         poses: &[Sim3],
         active: &[bool],
+        wanted: Wanted,
         out: &mut Linearised,
     ) -> Result<(), Failure> {
         out.clear();
@@ -346,6 +356,7 @@ impl Lineariser for Parts<'_> {
                 residual,
                 width,
                 height,
+                ..
             } = &mut *self.solver;
             let problem = DeviceProblem {
                 keyframes: &keyframes,
@@ -355,7 +366,7 @@ impl Lineariser for Parts<'_> {
                 width: *width,
                 height: *height,
             };
-            let equations = solver.equations(self.stream, &problem, self.graph.params)?;
+            let equations = solver.equations(self.stream, &problem, self.graph.params, wanted)?;
             for e in equations {
                 let (i, j) = match self.graph.edges.get(edge) {
                     Some(edge) => (edge.i, edge.j),

@@ -13,8 +13,9 @@ pub use memory::GlobalCapacity;
 pub use times::StageTimes;
 
 use super::{Context, CudaError, DeviceArena, DeviceSlice, Kernel, PinnedArena, Stream};
-use crate::compute::global::descent::{self, Graph, Lineariser};
+use crate::compute::global::descent::{self, Graph, Lineariser, Wanted};
 use crate::compute::global::{EdgeEquations, GlobalReport, GlobalResidual, PosePrior, SolveError};
+use crate::compute::stop::Stop;
 use crate::config::LocalOptConfig;
 use crate::geometry::{Sim3, Tangent};
 use half::f16;
@@ -100,10 +101,16 @@ struct Kernels {
     mask: Kernel,
     gate: Kernel,
     relate: Kernel,
+    sums: SumKernels,
+    costs: SumKernels,
+    reduce: Kernel,
+}
+
+/// One for each model.
+struct SumKernels {
     rays: Kernel,
     pixels: Kernel,
     points: Kernel,
-    reduce: Kernel,
 }
 
 /// Solves for keyframe poses with the memory of a [`GlobalCapacity`].
@@ -112,6 +119,7 @@ pub struct DeviceGlobalSolver {
     kernels: Kernels,
     device: DeviceMemory,
     pinned: PinnedMemory,
+    stop: Stop,
 }
 
 impl DeviceGlobalSolver {
@@ -128,15 +136,28 @@ impl DeviceGlobalSolver {
                 mask: context.kernel("ms_global_mask")?,
                 gate: context.kernel("ms_global_gate")?,
                 relate: context.kernel("ms_global_relate")?,
-                rays: context.kernel("ms_global_rays")?,
-                pixels: context.kernel("ms_global_pixels")?,
-                points: context.kernel("ms_global_points")?,
+                sums: SumKernels {
+                    rays: context.kernel("ms_global_rays")?,
+                    pixels: context.kernel("ms_global_pixels")?,
+                    points: context.kernel("ms_global_points")?,
+                },
+                costs: SumKernels {
+                    rays: context.kernel("ms_global_rays_cost")?,
+                    pixels: context.kernel("ms_global_pixels_cost")?,
+                    points: context.kernel("ms_global_points_cost")?,
+                },
                 reduce: context.kernel("ms_global_reduce")?,
             },
             device: DeviceMemory::new(device, &capacity)?,
             pinned: PinnedMemory::new(pinned, &capacity)?,
             capacity,
+            stop: Stop::default(),
         })
+    }
+
+    /// As [`crate::compute::global::GlobalSolver::heed`].
+    pub fn heed(&mut self, stop: &Stop) {
+        self.stop = stop.clone();
     }
 
     /// The largest problem.
@@ -170,18 +191,22 @@ impl DeviceGlobalSolver {
             links: &links,
             priors: problem.priors,
         };
+        let stop = self.stop.clone();
         let mut run = Run::new(self, stream, problem, params, &graph)?;
-        let report = run.finish_after(|run| descent::descend(run, &graph, params, &mut current))?;
+        let report =
+            run.finish_after(|run| descent::descend(run, &graph, params, &stop, &mut current))?;
         poses.copy_from_slice(&current);
         Ok(report)
     }
 
-    /// The equations of every edge at the keyframes' poses, to be compared with the CPU's.
+    /// The equations of every edge at the keyframes' poses, to be compared with the CPU's; all zero but cost
+    /// and matches where only the cost is `wanted`.
     pub fn equations(
         &mut self,
         stream: &Stream,
         problem: &DeviceProblem<'_>,
         params: &LocalOptConfig,
+        wanted: Wanted,
     ) -> Result<Vec<EdgeEquations>, GlobalError> {
         let links = links(problem);
         let graph = Graph {
@@ -191,7 +216,7 @@ impl DeviceGlobalSolver {
         let mut run = Run::new(self, stream, problem, params, &graph)?;
         run.finish_after(|run| {
             run.select()?;
-            run.enqueue_linearise(&start(problem), &vec![true; links.len()])?;
+            run.enqueue_linearise(&start(problem), &vec![true; links.len()], wanted)?;
             run.wait()?;
             let out = run.solver.pinned.equations.iter();
             Ok(out

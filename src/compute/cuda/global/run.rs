@@ -5,7 +5,7 @@ use super::memory::{
 };
 use super::{DeviceGlobalSolver, DeviceProblem, GlobalCapacity, GlobalError};
 use crate::compute::cuda::{CudaError, Grid, Stream};
-use crate::compute::global::descent::{Graph, Lineariser};
+use crate::compute::global::descent::{Graph, Lineariser, Wanted};
 use crate::compute::global::terms::{Linearised, Term, prior_terms};
 use crate::compute::global::{GlobalResidual, Matrix7, SolveError, model};
 use crate::compute::residual::Model;
@@ -216,8 +216,12 @@ impl<'a> Run<'a> {
         unsafe { kernels.relate.launch(self.stream, grid, arguments) }
     }
 
-    pub(super) fn enqueue_sums(&self) -> Result<(), CudaError> {
-        let (kernels, device) = (&self.solver.kernels, &self.solver.device);
+    pub(super) fn enqueue_sums(&self, wanted: Wanted) -> Result<(), CudaError> {
+        let device = &self.solver.device;
+        let kernels = match wanted {
+            Wanted::Equations => &self.solver.kernels.sums,
+            Wanted::Cost => &self.solver.kernels.costs,
+        };
         let kernel = match self.model {
             Model::Rays => &kernels.rays,
             Model::Calibrated(_) => &kernels.pixels,
@@ -269,6 +273,7 @@ impl<'a> Run<'a> {
         &mut self,
         poses: &[Sim3],
         active: &[bool],
+        wanted: Wanted,
     ) -> Result<(), CudaError> {
         let edges = self.problem.edges.len();
         let DeviceGlobalSolver { pinned, device, .. } = &mut *self.solver;
@@ -297,7 +302,7 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         self.enqueue_relate()?;
-        self.enqueue_sums()?;
+        self.enqueue_sums(wanted)?;
         self.enqueue_reduce()?;
         if !self.checked {
             let DeviceGlobalSolver { pinned, device, .. } = &mut *self.solver;
@@ -340,9 +345,10 @@ impl Lineariser for Run<'_> {
         &mut self,
         poses: &[Sim3],
         active: &[bool],
+        wanted: Wanted,
         out: &mut Linearised,
     ) -> Result<(), GlobalError> {
-        self.enqueue_linearise(poses, active)?;
+        self.enqueue_linearise(poses, active, wanted)?;
         self.priors.clear();
         let cost = prior_terms(self.problem.priors, poses, &mut self.priors);
         self.wait()?;

@@ -2,7 +2,7 @@
 
 use super::{DeviceGlobalSolver, DeviceProblem, GlobalError, Run, links, start};
 use crate::compute::cuda::{CudaError, Stream};
-use crate::compute::global::descent::{Graph, Lineariser};
+use crate::compute::global::descent::{Graph, Lineariser, Wanted};
 use crate::config::LocalOptConfig;
 
 /// Milliseconds of one launch of each kernel.
@@ -16,6 +16,8 @@ pub struct StageTimes {
     pub relate_ms: f32,
     /// Sums over the matches, once a linearisation.
     pub sums_ms: f32,
+    /// Sums of the cost alone, at a solve's last poses.
+    pub costs_ms: f32,
     /// Sums of the sums, once a linearisation.
     pub reduce_ms: f32,
     /// A whole linearisation: poses there, equations back, and the wait for them.
@@ -45,7 +47,7 @@ impl DeviceGlobalSolver {
         let mut run = Run::new(self, stream, problem, params, &graph)?;
         run.finish_after(|run| {
             run.select()?;
-            run.enqueue_linearise(&poses, &active)?;
+            run.enqueue_linearise(&poses, &active, Wanted::Equations)?;
             run.wait()?;
             let equations = run.solver.pinned.equations.iter().take(links.len());
             let matches = equations.map(|e| e.matches).sum();
@@ -57,11 +59,14 @@ impl DeviceGlobalSolver {
                 return Ok(times);
             }
             type Stage<'a> = fn(&Run<'a>) -> Result<(), CudaError>;
-            let stages: [(&mut f32, Stage<'_>); 5] = [
+            let stages: [(&mut f32, Stage<'_>); 6] = [
                 (&mut times.mask_ms, Run::enqueue_mask),
                 (&mut times.gate_ms, Run::enqueue_gate),
                 (&mut times.relate_ms, Run::enqueue_relate),
-                (&mut times.sums_ms, Run::enqueue_sums),
+                (&mut times.sums_ms, |run| {
+                    run.enqueue_sums(Wanted::Equations)
+                }),
+                (&mut times.costs_ms, |run| run.enqueue_sums(Wanted::Cost)),
                 (&mut times.reduce_ms, Run::enqueue_reduce),
             ];
             for (time, stage) in stages {
@@ -74,7 +79,7 @@ impl DeviceGlobalSolver {
             }
             let started = std::time::Instant::now();
             for _ in 0..repeats {
-                run.enqueue_linearise(&poses, &active)?;
+                run.enqueue_linearise(&poses, &active, Wanted::Equations)?;
                 run.wait()?;
             }
             times.round_trip_ms = started.elapsed().as_secs_f32() * 1e3 / repeats as f32;
