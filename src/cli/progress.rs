@@ -117,20 +117,16 @@ fn rate(state: &ProgressState, out: &mut dyn std::fmt::Write) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::map::StageTimes;
+    use crate::geometry::Sim3;
 
     fn record(index: usize, state: TrackingState, submap: u32) -> FrameRecord {
         FrameRecord {
-            index,
-            stamp: Default::default(),
             state,
-            world_from_camera: crate::geometry::Sim3::identity(),
-            keyframe: None,
             submap,
             match_fraction: 0.5,
             unique_fraction: 0.5,
             iterations: 3,
-            times: StageTimes::default(),
+            ..FrameRecord::lost(index, Default::default(), Sim3::identity())
         }
     }
 

@@ -321,7 +321,7 @@ mod tests {
     use super::*;
     use crate::geometry::Sim3;
     use crate::map::EdgeKind::{Consecutive, Loop, Neighbour};
-    use crate::map::{FrameRecord, MapEdge, StageTimes};
+    use crate::map::{FrameRecord, MapEdge};
 
     fn ended(frames: usize, error: Option<CliError>, interrupted: bool) -> Ended {
         Ended {
@@ -353,16 +353,9 @@ mod tests {
     #[test]
     fn the_summary_counts_every_state_and_loop() {
         let frame = |index: usize, state, submap| FrameRecord {
-            index,
-            stamp: Default::default(),
             state,
-            world_from_camera: Sim3::identity(),
-            keyframe: None,
             submap,
-            match_fraction: 0.0,
-            unique_fraction: 0.0,
-            iterations: 0,
-            times: StageTimes::default(),
+            ..FrameRecord::lost(index, Default::default(), Sim3::identity())
         };
         use TrackingState::{Initialising, Lost, Relocalised, Tracking};
         let snapshot = MapSnapshot {

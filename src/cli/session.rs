@@ -83,7 +83,7 @@ mod tests {
     use crate::geometry::{Calibration, Sim3};
     use crate::image::RgbImage;
     use crate::inference::InferenceError;
-    use crate::map::{StageTimes, TrackingState};
+    use crate::map::TrackingState;
     use crate::source::SourceError;
     use std::cell::Cell;
     use std::path::Path;
@@ -148,16 +148,11 @@ mod tests {
                 return Err(InferenceError::SelfTest("frame".into()).into());
             }
             let record = FrameRecord {
-                index: frame.index,
-                stamp: frame.stamp,
                 state: TrackingState::Tracking,
-                world_from_camera: Sim3::identity(),
-                keyframe: None,
-                submap: 0,
                 match_fraction: 1.0,
                 unique_fraction: 1.0,
                 iterations: 1,
-                times: StageTimes::default(),
+                ..FrameRecord::lost(frame.index, frame.stamp, Sim3::identity())
             };
             self.map.frames.push(record.clone());
             Ok(record)

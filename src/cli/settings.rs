@@ -20,7 +20,8 @@ const MINI_SIZE: usize = 384;
 /// Options that choose the configuration.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ConfigArgs {
-    /// YAML file, or the name of a built-in one: base, calib, eval_calib, eval_no_calib, eth3d, mini.
+    /// YAML file, or the name of a built-in one: base, calib, eval_calib, eval_no_calib, eth3d, mini,
+    /// mini_512, mini_512_calib.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Set one key, such as tracking.Q_conf=0.5; may be repeated.

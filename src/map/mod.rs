@@ -95,6 +95,24 @@ pub struct FrameRecord {
     pub times: StageTimes,
 }
 
+impl FrameRecord {
+    /// A frame of which nothing is known but its camera's last pose.
+    pub fn lost(index: usize, stamp: Stamp, world_from_camera: Sim3) -> Self {
+        Self {
+            index,
+            stamp,
+            state: TrackingState::Lost,
+            world_from_camera,
+            keyframe: None,
+            submap: 0,
+            match_fraction: 0.0,
+            unique_fraction: 0.0,
+            iterations: 0,
+            times: StageTimes::default(),
+        }
+    }
+}
+
 /// One keyframe of the finished map.
 #[derive(Debug, Clone)]
 pub struct KeyframeRecord {

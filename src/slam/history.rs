@@ -100,22 +100,10 @@ impl History {
 mod tests {
     use super::*;
     use crate::geometry::Sim3;
-    use crate::map::{StageTimes, TrackingState};
 
     fn entry(index: usize) -> Entry {
         Entry {
-            record: FrameRecord {
-                index,
-                stamp: Default::default(),
-                state: TrackingState::Lost,
-                world_from_camera: Sim3::identity(),
-                keyframe: None,
-                submap: 0,
-                match_fraction: 0.0,
-                unique_fraction: 0.0,
-                iterations: 0,
-                times: StageTimes::default(),
-            },
+            record: FrameRecord::lost(index, Default::default(), Sim3::identity()),
             anchor: None,
         }
     }

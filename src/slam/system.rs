@@ -220,18 +220,7 @@ impl System {
         (self.step, self.covariance) = (None, None);
 
         self.entries.push(Entry {
-            record: FrameRecord {
-                index: input.index,
-                stamp: input.stamp,
-                state: TrackingState::Lost,
-                world_from_camera: self.last_pose,
-                keyframe: None,
-                submap: 0,
-                match_fraction: 0.0,
-                unique_fraction: 0.0,
-                iterations: 0,
-                times: StageTimes::default(),
-            },
+            record: FrameRecord::lost(input.index, input.stamp, self.last_pose),
             anchor: None,
         });
         match self.active.take() {
