@@ -5,7 +5,7 @@ mod tracking_common;
 use mast3r_slam::compute::global::{GlobalResidual, GlobalSolver};
 use mast3r_slam::config::LocalOptConfig;
 use mast3r_slam::geometry::Sim3;
-use mast3r_slam::slam::window::Window;
+use mast3r_slam::slam::window::{Limits, Window};
 use tracking_common::{Graph, Random, distance};
 
 const SIZE: (usize, usize) = (29, 23);
@@ -69,7 +69,12 @@ fn run(size: usize) -> Run {
         let closing = usize::from(step < COUNT);
         let known = links.iter().take(links.len() - closing);
         let known: Vec<_> = known.copied().filter(|(_, j)| *j < poses.len()).collect();
-        let window = Window::choose(poses.len(), &known, solved, &[], params.pin, size);
+        let limits = Limits {
+            newest: size,
+            keyframes: 0,
+            edges: 0,
+        };
+        let window = Window::choose(poses.len(), &known, solved, &[], params.pin, limits);
         solved = known.len();
         whole += usize::from(window.whole && size > 0 && poses.len() > size);
         work.push((window.edges.len(), window.keyframes.len() - window.fixed));

@@ -254,6 +254,12 @@ pub struct LocalOptConfig {
     /// edges reach; all others stay, but for a solve of everything where a loop is closed. 0: always
     /// everything.
     pub window: usize,
+    /// Most keyframes of a solve that does not move everything, fixed ones too: where the newest are joined
+    /// with more, fewer of them move. On a GPU such a solve should find room in `memory.keyframe_slots`,
+    /// less four. 0: no limit.
+    pub window_keyframes: usize,
+    /// Most edges of such a solve, which should find room in `memory.edges`. 0: no limit.
+    pub window_edges: usize,
     /// How many keyframes before a new one are connected with it, besides what retrieval finds; the
     /// reference has 1.
     pub neighbours: usize,
@@ -421,7 +427,9 @@ impl Default for LocalOptConfig {
             residual: ResidualChoice::default(),
             pin: 1,
             max_keyframes: 0,
-            window: 128,
+            window: 120,
+            window_keyframes: 120,
+            window_edges: 512,
             neighbours: 1,
             two_way_degrees: 0.0,
             c_conf: 0.0,

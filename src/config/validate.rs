@@ -99,6 +99,16 @@ impl Config {
                 Count(0, usize::MAX),
             ),
             ("local_opt.window", whole(l.window), Count(0, usize::MAX)),
+            (
+                "local_opt.window_keyframes",
+                whole(l.window_keyframes),
+                Count(0, usize::MAX),
+            ),
+            (
+                "local_opt.window_edges",
+                whole(l.window_edges),
+                Count(0, usize::MAX),
+            ),
             ("local_opt.neighbours", whole(l.neighbours), Count(1, 64)),
             ("local_opt.two_way_degrees", l.two_way_degrees, NotNegative),
             ("local_opt.C_conf", short(l.c_conf), NotNegative),

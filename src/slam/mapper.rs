@@ -2,7 +2,7 @@
 //! (spec 6 and 7). Runs inline or in its own thread; it is the same code and the same order.
 
 use super::keyframe::{Anchor, PoseTable};
-use super::window::Window;
+use super::window::{Limits, Window};
 use crate::compute::device::{
     DeviceError, EdgeId, GraphEdge, MappingDevice, NewEdge, PoseGraph, Ticket, TwoWay,
 };
@@ -492,7 +492,7 @@ impl Mapper {
             self.solved_edges,
             &held,
             config.pin,
-            config.window,
+            Limits::of(config),
         );
         let places = window.places(count);
         let keyframes: Vec<u32> = window.of(&self.keyframes).map(|k| k.info.id).collect();

@@ -1,6 +1,34 @@
 //! Which part of a large graph a global solve moves (B51).
 
+use crate::config::LocalOptConfig;
 use std::collections::BTreeSet;
+
+/// How much of a graph a solve looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Newest keyframes that move, once there are more; 0: always everything.
+    pub newest: usize,
+    /// Keyframes of a solve that does not move everything, fixed ones too; 0: no limit.
+    pub keyframes: usize,
+    /// Edges of such a solve; 0: no limit.
+    pub edges: usize,
+}
+
+impl Limits {
+    /// What `config` says.
+    pub fn of(config: &LocalOptConfig) -> Self {
+        Self {
+            newest: config.window,
+            keyframes: config.window_keyframes,
+            edges: config.window_edges,
+        }
+    }
+
+    fn hold(&self, window: &Window) -> bool {
+        let within = |count: usize, most: usize| most == 0 || count <= most;
+        within(window.keyframes.len(), self.keyframes) && within(window.edges.len(), self.edges)
+    }
+}
 
 /// A part of the graph: the keyframes that a solve needs, the fixed ones first.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,22 +45,25 @@ pub struct Window {
 
 impl Window {
     /// What moves after the last of `edges` were added, those from `new_edges` on. `edges` are pairs of
-    /// keyframes below `count`, of which the first `pin` never move; `size` of 0 has no limit.
+    /// keyframes below `count`, of which the first `pin` never move.
     ///
-    /// Free are the newest `size` keyframes and the older ends of new edges; fixed, what an edge or a
-    /// prior joins with these. Everything moves while there are no more than `size` keyframes, and when a
-    /// new edge leads to a keyframe that the newest did not know: it closes a loop, and its error belongs
-    /// to all that lies between. So a camera that stays in a known place pays once for coming back to it.
+    /// Free are the newest keyframes and the older ends of new edges; fixed, what an edge or a prior joins
+    /// with these. Everything moves while there are no more than `limits.newest` keyframes, and when a new
+    /// edge leads to a keyframe that these did not know: it closes a loop, and its error belongs to all that
+    /// lies between. So a camera that stays in a known place pays once for coming back to it.
+    ///
+    /// A place that was seen often joins the newest with much: fewer of them then are free, as many as the
+    /// limits hold, so that a solve costs no more however long the camera stays.
     pub fn choose(
         count: usize,
         edges: &[(usize, usize)],
         new_edges: usize,
         priors: &[(usize, usize)],
         pin: usize,
-        size: usize,
+        limits: Limits,
     ) -> Self {
-        let oldest = count.saturating_sub(size);
-        if size == 0 || oldest == 0 {
+        let oldest = count.saturating_sub(limits.newest);
+        if limits.newest == 0 || oldest == 0 {
             return Self::whole(count, edges.len(), pin);
         }
         let (known, added) = edges.split_at(new_edges.min(edges.len()));
@@ -42,16 +73,24 @@ impl Window {
             across.map(|(a, b)| *a.min(b)).collect()
         };
         let known_border: BTreeSet<usize> = &border(known) | &border(priors);
-        let ends = added.iter().flat_map(|(a, b)| [*a, *b]);
-        let old_ends: BTreeSet<usize> = ends.filter(|&k| k < oldest).collect();
-        if !old_ends.is_subset(&known_border) {
+        let ends: BTreeSet<usize> = added.iter().flat_map(|(a, b)| [*a, *b]).collect();
+        if !ends.range(..oldest).all(|end| known_border.contains(end)) {
             return Self::whole(count, edges.len(), pin);
         }
-        let free: BTreeSet<usize> = old_ends
-            .into_iter()
-            .chain(oldest..count)
-            .filter(|&k| k >= pin)
-            .collect();
+        let mut newest = limits.newest;
+        loop {
+            let free = ends.iter().copied().chain(count - newest..count);
+            let free = free.filter(|&k| k >= pin).collect();
+            let window = Self::around(free, edges, priors);
+            if newest == 1 || limits.hold(&window) {
+                return window;
+            }
+            newest -= (newest / 8).max(1);
+        }
+    }
+
+    /// The part in which `free` keyframes move.
+    fn around(free: BTreeSet<usize>, edges: &[(usize, usize)], priors: &[(usize, usize)]) -> Self {
         let touches = |(a, b): &(usize, usize)| free.contains(a) || free.contains(b);
         let chosen: Vec<usize> = (0..edges.len()).filter(|&e| touches(&edges[e])).collect();
         let links = chosen.iter().map(|&e| &edges[e]);
@@ -99,6 +138,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn newest(newest: usize) -> Limits {
+        Limits {
+            newest,
+            keyframes: 0,
+            edges: 0,
+        }
+    }
+
     fn chain(count: usize) -> Vec<(usize, usize)> {
         (1..count).map(|k| (k - 1, k)).collect()
     }
@@ -107,7 +154,7 @@ mod tests {
     fn small_graphs_and_no_limit_move_everything() {
         for (count, size) in [(5, 0), (5, 5), (5, 9), (1, 1), (0, 3)] {
             let edges = chain(count);
-            let window = Window::choose(count, &edges, 0, &[], 1, size);
+            let window = Window::choose(count, &edges, 0, &[], 1, newest(size));
             assert!(window.whole);
             assert_eq!(window.keyframes, (0..count).collect::<Vec<_>>());
             assert_eq!(
@@ -120,7 +167,7 @@ mod tests {
     #[test]
     fn a_chain_moves_its_newest_against_one_fixed() {
         let edges = chain(20);
-        let window = Window::choose(20, &edges, 18, &[], 1, 4);
+        let window = Window::choose(20, &edges, 18, &[], 1, newest(4));
         assert_eq!(window.keyframes, [15, 16, 17, 18, 19]);
         assert_eq!((window.fixed, window.whole), (1, false));
         assert_eq!(window.edges, [15, 16, 17, 18]);
@@ -135,10 +182,10 @@ mod tests {
     fn a_new_loop_moves_everything_and_a_known_one_only_its_ends() {
         let mut edges = chain(20);
         edges.push((3, 19));
-        assert!(Window::choose(20, &edges, 18, &[], 1, 4).whole);
+        assert!(Window::choose(20, &edges, 18, &[], 1, newest(4)).whole);
         // The next keyframe sees the same place, which the newest know by now.
         edges.extend([(19, 20), (3, 20)]);
-        let window = Window::choose(21, &edges, 20, &[], 1, 4);
+        let window = Window::choose(21, &edges, 20, &[], 1, newest(4));
         // 3 is free, its neighbours are fixed, and so is 16 before the newest four.
         assert_eq!(window.keyframes, [2, 4, 16, 3, 17, 18, 19, 20]);
         assert_eq!((window.fixed, window.whole), (3, false));
@@ -146,14 +193,14 @@ mod tests {
         // A place beside it is a new one.
         edges.pop();
         edges.push((5, 20));
-        assert!(Window::choose(21, &edges, 20, &[], 1, 4).whole);
+        assert!(Window::choose(21, &edges, 20, &[], 1, newest(4)).whole);
     }
 
     #[test]
     fn what_is_pinned_stays_and_priors_hold() {
         let mut edges = chain(10);
         edges.extend([(0, 9), (0, 8)]);
-        let window = Window::choose(10, &edges, 10, &[], 1, 3);
+        let window = Window::choose(10, &edges, 10, &[], 1, newest(3));
         assert_eq!(
             (&window.keyframes[..window.fixed], window.whole),
             (&[0, 6][..], false)
@@ -161,9 +208,36 @@ mod tests {
         // Only a prior leads from the newest to 6.
         let mut edges = chain(10);
         edges.remove(6);
-        let window = Window::choose(10, &edges, 7, &[(6, 7)], 1, 3);
+        let window = Window::choose(10, &edges, 7, &[(6, 7)], 1, newest(3));
         assert_eq!(window.keyframes, [6, 7, 8, 9]);
         assert_eq!(window.fixed, 1);
+    }
+
+    /// A camera that goes round and round: the newest know many old ones.
+    #[test]
+    fn where_much_was_seen_fewer_move_and_no_solve_is_larger_than_allowed() {
+        let count = 400;
+        let mut edges = chain(count);
+        for k in 60..count {
+            edges.extend((1..=3).map(|back| (k - 50 - back * 3, k)));
+        }
+        edges.sort_by_key(|(_, newer)| *newer);
+        let solved = edges.len() - 4;
+        let loose = Window::choose(count, &edges, solved, &[], 1, newest(120));
+        assert!(!loose.whole && loose.keyframes.len() > 150 && loose.edges.len() > 400);
+        let limits = Limits {
+            keyframes: 120,
+            edges: 320,
+            ..newest(120)
+        };
+        let tight = Window::choose(count, &edges, solved, &[], 1, limits);
+        assert!(limits.hold(&tight) && !tight.whole);
+        // No fewer than have to: an eighth more would not fit.
+        let free = &tight.keyframes[tight.fixed..];
+        assert!(free.len() > 40, "{}", free.len());
+        for (a, b) in &edges[solved..] {
+            assert!(free.contains(a) && free.contains(b));
+        }
     }
 
     proptest! {
@@ -174,10 +248,13 @@ mod tests {
             new in 0_usize..60,
             pin in 1_usize..4,
             size in 0_usize..12,
+            keyframes in 0_usize..20,
+            most_edges in 0_usize..40,
         ) {
             let fits = |(a, b): &(usize, usize)| a != b && *a.max(b) < count;
             let edges: Vec<_> = edges.into_iter().filter(fits).collect();
-            let window = Window::choose(count, &edges, new, &[], pin, size);
+            let limits = Limits { newest: size, keyframes, edges: most_edges };
+            let window = Window::choose(count, &edges, new, &[], pin, limits);
             let mut sorted = window.keyframes.clone();
             sorted.sort_unstable();
             sorted.dedup();
@@ -195,7 +272,12 @@ mod tests {
             }
             if size > 0 {
                 prop_assert!(window.whole || free.len() <= size + edges.len());
-                prop_assert!((count.saturating_sub(size)..count).all(|k| k < pin || free.contains(&k)));
+                let all_newest =
+                    (count.saturating_sub(size)..count).all(|k| k < pin || free.contains(&k));
+                // Fewer only for the limits' sake, and the last one always.
+                prop_assert!(all_newest || limits.hold(&window) || free.len() <= 1 + 2 * edges.len());
+                prop_assert!(all_newest || keyframes + most_edges > 0);
+                prop_assert!(count - 1 < pin || free.contains(&(count - 1)));
             }
         }
     }

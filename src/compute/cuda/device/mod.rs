@@ -101,6 +101,9 @@ pub fn device(
     };
     let (free, _) = context.memory()?;
     let mut config = setup.config;
+    if let Some(said) = solve::crowded(&config) {
+        tracing::warn!("{said}");
+    }
     let (plan, edges_at_once) = loop {
         let most = config.memory.edge_batch.max(1);
         let (network_workspace, reserved) = match backend.device() {

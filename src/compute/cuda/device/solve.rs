@@ -19,12 +19,35 @@ use crate::compute::global::terms::{Linearised, Term, prior_terms};
 use crate::compute::global::{GlobalReport, GlobalResidual, Matrix7, SolveError};
 use crate::compute::stop::Stop;
 use crate::compute::store::{Access, Lane, Lease, SlotDevice, Touch};
+use crate::config::Config;
 use crate::geometry::{Sim3, Tangent};
 use crate::time::millis;
 use std::time::Instant;
 
 /// Slots that the tracking thread may need while a solve holds the others.
 const OTHERS: usize = 4;
+
+/// What to say where even the solves of a window will go in parts: mapping then falls behind a camera that goes
+/// on.
+pub(super) fn crowded(config: &Config) -> Option<String> {
+    let (window, memory) = (&config.local_opt, &config.memory);
+    let keyframes = memory.keyframe_slots.saturating_sub(OTHERS);
+    let within = |size: usize, room: usize| (1..=room).contains(&size);
+    let fits = within(window.window, keyframes)
+        && within(window.window_keyframes, keyframes)
+        && within(window.window_edges, memory.edges);
+    (!fits).then(|| {
+        format!(
+            "solves may be larger than the GPU's memory has room for, and slow once the map is: local_opt.window and window_keyframes are {} and {}, window_edges is {} (0: no limit); with memory.keyframe_slots {} and memory.edges {} give at most {keyframes} and {}, or raise these",
+            window.window,
+            window.window_keyframes,
+            window.window_edges,
+            memory.keyframe_slots,
+            memory.edges,
+            memory.edges,
+        )
+    })
+}
 
 /// Solves graphs of any size.
 pub(super) struct GraphSolver {
@@ -411,6 +434,31 @@ mod tests {
     use super::*;
     use crate::compute::device::EdgeId;
     use proptest::prelude::*;
+
+    /// What comes with the program has room for its windows, and who lowers its memory is told.
+    #[test]
+    fn windows_that_find_no_room_are_told() {
+        use crate::config::{Base, builtin_names, load_with};
+        for name in builtin_names() {
+            let config = load_with(Base::Builtin(name), &[]).unwrap();
+            assert_eq!(crowded(&config), None, "{name}");
+        }
+        type Change = fn(&mut Config);
+        let changes: [Change; 6] = [
+            |c| c.memory.keyframe_slots = 123,
+            |c| c.memory.edges = 511,
+            |c| c.local_opt.window = 125,
+            |c| c.local_opt.window = 0,
+            |c| c.local_opt.window_keyframes = 0,
+            |c| c.local_opt.window_edges = 0,
+        ];
+        for change in changes {
+            let mut config = Config::default();
+            change(&mut config);
+            let said = crowded(&config).unwrap();
+            assert!(said.contains("at most"), "{said}");
+        }
+    }
 
     proptest! {
         #[test]
