@@ -2,37 +2,39 @@
 
     ros2 launch mast3r_slam lifecycle.launch.py image:=/camera/image_raw camera_info:=/camera/camera_info
 
+The other arguments of mast3r_slam.launch.py (robot, params_file, namespace, use_sim_time) work here too.
 The node makes no bond, so the manager's bond_timeout is 0.
 """
 
+import os
+
+from ament_index_python.packages import get_package_share_directory
 from launch import LaunchDescription
-from launch.actions import DeclareLaunchArgument
+from launch.actions import IncludeLaunchDescription
+from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 
 
 def generate_launch_description():
-    arguments = [
-        DeclareLaunchArgument("image", default_value="image", description="topic of the images"),
-        DeclareLaunchArgument("camera_info", default_value="camera_info", description="topic of the calibration"),
-    ]
-    slam = Node(
-        package="mast3r_slam",
-        executable="mast3r-slam",
-        arguments=["node"],
-        name="mast3r_slam",
-        output="screen",
-        parameters=[{"autostart": False}],
-        remappings=[
-            ("image", LaunchConfiguration("image")),
-            ("camera_info", LaunchConfiguration("camera_info")),
-        ],
+    share = get_package_share_directory("mast3r_slam")
+    slam = IncludeLaunchDescription(
+        PythonLaunchDescriptionSource(os.path.join(share, "launch", "mast3r_slam.launch.py")),
+        launch_arguments={"autostart": "false"}.items(),
     )
     manager = Node(
         package="nav2_lifecycle_manager",
         executable="lifecycle_manager",
         name="lifecycle_manager_slam",
+        namespace=LaunchConfiguration("namespace"),
         output="screen",
-        parameters=[{"autostart": True, "node_names": ["mast3r_slam"], "bond_timeout": 0.0}],
+        parameters=[
+            {
+                "autostart": True,
+                "node_names": ["mast3r_slam"],
+                "bond_timeout": 0.0,
+                "use_sim_time": LaunchConfiguration("use_sim_time"),
+            }
+        ],
     )
-    return LaunchDescription([*arguments, slam, manager])
+    return LaunchDescription([slam, manager])

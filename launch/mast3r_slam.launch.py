@@ -24,6 +24,7 @@ def generate_launch_description():
         DeclareLaunchArgument("camera_info", default_value="camera_info", description="topic of the calibration"),
         DeclareLaunchArgument("namespace", default_value="", description="namespace of the node"),
         DeclareLaunchArgument("use_sim_time", default_value="false", description="take the time from /clock"),
+        DeclareLaunchArgument("autostart", default_value="true", description="configure and activate by itself"),
     ]
     node = Node(
         package="mast3r_slam",
@@ -32,7 +33,13 @@ def generate_launch_description():
         name="mast3r_slam",
         namespace=LaunchConfiguration("namespace"),
         output="screen",
-        parameters=[LaunchConfiguration("params_file"), {"use_sim_time": LaunchConfiguration("use_sim_time")}],
+        parameters=[
+            LaunchConfiguration("params_file"),
+            {
+                "use_sim_time": LaunchConfiguration("use_sim_time"),
+                "autostart": LaunchConfiguration("autostart"),
+            },
+        ],
         remappings=[
             ("image", LaunchConfiguration("image")),
             ("image/compressed", [LaunchConfiguration("image"), "/compressed"]),

@@ -17,12 +17,13 @@ fn the_list_layout_takes_4_8_or_9_values() {
     let i = k.intrinsics;
     assert_eq!((i.fx, i.fy, i.cx, i.cy), (525.0, 526.5, 319.5, 239.5));
     assert_eq!(k.distortion, Distortion::None);
-    let eight = "width: 640\nheight: 480\ncalibration: [1, 2, 3, 4, 0.1, 0.2, 0.3, 0.4]\n";
+    let eight = "width: 640\nheight: 480\ncalibration: [525, 526, 319, 239, 0.1, 0.2, 0.3, 0.4]\n";
     assert_eq!(
         read(eight).unwrap().distortion,
         Distortion::PlumbBob([0.1, 0.2, 0.3, 0.4, 0.0])
     );
-    let nine = "width: 640\nheight: 480\ncalibration: [1, 2, 3, 4, 0.1, 0.2, 0.3, 0.4, 0.5]\n";
+    let nine =
+        "width: 640\nheight: 480\ncalibration: [525, 526, 319, 239, 0.1, 0.2, 0.3, 0.4, 0.5]\n";
     assert_eq!(
         read(nine).unwrap().distortion,
         Distortion::PlumbBob([0.1, 0.2, 0.3, 0.4, 0.5])
@@ -95,6 +96,7 @@ fn ros_camera_info_is_read_with_its_model() {
 fn what_is_wrong_is_named() {
     let nan = FLAT.replace("495.57", ".nan");
     let negative = FLAT.replace("495.48", "-1");
+    let normalised = FLAT.replace("495.57", "0.92");
     let infinite = FLAT.replace("169.19", ".inf");
     let word = FLAT.replace("495.48", "wide");
     let zero = FLAT.replace("540", "0");
@@ -107,6 +109,10 @@ fn what_is_wrong_is_named() {
             ["a positive number of pixels", "found fx = NaN"],
         ),
         (&negative, ["a positive number of pixels", "found fy = -1"]),
+        (
+            &normalised,
+            ["1/50 of the image's longer side", "found fx = 0.92"],
+        ),
         (&infinite, ["a finite number", "found cy = inf"]),
         (
             &word,

@@ -53,6 +53,9 @@ pub struct Calibration {
     pub distortion: Distortion,
 }
 
+/// Images are shorter than this many focal lengths.
+const LONGEST_SIDE_IN_FOCAL_LENGTHS: f64 = 50.0;
+
 /// A calibration that cannot be used.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum CalibrationError {
@@ -80,7 +83,7 @@ pub enum CalibrationError {
 }
 
 impl Calibration {
-    /// Refuses sizes of zero, focal lengths that are not positive, and anything not finite.
+    /// Refuses sizes of zero, focal lengths that are not positive or that no lens has, and anything not finite.
     pub fn validate(&self) -> Result<(), CalibrationError> {
         let bad = |name, value, expected| {
             Err(CalibrationError::Value {
@@ -96,6 +99,15 @@ impl Calibration {
         for (name, f) in [("fx", k.fx), ("fy", k.fy)] {
             if !(f.is_finite() && f > 0.0) {
                 return bad(name, f, "a positive number of pixels");
+            }
+            // A pinhole of this would see 175 degrees, a fisheye all around many times over. Drivers that did not
+            // load their calibration say 1; others give it in parts of the image's width.
+            if f * LONGEST_SIDE_IN_FOCAL_LENGTHS < self.width.max(self.height) as f64 {
+                return bad(
+                    name,
+                    f,
+                    "the focal length in pixels, at least 1/50 of the image's longer side (did the driver load its calibration?)",
+                );
             }
         }
         for (name, c) in [("cx", k.cx), ("cy", k.cy)] {

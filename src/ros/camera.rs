@@ -222,7 +222,11 @@ mod tests {
         binned.binning_x = 2;
         let mut nan = info("plumb_bob", &[]);
         nan.k[0] = f64::NAN;
+        // What image_pipeline's image_publisher says where it has no calibration.
+        let mut default = info("plumb_bob", &[0.0; 5]);
+        default.k = [1.0, 0.0, 320.0, 0.0, 1.0, 240.0, 0.0, 0.0, 1.0];
         for (bad, part) in [
+            (default, "did the driver load its calibration?"),
             (zero, "not calibrated"),
             (binned, "binning"),
             (nan, "fx"),
