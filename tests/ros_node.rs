@@ -275,6 +275,16 @@ fn without_the_camera_s_place_the_node_waits_and_names_the_frames() {
     stage.track(1);
 }
 
+/// Joint states are told of again and again, each time a little later than the image.
+#[test]
+fn a_camera_s_place_that_is_older_than_the_image_still_holds() {
+    let mut stage = Stage::new("use_calibration:=false");
+    stage
+        .graph
+        .send("/tf", &tf("base_link", "camera", START - PERIOD, &mount()));
+    stage.track(1);
+}
+
 #[test]
 fn told_to_the_node_takes_the_camera_as_the_robot() {
     let mut stage = Stage::new("use_calibration:=false base_frame:=");

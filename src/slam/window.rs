@@ -3,6 +3,9 @@
 use crate::config::LocalOptConfig;
 use std::collections::BTreeSet;
 
+/// Edges from one keyframe to another that is near it.
+const NEAR: usize = 2;
+
 /// How much of a graph a solve looks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -22,6 +25,11 @@ impl Limits {
             keyframes: config.window_keyframes,
             edges: config.window_edges,
         }
+    }
+
+    /// Keyframes from one solve of everything to the next while old keyframes are met one after the other.
+    fn between_loops(&self) -> usize {
+        (self.newest / 8).max(1)
     }
 
     fn hold(&self, window: &Window) -> bool {
@@ -50,7 +58,9 @@ impl Window {
     /// Free are the newest keyframes and the older ends of new edges; fixed, what an edge or a prior joins
     /// with these. Everything moves while there are no more than `limits.newest` keyframes, and when a new
     /// edge leads to a keyframe that these did not know: it closes a loop, and its error belongs to all that
-    /// lies between. So a camera that stays in a known place pays once for coming back to it.
+    /// lies between. So a camera that stays in a known place pays once for coming back to it. One that goes
+    /// along a known way meets the next old keyframe each time: where that is near one that was met, everything
+    /// moves only now and then.
     ///
     /// A place that was seen often joins the newest with much: fewer of them then are free, as many as the
     /// limits hold, so that a solve costs no more however long the camera stays.
@@ -72,9 +82,17 @@ impl Window {
             let across = links.iter().filter(|(a, b)| (*a < oldest) != (*b < oldest));
             across.map(|(a, b)| *a.min(b)).collect()
         };
-        let known_border: BTreeSet<usize> = &border(known) | &border(priors);
+        let met: BTreeSet<usize> = &border(known) | &border(priors);
         let ends: BTreeSet<usize> = added.iter().flat_map(|(a, b)| [*a, *b]).collect();
-        if !ends.range(..oldest).all(|end| known_border.contains(end)) {
+        let old_ends = || ends.range(..oldest);
+        let closes = match count % limits.between_loops() {
+            0 => old_ends().any(|end| !met.contains(end)),
+            _ => {
+                let near = Self::near(&met, known);
+                old_ends().any(|end| !near.contains(end))
+            }
+        };
+        if closes {
             return Self::whole(count, edges.len(), pin);
         }
         let mut newest = limits.newest;
@@ -87,6 +105,18 @@ impl Window {
             }
             newest -= (newest / 8).max(1);
         }
+    }
+
+    /// `places` and what a few edges join with them.
+    fn near(places: &BTreeSet<usize>, edges: &[(usize, usize)]) -> BTreeSet<usize> {
+        let mut near = places.clone();
+        for _ in 0..NEAR {
+            let links = edges.iter().flat_map(|&(a, b)| [(a, b), (b, a)]);
+            let beside = links.filter(|(a, _)| near.contains(a));
+            let beside: Vec<usize> = beside.map(|(_, b)| b).collect();
+            near.extend(beside);
+        }
+        near
     }
 
     /// The part in which `free` keyframes move.
@@ -194,6 +224,27 @@ mod tests {
         edges.pop();
         edges.push((5, 20));
         assert!(Window::choose(21, &edges, 20, &[], 1, newest(4)).whole);
+    }
+
+    #[test]
+    fn along_a_known_way_everything_moves_now_and_then() {
+        let limits = newest(40);
+        let mut edges = chain(100);
+        edges.push((3, 99));
+        // Each keyframe meets the one after that which the last one met.
+        for count in 101..140 {
+            let solved = edges.len();
+            edges.push((count - 2, count - 1));
+            edges.push((count - 97, count - 1));
+            let window = Window::choose(count, &edges, solved, &[], 1, limits);
+            assert_eq!(window.whole, count % 5 == 0, "{count} keyframes");
+            assert!(window.keyframes[window.fixed..].contains(&(count - 97)));
+        }
+        // Three further on it is a new place, whenever.
+        let solved = edges.len();
+        edges.push((138, 139));
+        edges.push((46, 139));
+        assert!(Window::choose(141, &edges, solved, &[], 1, limits).whole);
     }
 
     #[test]

@@ -140,6 +140,36 @@ impl TfBuffer {
     /// # Errors
     /// Frames that nothing connects, or not at that time.
     pub fn lookup(&self, target: &str, source: &str, at: Stamp) -> Result<Isometry3<f64>, TfError> {
+        self.find(target, source, |edge, child| edge.at(child, at))
+    }
+
+    /// As [`TfBuffer::lookup`], of frames that do not move although somebody may say so again and again: what
+    /// was last known before `at` still holds, where nothing later is known yet.
+    ///
+    /// # Errors
+    /// Frames that nothing connects, or only after that time.
+    pub fn lookup_held(
+        &self,
+        target: &str,
+        source: &str,
+        at: Stamp,
+    ) -> Result<Isometry3<f64>, TfError> {
+        self.find(target, source, |edge, child| match &edge.kind {
+            Kind::Moving(times) => match times.last_key_value() {
+                Some((newest, held)) if *newest < at.nanos => Ok(*held),
+                _ => edge.at(child, at),
+            },
+            Kind::Static(fixed) => Ok(*fixed),
+        })
+    }
+
+    /// `target_from_source`, with `of` for the transform of each child frame on the way.
+    fn find(
+        &self,
+        target: &str,
+        source: &str,
+        of: impl Fn(&Edge, &str) -> Result<Isometry3<f64>, TfError>,
+    ) -> Result<Isometry3<f64>, TfError> {
         let (target, source) = (clean(target), clean(source));
         let unconnected = || TfError::Unconnected {
             target: target.to_owned(),
@@ -149,8 +179,8 @@ impl TfBuffer {
         let down = self.ancestors(target);
         let common = up.iter().find(|frame| down.contains(frame));
         let common = common.ok_or_else(unconnected)?;
-        let to_common = self.chain(&up, common, at)?;
-        let from_common = self.chain(&down, common, at)?;
+        let to_common = self.chain(&up, common, &of)?;
+        let from_common = self.chain(&down, common, &of)?;
         Ok(from_common.inverse() * to_common)
     }
 
@@ -167,11 +197,16 @@ impl TfBuffer {
     }
 
     /// `top_from_first` along a list of ancestors.
-    fn chain(&self, frames: &[&str], top: &str, at: Stamp) -> Result<Isometry3<f64>, TfError> {
+    fn chain(
+        &self,
+        frames: &[&str],
+        top: &str,
+        of: impl Fn(&Edge, &str) -> Result<Isometry3<f64>, TfError>,
+    ) -> Result<Isometry3<f64>, TfError> {
         let mut whole = Isometry3::identity();
         for frame in frames.iter().take_while(|f| **f != top) {
             if let Some(edge) = self.edges.get(*frame) {
-                whole = edge.at(frame, at)? * whole;
+                whole = of(edge, frame)? * whole;
             }
         }
         Ok(whole)
@@ -274,6 +309,30 @@ mod tests {
             Err(TfError::Unconnected { .. })
         ));
         assert_eq!(x(&buffer, "base", "camera", 77), Ok(1.5));
+    }
+
+    /// Joint states come a little later than the images.
+    #[test]
+    fn what_does_not_move_holds_on_until_more_is_known() {
+        let mut buffer = TfBuffer::default();
+        buffer.take(&message(&[("base", "mast", 0, 1.0)]), true);
+        let moving = [("mast", "camera", 1000, 0.5), ("mast", "camera", 2000, 0.7)];
+        buffer.take(&message(&moving), false);
+        let held = |millis: i64| {
+            let at = Stamp {
+                nanos: millis * 1_000_000,
+            };
+            let found = buffer.lookup_held("base", "camera", at);
+            found.map(|t| (t.translation.x * 1e6).round() / 1e6)
+        };
+        assert_eq!(held(2000), Ok(1.7));
+        assert_eq!(held(2001), Ok(1.7));
+        assert_eq!(held(1500), Ok(1.6));
+        assert!(matches!(held(999), Err(TfError::NotAt { .. })));
+        assert!(matches!(
+            buffer.lookup_held("odom", "camera", Stamp { nanos: 0 }),
+            Err(TfError::Unconnected { .. })
+        ));
     }
 
     #[test]

@@ -392,11 +392,9 @@ impl Tracker {
         if base.is_empty() || base == camera {
             return Some(Mount::CameraAlone);
         }
-        match self
-            .shared
-            .tf()
-            .lookup(base, camera, Stamp::from(&header.stamp))
-        {
+        // Where joints say it again and again, their word comes later than the image.
+        let stamp = Stamp::from(&header.stamp);
+        match self.shared.tf().lookup_held(base, camera, stamp) {
             Ok(base_from_camera) => Some(Mount::On(base_from_camera)),
             Err(error) => {
                 let missing = format!(
