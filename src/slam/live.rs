@@ -132,7 +132,7 @@ impl System {
         self.last_pose = Sim3::identity();
         (self.step, self.covariance) = (None, None);
         // Ids begin again, so the old poses must be gone before the first one is used.
-        while !self.table.load().poses.is_empty() {
+        while self.mapping.is_resetting() {
             self.mapping.check()?;
             std::thread::sleep(RESET_POLL);
         }

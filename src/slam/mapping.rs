@@ -231,6 +231,14 @@ impl Mapping {
         }
     }
 
+    /// Whether the thread has not got to the last [`Mapping::reset`] yet.
+    pub fn is_resetting(&self) -> bool {
+        match self {
+            Self::Thread(thread) => thread.stop.is_asked(),
+            Self::Inline(_) | Self::Ended(_) => false,
+        }
+    }
+
     /// Has `change` called with the mapper; the caller may have to wait for room in the queue.
     pub fn change(&mut self, change: Change) -> Result<(), SlamError> {
         match self {
