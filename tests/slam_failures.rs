@@ -230,30 +230,41 @@ fn a_live_camera_that_is_lost_does_not_wait_for_the_answer() {
     assert!(map.frames.iter().all(|f| f.submap == 0));
 }
 
-/// A process that ends while its mapper still works takes the GPU from under it.
-#[test]
-fn a_system_that_goes_waits_for_the_job_under_way_and_leaves_out_the_others() {
+/// A camera whose every frame wants to be a keyframe, six frames on: mapping is at keyframe 1, which its network
+/// keeps waiting.
+fn with_a_busy_mapper() -> Rig {
     let mut config = config(Threads::Pipelined);
-    // Every frame wants to be a keyframe.
     config.tracking.match_frac_thresh = 1.01;
     let walk = square_walk(400, 1.0)[..6].to_vec();
     let mut rig = Rig::with(walk, config, Pace::Live, Mood::Waits);
-    let valve = rig.valve.clone();
     for k in 0..6 {
         rig.show(Some(k)).expect("frame");
     }
-    let (told, gone) = std::sync::mpsc::channel();
-    let dropping = std::thread::spawn(move || {
-        drop(rig);
+    rig
+}
+
+/// Does `work` in a thread, and lets the network go on only once that has been seen to wait for the mapper.
+fn waited_for<T: Send + 'static>(valve: &Valve, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (told, done) = std::sync::mpsc::channel();
+    let working = std::thread::spawn(move || {
+        let result = work();
         told.send(()).expect("somebody listens");
+        result
     });
-    // Mapping is at keyframe 1, which its network keeps waiting.
     let soon = std::time::Duration::from_millis(300);
-    assert!(gone.recv_timeout(soon).is_err(), "nobody waited");
+    assert!(done.recv_timeout(soon).is_err(), "nobody waited");
     valve.set(Mood::Works);
     let limit = std::time::Duration::from_secs(60);
-    gone.recv_timeout(limit).expect("the system went");
-    dropping.join().expect("dropped");
+    done.recv_timeout(limit).expect("it came to an end");
+    working.join().expect("it told")
+}
+
+/// A process that ends while its mapper still works takes the GPU from under it.
+#[test]
+fn a_system_that_goes_waits_for_the_job_under_way_and_leaves_out_the_others() {
+    let rig = with_a_busy_mapper();
+    let valve = rig.valve.clone();
+    waited_for(&valve, move || drop(rig));
     // An edge is decoded both ways; five keyframes wanted one.
     assert!(valve.passes() <= 2, "{} decoder passes", valve.passes());
 }
@@ -261,26 +272,12 @@ fn a_system_that_goes_waits_for_the_job_under_way_and_leaves_out_the_others() {
 /// On a slow machine minutes of mapping may be waiting.
 #[test]
 fn a_reset_leaves_out_what_waits_and_the_next_map_is_a_new_one() {
-    let mut config = config(Threads::Pipelined);
-    config.tracking.match_frac_thresh = 1.01;
-    let walk = square_walk(400, 1.0)[..6].to_vec();
-    let mut rig = Rig::with(walk, config, Pace::Live, Mood::Waits);
+    let mut rig = with_a_busy_mapper();
     let valve = rig.valve.clone();
-    for k in 0..6 {
-        rig.show(Some(k)).expect("frame");
-    }
-    let (told, reset) = std::sync::mpsc::channel();
-    let resetting = std::thread::spawn(move || {
+    let mut rig = waited_for(&valve, move || {
         rig.system.reset().expect("reset");
-        told.send(()).expect("somebody listens");
         rig
     });
-    let soon = std::time::Duration::from_millis(300);
-    assert!(reset.recv_timeout(soon).is_err(), "nobody waited");
-    valve.set(Mood::Works);
-    let limit = std::time::Duration::from_secs(60);
-    reset.recv_timeout(limit).expect("the map is forgotten");
-    let mut rig = resetting.join().expect("reset");
     let passes = valve.passes();
     assert!(passes <= 2, "{passes} decoder passes");
     // Nobody asks it to stop any more.
