@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compiles every kernels/*.cu for JetPack 6 (Orin, sm_87), whose driver loads no code of CUDA 13.
+"""Compiles every kernels/**/*.cu for JetPack 6 (Orin, sm_87), whose driver loads no code of CUDA 13.
 
     jetpack6.py FOLDER
 
@@ -26,7 +26,7 @@ def compile_one(library, source, includes):
     options = ["--gpu-architecture=sm_87", "--std=c++17", "--fmad=false", "--generate-line-info"]
     # Of <math.h>, which nvcc includes by itself and the run-time compiler has not.
     options += ["--define-macro=INFINITY=__int_as_float(0x7f800000)", "--define-macro=NAN=__int_as_float(0x7fffffff)"]
-    options += [f"--include-path={folder}" for folder in [KERNELS, *includes]]
+    options += [f"--include-path={folder}" for folder in [source.parent, *includes]]
     program = ctypes.c_void_p()
     text, name = source.read_bytes(), source.name.encode()
     made = library.nvrtcCreateProgram(ctypes.byref(program), text, name, 0, None, None)
@@ -50,7 +50,7 @@ def main():
     major, minor = ctypes.c_int(), ctypes.c_int()
     check(library, library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)), "asking the version")
     failures = 0
-    for source in sorted(KERNELS.glob("*.cu")):
+    for source in sorted(KERNELS.rglob("*.cu")):
         log, size = compile_one(library, source, includes)
         if log or not size:
             failures += 1

@@ -4,7 +4,7 @@
     kernels.py FOLDER [--write]
 
 FOLDER is the build script's output folder: NAME.fatbin and the compiler's report NAME.log for each
-kernels/NAME.cu. Fails if a kernel spills registers, if one holds an fp64 instruction and is not
+kernels/**/NAME.cu. Fails if a kernel spills registers, if one holds an fp64 instruction and is not
 listed in kernels/allowed_fp64.txt, if that list names a kernel that holds none, or if
 docs/kernels.md is not what these kernels give (--write writes it). Needs cuobjdump on PATH.
 """
@@ -23,10 +23,11 @@ FP64 = re.compile(r"\b(DADD|DMUL|DFMA|DSETP|DMNMX|DMMA)\b|\b(F2F|F2I|I2F|FRND)[.
 
 HEAD = """# Kernels
 
-What `kernels/*.cu` compile to: registers a thread, and where there is any, shared memory a block (+ bytes). Written by
-`.ci/kernels.py`; CI fails when it is not current, when a kernel spills registers and when one outside
-`kernels/allowed_fp64.txt` uses 64-bit floats (marked fp64 below). Dynamic shared memory is not counted: see the wrappers in
-`src/compute/cuda`.
+Registers per thread of each kernel in `kernels/*.cu` and `kernels/native/*.cu`, and shared memory per block where there
+is any (+ bytes; without dynamic shared memory, which the wrappers in `src/compute/cuda` and `src/inference/native`
+choose). An empty cell: no code for that architecture. `.ci/kernels.py` writes this file. CI fails if
+it is not current, if a kernel spills registers, and if a kernel outside `kernels/allowed_fp64.txt` uses 64-bit floats
+(marked fp64).
 """
 
 
@@ -34,11 +35,11 @@ def reports(folder):
     """{(file, kernel): {architecture: (registers, shared, spilled)}} from the compiler's reports."""
     found = {}
     for log in sorted(folder.glob("*.log")):
-        if not (ROOT / "kernels" / (log.stem + ".cu")).exists():
+        if not any((ROOT / "kernels").rglob(log.stem + ".cu")):
             continue  # of a file that is gone
         kernel = None
         for line in log.read_text().splitlines():
-            if match := re.search(r"Compiling entry function '(\w+)' for '(sm_\d+)'", line):
+            if match := re.search(r"Compiling entry function '(\w+)' for '(sm_\d+)a?'", line):
                 kernel, architecture, spilled = match[1], match[2], 0
             elif match := re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", line):
                 spilled = int(match[1]) + int(match[2])
@@ -87,7 +88,10 @@ def table(rows, fp64):
                 continue
             cells = []
             for architecture in architectures:
-                registers, shared, _ = row.get(architecture, (0, 0, 0))
+                if architecture not in row:
+                    cells.append("")
+                    continue
+                registers, shared, _ = row[architecture]
                 cells.append(f"{registers} + {shared}" if shared else str(registers))
             mark = " (fp64)" if kernel in fp64 else ""
             lines.append(f"| `{kernel}`{mark} | {' | '.join(cells)} |")

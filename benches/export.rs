@@ -1,14 +1,11 @@
 //! Export: the cloud of 20 keyframes at 256×192 (983 040 points), plain and voxel-filtered.
 
-#[path = "../tests/map_support/mod.rs"]
-mod map_support;
-
 use criterion::{Criterion, criterion_group, criterion_main};
 use mast3r_slam::map::{CloudOptions, cloud};
 use std::hint::black_box;
 
 fn export(c: &mut Criterion) {
-    let map = map_support::room(20, 1, 256, 192);
+    let map = testkit::map_room::room(20, 1, 256, 192);
     let mut group = c.benchmark_group("export");
     group.sample_size(10);
     for (name, voxel_size) in [

@@ -1,37 +1,34 @@
-//! Everything but the network: a frame of the bundled sequence through [`System`], with outputs of
+//! Everything but the network: a frame of the bundled sequence through [`Slam`], with outputs of
 //! the bundled network that were computed before. Times are those that the system itself takes, less
 //! encoding and decoding (which here is copying).
 
-mod common;
-
-use common::Canned;
+use benches::Canned;
 use criterion::{Criterion, criterion_group, criterion_main};
 use mast3r_slam::config::{Config, Loops};
 use mast3r_slam::image::{PreprocessOptions, Preprocessor, RgbImage};
-use mast3r_slam::map::StageTimes;
-use mast3r_slam::slam::{FrameInput, Pace, System};
-use mast3r_slam::time::Stamp;
+use mast3r_slam::slam::{Frame, Pace, Slam};
+use mast3r_slam::time::{StageTimes, Stamp};
 use std::time::{Duration, Instant};
+use testkit::room::cpu_slam;
 
 /// A system that has seen frame 0.
-fn started(canned: &Canned, config: &Config) -> System {
+fn started(canned: &Canned, config: &Config) -> Slam {
     let backend = Box::new(canned.clone());
     let intrinsics = canned.intrinsics;
-    let mut system =
-        System::new(config.clone(), Pace::EveryFrame, backend, None, intrinsics).expect("a system");
+    let mut system = cpu_slam(config.clone(), Pace::EveryFrame, backend, None, intrinsics);
     process(&mut system, canned, 0, 0);
     system
 }
 
-fn process(system: &mut System, canned: &Canned, index: usize, frame: usize) -> StageTimes {
-    let input = FrameInput {
+fn process(system: &mut Slam, canned: &Canned, index: usize, frame: usize) -> StageTimes {
+    let input = Frame {
         index,
         stamp: Stamp {
             nanos: 1 + index as i64,
         },
         image: canned.images[frame].as_ref().into(),
     };
-    system.process(input).expect("a frame").times
+    system.process(&input).expect("a frame").times
 }
 
 fn frame(c: &mut Criterion) {
@@ -43,7 +40,7 @@ fn frame(c: &mut Criterion) {
         group
             .sample_size(20)
             .measurement_time(Duration::from_secs(4));
-        let mut config = common::config();
+        let mut config = benches::config();
         config.loops = Loops::Off;
         let raw = &canned.raw[0];
         let options = PreprocessOptions::default();

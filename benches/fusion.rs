@@ -1,12 +1,9 @@
 //! Fusing one pointmap into another at the two network sizes, by each mode.
 
-#[path = "../tests/matching_scene/mod.rs"]
-mod matching_scene;
-
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use mast3r_slam::compute::fusion::{FusedPointmap, FusionScratch};
 use mast3r_slam::config::{FilteringMode, FilteringScore};
-use matching_scene::{Random, Scene};
+use testkit::matching_scene::{Random, Scene};
 
 fn fusion(criterion: &mut Criterion) {
     for (width, height) in [(256, 192), (512, 384)] {

@@ -1,15 +1,12 @@
 //! Time of the global solve, an iteration and a whole one.
 
-#[path = "../tests/tracking_common/mod.rs"]
-mod tracking_common;
-
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use mast3r_slam::compute::global::{GlobalResidual, GlobalSolver};
-use mast3r_slam::config::LocalOptConfig;
+use mast3r_slam::config::GlobalOptConfig;
 use mast3r_slam::geometry::Sim3;
 use std::hint::black_box;
 use std::time::Duration;
-use tracking_common::{Graph, intrinsics};
+use testkit::solver_scene::{Graph, intrinsics};
 
 fn bench(c: &mut Criterion) {
     let mut group = c.benchmark_group("global");
@@ -29,9 +26,9 @@ fn bench(c: &mut Criterion) {
         group.throughput(Throughput::Elements(
             2 * (edges.len() * width * height) as u64,
         ));
-        let params = LocalOptConfig {
+        let params = GlobalOptConfig {
             max_iters: 1,
-            ..LocalOptConfig::default()
+            ..GlobalOptConfig::default()
         };
         // One step: the gates, two linearisations and a factorisation.
         let what = format!("{width}x{height}, {count} keyframes, {} edges", edges.len());

@@ -1,8 +1,6 @@
 //! The network on the CPU with the bundled model: loading (with its self-test), one image encoded, one
 //! pair decoded.
 
-mod common;
-
 use criterion::{Criterion, criterion_group, criterion_main};
 use mast3r_slam::image::RgbImage;
 use mast3r_slam::inference::cpu::CpuBackend;
@@ -10,7 +8,7 @@ use mast3r_slam::inference::{Backend, PairOutput};
 use std::time::Duration;
 
 fn inference(c: &mut Criterion) {
-    let weights = common::weights();
+    let weights = benches::weights();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     for (width, height) in [(256, 192), (512, 384)] {
         let load = || match CpuBackend::load(&weights, width, height, threads) {

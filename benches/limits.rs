@@ -111,15 +111,19 @@ fn arithmetic(c: &mut Criterion, threads: usize) {
         .sample_size(20)
         .measurement_time(Duration::from_secs(1));
     let calls = threads * VECTORS * STEPS;
-    // SAFETY (of all three): AVX2 and FMA were just found.
     let kernels: [(&str, usize, fn()); 3] = [
-        ("f32 multiply-add", calls * 8 * 2, || unsafe {
-            peak::fused()
+        ("f32 multiply-add", calls * 8 * 2, || {
+            // SAFETY: AVX2 and FMA were just found.
+            unsafe { peak::fused() }
         }),
-        ("f64 multiply, add", calls * 4 * 2, || unsafe {
-            peak::separate()
+        ("f64 multiply, add", calls * 4 * 2, || {
+            // SAFETY: as above.
+            unsafe { peak::separate() }
         }),
-        ("f64 divide", calls, || unsafe { peak::divisions() }),
+        ("f64 divide", calls, || {
+            // SAFETY: as above.
+            unsafe { peak::divisions() }
+        }),
     ];
     for (name, operations, kernel) in kernels {
         group.throughput(Throughput::Elements(operations as u64));

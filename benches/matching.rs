@@ -1,16 +1,12 @@
 //! Matching at the two network sizes: all of it, without the refinement, and the bookkeeping after.
 
-mod common;
-#[path = "../tests/matching_scene/mod.rs"]
-mod matching_scene;
-
-use common::Canned;
+use benches::Canned;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use mast3r_slam::compute::matching::{Matcher, Refinement, View, match_quality, unique_matches};
 use mast3r_slam::config::MatchingConfig;
-use matching_scene::Scene;
 use std::hint::black_box;
+use testkit::matching_scene::Scene;
 
 fn matching(criterion: &mut Criterion) {
     for (width, height) in [(256, 192), (512, 384)] {
@@ -86,7 +82,7 @@ fn real(criterion: &mut Criterion) {
         group
             .throughput(Throughput::Elements(n as u64))
             .sample_size(20);
-        let params = common::config().matching;
+        let params = benches::config().matching;
         let views = |frame: usize| {
             let pair = canned.pair(frame, 0);
             [&pair.view1, &pair.view2].map(|v| View {

@@ -4,16 +4,13 @@
 //! Limits: the search for the nearest words is 2·T·K·C floating-point operations, whitening 2·T·C²
 //! in f64; a query reads the postings of its words, C/8 bytes for each entry.
 
-#[path = "../tests/random/mod.rs"]
-mod random;
-
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use mast3r_slam::compute::retrieval::{
     Codebook, CodebookInfo, Database, Description, Nearest, RetrievalModel, Scratch, whiten,
 };
-use random::Random;
+use testkit::random::Random;
 
 const C: usize = 192;
 const T: usize = 192;

@@ -1,14 +1,11 @@
 //! Time of the tracker's pose solve: whole, and a Gauss-Newton iteration.
 
-#[path = "../tests/tracking_common/mod.rs"]
-mod tracking_common;
-
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use mast3r_slam::compute::tracking::{PoseSolver, Residual};
+use mast3r_slam::compute::pose_solver::{PoseSolver, Residual};
 use mast3r_slam::config::TrackingConfig;
 use mast3r_slam::geometry::Sim3;
 use std::hint::black_box;
-use tracking_common::{Pair, Random, intrinsics};
+use testkit::solver_scene::{Pair, Random, intrinsics};
 
 fn bench(c: &mut Criterion) {
     let mut group = c.benchmark_group("tracking");

@@ -21,7 +21,7 @@ struct alignas(8) Half4 {
 
 } // namespace
 
-// dst[i] = src[i] rounded to the nearest f16, ties to even; what is too large becomes infinite, NaN stays NaN.
+// dst[i] = src[i] rounded to the nearest f16, ties to even; values beyond its range become infinite, NaN stays NaN.
 extern "C" __global__ void __launch_bounds__(256)
     ms_convert_f32_to_f16(const float* __restrict__ src, __half* __restrict__ dst, unsigned long long n) {
     const unsigned long long first = ms::thread_index() * kWidth;

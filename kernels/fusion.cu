@@ -1,6 +1,6 @@
-// Fusion of a new pointmap into a keyframe (spec 4.1), and the keyframe's pointmap as others want it. The same bits as
-// src/compute/fusion.rs. The new points come in the frame's camera and are moved by the tracked pose on the way; a frame
-// that was lost changes nothing, which is decided here, so that nobody waits for the host.
+// Fusion of a new pointmap into a keyframe (docs/algorithm.md, Pointmap fusion), and the export of the keyframe's
+// pointmap. The same bits as src/compute/fusion.rs. The new points are in the frame's camera and are moved by the
+// tracked pose on the way. A lost frame changes nothing; that is decided here, so the host is not waited for.
 //
 // Limit: 16 B read of the new estimate, 16 B read and 16 B written of the old one a pixel: 9.4 MB at 512x384, 2 us at
 // 4.8 TB/s. The export reads 16 B and writes 14 to 18 B. The score of mode best_score is one block's work, which is
@@ -20,16 +20,19 @@ constexpr unsigned kThreads = 256;
 constexpr unsigned kScoreThreads = 1024;
 constexpr float kMaxConfidence = 1e18f;
 constexpr float kMaxHalf = 65504.0f;
+// `compute::fusion::MAX_COUNT` and the part of the sums that is kept there.
+constexpr unsigned kMaxCount = 1u << 16;
+constexpr float kFade = static_cast<float>(kMaxCount) / static_cast<float>(kMaxCount + 1);
 
 // `config::FilteringMode`, in its order.
 enum Mode : unsigned { kWeighted = 0, kSpherical = 1, kRecent = 2, kFirst = 3, kBestScore = 4, kIndependent = 5 };
 
-// What a fused pointmap knows of itself: the words of `cuda::fusion::STATE_WORDS`.
+// State of a fused pointmap: the words of `cuda::fusion::STATE_WORDS`.
 struct State {
     unsigned count;   // estimates that the confidences accumulate
     unsigned updates; // since the restart
-    float score;      // of the kept estimate
-    // Of the update under way: its score, and whether it replaces the kept one.
+    float score;      // score of the kept estimate
+    // The current update's score, and whether it replaces the kept estimate.
     float fresh_score;
     unsigned replace;
     // Blocks that have read the state; 0 between launches.
@@ -54,7 +57,7 @@ struct Update {
     unsigned mode;
     // Whether the score is the mean, not the median.
     unsigned mean;
-    // Whether what the pointmap held is forgotten.
+    // Whether the pointmap restarts from this estimate.
     unsigned restart;
     unsigned padding;
 };
@@ -84,7 +87,7 @@ __device__ __forceinline__ bool usable(const float (&point)[3], float confidence
     return squared > 1e-24f && squared < infinity() && confidence > 0.0f && confidence < infinity();
 }
 
-// The new estimate of a pixel, in the keyframe's camera, before its confidence is limited; whether it is usable.
+// The new estimate of a pixel, in the keyframe's camera, with its unlimited confidence; returns whether it is usable.
 __device__ __forceinline__ bool read(const Update& u, unsigned long long n, Estimate& out) {
     const float* from = u.points + 3 * n;
     const float x = from[0], y = from[1], z = from[2];
@@ -104,7 +107,7 @@ __device__ __forceinline__ bool read(const Update& u, unsigned long long n, Esti
     return ok;
 }
 
-// Shares of the old and the new estimate, and the confidence of both together.
+// Weights of the old and the new estimate, and their common confidence.
 struct Shares {
     float old, fresh, confidence;
 };
@@ -123,7 +126,8 @@ __device__ __forceinline__ void merge_points(Estimate& old, const Estimate& fres
     old.confidence = s.confidence;
 }
 
-// The same mean of the range and of the direction, as vectors (B42). Directions that cancel leave the old one.
+// The same mean of the range and of the direction, as a vector (docs/reference-defects.md, B42). Opposite directions
+// that cancel keep the old one.
 __device__ __forceinline__ void merge_spherical(Estimate& old, const Estimate& fresh) {
     const Shares s = shares(old, fresh);
     const float old_range = fmaxf(sqrtf(squared_norm(old.point)), 1e-12f);
@@ -160,6 +164,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) ms_fusion_update(const Up
     const bool first = count == 0;
     const bool accumulates = u.mode == kWeighted || u.mode == kSpherical;
     // The reference's `first` keeps the second estimate: its counter is 1 when that arrives.
+    // Then the sums of all pixels shrink by one part, and the count stays.
+    const bool full = accumulates && count >= kMaxCount;
     const bool skip = (u.mode == kFirst && !(first || updates == 1)) || (u.mode == kBestScore && state.replace == 0);
     const unsigned long long n = thread_index();
     Estimate fresh;
@@ -180,19 +186,22 @@ extern "C" __global__ void __launch_bounds__(kThreads) ms_fusion_update(const Up
                 held = fresh;
             }
         }
-        if (ok || restart) {
+        if (full) {
+            held.confidence *= kFade;
+        }
+        if (ok || restart || full) {
             for (int k = 0; k < 3; ++k) {
                 u.held_points[3 * n + k] = held.point[k];
             }
             u.held_confidence[n] = held.confidence;
         }
     }
-    // The last block to come here, when all have read the state, replaces it.
+    // The last block to arrive replaces the state, which all others have read.
     __syncthreads();
     if (threadIdx.x == 0) {
         __threadfence();
         if (atomicInc(&u.state->ticket, gridDim.x - 1) == gridDim.x - 1) {
-            u.state->count = !accumulates ? 1 : count == 0xffffffffu ? count : count + 1;
+            u.state->count = !accumulates ? 1 : full ? count : count + 1;
             u.state->updates = updates == 0xffffffffu ? updates : updates + 1;
             if (u.mode == kBestScore && state.replace != 0) {
                 u.state->score = state.fresh_score;
@@ -203,7 +212,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ms_fusion_update(const Up
     }
 }
 
-// Mode best_score, first launch: the confidences as numbers that sort like them, 0 where an estimate is not usable.
+// Mode best_score, first launch: the confidences as sortable integers, 0 where an estimate is not usable.
 extern "C" __global__ void __launch_bounds__(kThreads) ms_fusion_keys(const Update u) {
     const unsigned long long n = thread_index();
     if (lost(u.outcome) || n >= u.pixels) {
@@ -216,7 +225,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ms_fusion_keys(const Upda
 
 namespace {
 
-// How many keys are not 0, in all threads of the block.
+// The number of non-zero keys, returned to all threads of the block.
 __device__ unsigned long long count_keys(const unsigned* keys, unsigned long long pixels) {
     __shared__ unsigned long long total;
     if (threadIdx.x == 0) {
@@ -232,7 +241,7 @@ __device__ unsigned long long count_keys(const unsigned* keys, unsigned long lon
     return total;
 }
 
-// The key of this rank, from 0, among those that are not 0: by its bytes, from the uppermost down.
+// The non-zero key of this rank (from 0), by radix selection from the highest byte down.
 __device__ unsigned select_key(const unsigned* keys, unsigned long long pixels, unsigned long long rank) {
     __shared__ unsigned long long bucket[256];
     __shared__ unsigned long long rank_left;
@@ -271,8 +280,8 @@ __device__ unsigned select_key(const unsigned* keys, unsigned long long pixels, 
     return prefix;
 }
 
-// Sum of the keys' values in a fixed order. Exact, and so the CPU's bits, while the values and the sum's last place are
-// less than 2^53 apart: 2^18 confidences from 1 to 2^11.
+// Sum of the keys' values in a fixed order. Exact, and so equal to the CPU's, while the values span less than 2^53 of
+// the sum's last place: 2^18 confidences from 1 to 2^11.
 __device__ double sum_values(const unsigned* keys, unsigned long long pixels) {
     __shared__ double part[kScoreThreads];
     double own = 0.0;

@@ -1,8 +1,8 @@
-// Global Gauss-Newton over keyframe poses (spec 6.4 to 6.7): what src/compute/global does with the matches of every edge.
-// The small sparse system is solved on the host.
+// Global Gauss-Newton over keyframe poses (docs/algorithm.md, Global optimisation): the sums over the matches of every
+// edge, as in src/compute/global. The host solves the small sparse system.
 //
-// Once a solve, gates that no pose changes become bits: three for each pixel of a keyframe (its confidence counts, its
-// point can move, its point can be a target), then one for each match. At each linearisation a match is
+// Once per solve, gates that do not depend on a pose become bits: three for each pixel of a keyframe (its confidence is
+// high enough, its point can move, its point can be a target), then one for each match. A linearisation reads per match
 //   index and quality, 8 B, streamed; the point of j, 12 B, in order; the point of i, 12 B, gathered: 32 B,
 // and every point is shared by the edges of its keyframe. At 512 x 384 (196,608 pixels) with 600 directed edges of 200
 // keyframes that is 118 M matches, of which
@@ -10,11 +10,12 @@
 //     at 4.4 TB/s (3.8 GB, 0.86 ms without L2);
 //   189 instructions each (rays, sm_90), 7.0e8 for warps: 0.73 ms on 132 multiprocessors that issue four a cycle at
 //     1.8 GHz.
-// So instructions are the limit, and are what was saved: shared products (global_sums.cuh), matches packed densely before
-// the arithmetic, one shuffle tree a thousand matches. The gates are 9 B a match and 14 B a pixel, 1.6 GB, 0.4 ms.
+// Instructions are the limit, so they are what this saves: shared products (global_sums.cuh), matches packed densely
+// before the arithmetic, one shuffle tree per thousand matches. The gates read 9 B per match and 14 B per pixel, 1.6
+// GB, 0.4 ms.
 //
-// A warp sums 1024 pixels in f32, lane by lane and then by a tree, a block four of these; everything beyond is f64. Work
-// is divided by pixel number alone, so that the same input gives the same bits.
+// A warp sums 1024 pixels in f32, within the lanes and then by a tree; a block adds four of these; later sums are f64.
+// Work is divided by pixel number alone, so the same input gives the same bits.
 
 #include "global_matches.cuh"
 #include "sim3.cuh"
@@ -23,7 +24,7 @@ namespace ms::global {
 namespace {
 
 constexpr unsigned kWarps = 4;
-// Blocks that a multiprocessor can hold by their registers: five times 128 threads of 96.
+// Blocks of 128 threads with 96 registers that fit on a multiprocessor.
 constexpr unsigned kResidentBlocks = 5;
 // The same where only the cost is added up, with 64 registers.
 constexpr unsigned kCostBlocks = 8;
@@ -68,7 +69,7 @@ __device__ __forceinline__ float sum_over_lanes(float v) {
     return v;
 }
 
-// Asks for the line of an address; nothing waits for it.
+// Prefetches the cache line of an address.
 __device__ __forceinline__ void prefetch(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 
 // The sums of a block's pixels of one direction; with `kCost` all but the robust cost are zero.
@@ -80,7 +81,7 @@ __device__ __forceinline__ void linearise(const Problem& p, const unsigned* __re
     __shared__ float totals[kWarps][kSums];
     __shared__ unsigned counts[kWarps];
     const unsigned direction = blockIdx.x / p.chunks;
-    // Nobody reads what is not written then.
+    // The sums that are not written then are not read.
     if (active[direction / 2] == 0) {
         return;
     }
@@ -103,8 +104,8 @@ __device__ __forceinline__ void linearise(const Problem& p, const unsigned* __re
         const float* to = p.keyframes[d.i].points;
         const Pose pose = relative[direction];
         const unsigned first = first_word * kLanes;
-        // The matches of all rounds, a line of each array for each lane: reading them two rounds ahead, as below, does not
-        // hide memory's latency. On one NVIDIA H200 it takes 5 % off the sums.
+        // Prefetches the matches of all rounds, one line of each array per lane: reading two rounds ahead, as below,
+        // does not hide the latency of memory. On one NVIDIA H200 this saves 5 % of the sums.
         if (bits != 0) {
             prefetch(d.index + own_word * kLanes);
             prefetch(d.quality + own_word * kLanes);
@@ -158,7 +159,7 @@ __device__ __forceinline__ void linearise(const Problem& p, const unsigned* __re
 // One edge, both directions together, by left perturbations of world poses: `Term` of src/compute/global.
 struct Equations {
     double hessian[28]; // upper triangle, row by row
-    double gradient[7]; // at j; at i it is the negative
+    double gradient[7]; // at j; negated at i
     double robust;
     unsigned long long matches;
 };
@@ -195,8 +196,8 @@ constexpr unsigned kReduceThreads = 192;
 
 using namespace ms::global;
 
-// Bits of every pixel of keyframe blockIdx.y: masks[keyframe][kTrusted, kMovable, kTarget][words]. A warp has kMaskPixels
-// words in a row, and reads all of its pixels before it looks at one.
+// Bits of every pixel of keyframe blockIdx.y: masks[keyframe][kTrusted, kMovable, kTarget][words]. A warp has
+// kMaskPixels words in a row and issues all reads before it uses a pixel.
 extern "C" __global__ void __launch_bounds__(kTestThreads) ms_global_mask(const Problem p, unsigned* __restrict__ masks) {
     const Keyframe keyframe = p.keyframes[blockIdx.y];
     const unsigned lane = threadIdx.x % kLanes;
@@ -242,10 +243,10 @@ namespace {
 struct Quad {
     unsigned index[kQuad];
     float quality[kQuad];
-    // Not 0 where the match holds; 0 beyond the last pixel.
+    // Not 0 where the match is valid; 0 beyond the last pixel.
     unsigned char valid[kQuad];
 
-    // Streamed: the caches are for bits. `whole`: the arrays start where a vector may.
+    // Streamed, to keep the caches for the bits. `whole`: the arrays are aligned for vector loads.
     __device__ __forceinline__ void load(const Direction& d, unsigned n, unsigned pixels, bool whole) {
         if (whole && n + kQuad <= pixels) {
             const uint4 i = __ldcs(reinterpret_cast<const uint4*>(d.index + n));
@@ -273,10 +274,10 @@ __device__ __forceinline__ bool starts_at(const void* p, unsigned bytes) {
 
 } // namespace
 
-// gates[direction][words]: a bit for each pixel of j whose match passes every gate that no pose changes. Matches that would
-// but point outside the image are counted in `outside`. `blocks` of kTestWords words make a direction. A thread reads all
-// of its matches before it looks at one: 72 B, with 2048 threads on a multiprocessor three times what the memory's latency
-// asks for.
+// gates[direction][words]: a bit for each pixel of j whose match passes every gate that does not depend on a pose.
+// Matches that would pass but point outside the image are counted in `outside`. A direction has `blocks` of kTestWords
+// words. A thread issues all its reads before it uses one: 72 B in flight, with 2048 threads per multiprocessor three
+// times what hides the latency of memory.
 extern "C" __global__ void __launch_bounds__(kTestThreads)
     ms_global_gate(const Problem p, const unsigned* __restrict__ masks, unsigned blocks, unsigned* __restrict__ gates,
                    unsigned long long* __restrict__ outside) {
@@ -313,7 +314,7 @@ extern "C" __global__ void __launch_bounds__(kTestThreads)
             const bool inside = m < p.pixels;
             strays += wanted && !inside;
             const bool good = wanted && inside && quality > 0.0f && quality < INFINITY && (movable >> k & 1) != 0;
-            // Wherever it points, the read is of a word of this keyframe.
+            // Any index reads a word of this keyframe.
             const unsigned target = __ldg(targets + (inside ? m / kLanes : 0));
             bits |= (good && (target >> (m % kLanes) & 1) != 0 ? 1u : 0u) << (shift + k);
         }
@@ -331,7 +332,7 @@ extern "C" __global__ void __launch_bounds__(kTestThreads)
     }
 }
 
-// relative[direction] = T_i^-1 T_j. f64: what is near in a far place cancels. One thread a direction.
+// relative[direction] = T_i^-1 T_j, in f64, because positions far from the origin cancel. One thread per direction.
 extern "C" __global__ void __launch_bounds__(kTestThreads)
     ms_global_relate(const Problem p, const double* __restrict__ poses, unsigned directions, ms::Pose* __restrict__ relative) {
     const unsigned direction = blockIdx.x * kTestThreads + threadIdx.x;
@@ -361,9 +362,9 @@ MS_GLOBAL_SUMS(ms_global_pixels_cost, kCostBlocks, Calibrated, true)
 
 #undef MS_GLOBAL_SUMS
 
-// The equations of edge blockIdx.x from its two directions' sums, in world poses: with A = Ad(T_i^-1), A^T H A and A^T g of
-// each direction, whose i and j are exchanged in the second. f64: the last stage of the sums. One block an edge; `out` is
-// the host's memory.
+// The equations of edge blockIdx.x in world poses, from the sums of its two directions: A^T H A and A^T g of each
+// direction with A = Ad(T_i^-1); the second direction has i and j exchanged. f64: the last stage of the sums. One block
+// per edge; `out` is host memory.
 extern "C" __global__ void __launch_bounds__(kReduceThreads)
     ms_global_reduce(const Problem p, const double* __restrict__ poses, const unsigned char* __restrict__ active,
                      const float* __restrict__ sums, const unsigned* __restrict__ used, unsigned model,
@@ -378,8 +379,12 @@ extern "C" __global__ void __launch_bounds__(kReduceThreads)
     const unsigned lane = t % kLanes, warp = t / kLanes;
     double* entries = out[edge].hessian;
     if (active[edge] == 0) {
-        if (t < 36) {
+        if (t < 28) {
             entries[t] = 0.0;
+        } else if (t < 35) {
+            out[edge].gradient[t - 28] = 0.0;
+        } else if (t == 35) {
+            out[edge].robust = 0.0;
         } else if (t == 36) {
             out[edge].matches = 0;
         }

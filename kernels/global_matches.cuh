@@ -1,4 +1,4 @@
-// The matches of a global solve as its kernels find them in memory, and a warp's way through them.
+// Memory layout of the matches of a global solve, and a warp's iteration over them.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -9,7 +9,7 @@ namespace ms::global {
 
 constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr unsigned kLanes = 32;
-// Pixels of a warp and of a block when matches are added up. `CHUNK` in src/compute/cuda/global is theirs.
+// Pixels of a warp and of a block when matches are added up; `CHUNK` in src/compute/cuda/global is their product.
 constexpr unsigned kTile = 1024;
 constexpr unsigned kTileWords = kTile / kLanes;
 
@@ -27,12 +27,12 @@ struct Direction {
     unsigned j;
 };
 
-// What stays the same for a whole solve.
+// Constants of a solve.
 struct Problem {
     const Keyframe* keyframes;
     const Direction* directions;
     unsigned pixels;
-    unsigned words;  // of one bit a pixel
+    unsigned words;  // of one bit per pixel
     unsigned chunks; // of kWarps * kTile pixels
     // pixel / width = (pixel * magic >> 32) >> shift, exactly, for pixels below 2^31.
     unsigned width;
@@ -52,8 +52,8 @@ __device__ __forceinline__ unsigned row_of(const Problem& p, unsigned pixel) {
     return __umulhi(pixel, p.magic) >> p.shift;
 }
 
-// z K^-1 [u, v, 1]^T, to a rounding of f32 more than the CPU, which has the ray from f64. Only a point within 1e-7 of the
-// range of usable norms (10 nm, 100,000 km) could be judged otherwise.
+// z K^-1 [u, v, 1]^T, with one f32 rounding more than on the CPU, which computes the ray in f64. Only a point within
+// 1e-7 of the limits of usable norms (10 nm, 100,000 km) could be judged differently.
 __device__ __forceinline__ void on_ray(const Problem& p, unsigned pixel, float z, float (&out)[3]) {
     const unsigned v = row_of(p, pixel);
     const unsigned u = pixel - v * p.width;
@@ -62,7 +62,7 @@ __device__ __forceinline__ void on_ray(const Problem& p, unsigned pixel, float z
     out[2] = z;
 }
 
-// The points of a match as a model reads them.
+// The points of a match in the form that a model reads.
 struct FullPoints {
     float moving[3];
     float target[3];
@@ -95,8 +95,8 @@ __device__ __forceinline__ bool moved_to_a_place(const float (&p)[3], float& nor
     return norm2 > kLeastMovedNorm2 && norm2 < kGreatestMovedNorm2;
 }
 
-// Each: adds the match of pixel n of j and pixel m of i to the sums; whether it did. Quality 0 is no match, and the points may
-// then be anything.
+// Each adds the match of pixel n of j and pixel m of i to the sums and returns whether it did. Quality 0 means no
+// match; the points are then undefined.
 template <class Model> struct RayOrPoint {
     using Loaded = FullPoints;
 
@@ -134,28 +134,28 @@ struct Calibrated {
     }
 };
 
-// A match on its way: pixel n of j, pixel m of i. Quality 0: none. What is read into it must not be looked at before its turn,
-// or the warp waits: it is read only where there is a match, rather than selected afterwards.
+// A match being loaded: pixel n of j, pixel m of i; quality 0: no match. Using it early would stall the warp, so it is
+// read only where there is a match, instead of being selected afterwards.
 struct Record {
     unsigned n;
     unsigned m;
     float q;
 };
 
-// The matches of a warp's pixels, of which nearly all count: taken in order. All the pixels are inside the image.
+// The matches of a warp's pixels, nearly all of which count, in order. All pixels are inside the image.
 struct DenseMatches {
     const unsigned* __restrict__ index;  // of the lane's first pixel
     const float* __restrict__ quality;   // of the same
     unsigned first;                      // that pixel
-    unsigned bits;                       // of lane's word
+    unsigned bits;                       // the lane's word
     unsigned lane;
 
-    // The lane's match in a round of the whole warp; beyond the last round they come round again, for nothing.
+    // The lane's match in a round of the warp; beyond the last round the first ones repeat without effect.
     __device__ __forceinline__ Record operator[](unsigned round) const {
         const unsigned at = round % kTileWords * kLanes;
         Record r = {first + at, 0, 0.0f};
         if ((__shfl_sync(kAllLanes, bits, round) >> lane & 1) != 0) {
-            // Streamed: the caches are for points.
+            // Streamed, to keep the caches for the points.
             r.m = __ldcs(index + at);
             r.q = __ldcs(quality + at);
         }
@@ -163,8 +163,8 @@ struct DenseMatches {
     }
 };
 
-// The same where some are missing: those that count were listed first, which takes a sixteenth of the arithmetic that it
-// saves.
+// The same where some are missing: the matches that count are listed first, which costs a sixteenth of the arithmetic
+// that it saves.
 struct ListedMatches {
     const unsigned* __restrict__ index;
     const float* __restrict__ quality;
@@ -173,7 +173,7 @@ struct ListedMatches {
     unsigned count;
     unsigned lane;
 
-    // Where there is none, the first pixels of both.
+    // Where there is no match, the first pixels of both.
     __device__ __forceinline__ Record operator[](unsigned round) const {
         Record r = {first, 0, 0.0f};
         const unsigned k = round * kLanes + lane;

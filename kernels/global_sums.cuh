@@ -1,15 +1,15 @@
-// One match's share of the normal equations of a global solve, spec 6.5: three models of 32 sums each; with `kCost` of the
-// robust cost alone, to the same bits.
+// Contribution of one match to the normal equations of a global solve (docs/algorithm.md, Global optimisation): three
+// models of 32 sums each; with `kCost` the robust cost alone, with the same bits.
 //
-// A thread keeps its sums in registers, and 32 of them are one for each lane when a warp adds up. All three models fit:
-// entries of the Hessian that are always zero are not kept, nor is the one that follows from two others. Instructions
-// decide the time (see global.cu), so products are shared by what the rows have in common rather than taken row by row:
-// 96 for a match's rays against 112. Everything is f32: a residual carries a few 2^-24 of what it is the difference of
-// (a unit ray, a distance, a pixel's coordinate), which is 1e-4 of the sigmas that it is weighed by.
+// A thread keeps its sums in registers; 32 sums are one per lane when a warp adds up. All three models fit: entries of
+// the Hessian that are always zero are not kept, nor is the one that follows from two others. Instructions limit the
+// time (see global.cu), so products common to several rows are shared: 96 for a match's rays instead of 112. Everything
+// is f32: a residual has an error of a few 2^-24 of its operands (a unit ray, a distance, a pixel coordinate), about
+// 1e-4 of the sigma that weights it.
 //
-// What is shared is a sum of products, each of two entries of one row and its weight, which is at most sqrt(H_aa H_bb): so
-// that is what entry (a, b) is off by a few 2^-24 of, also for few matches. Along its ray a point is known 10^7 times less
-// than across (information, at the default sigmas); a difference of what is known across would leave noise there.
+// A shared term is a sum of products of two entries of one row and its weight, each at most sqrt(H_aa H_bb): the error
+// of entry (a, b) is a few 2^-24 of that, also for few matches. Along its ray a point has 10^7 times less information
+// than across (at the default sigmas), so a difference of two across-ray terms would leave only noise there.
 #pragma once
 
 #include "residual.cuh"
@@ -21,8 +21,9 @@ constexpr int kRobustSum = 31;
 
 enum Model : unsigned { kRays, kPixels, kPoints, kModels };
 
-// Where each model's sums belong: 8 r + c for (r, c) of the Hessian's upper triangle, 8 r + 7 for the gradient, 56 for the
-// robust cost, 63 for none. Of the rays' block of translation and rotation the entry (2, 5) is missing: its trace is zero.
+// Where the sums of each model belong: 8 r + c for (r, c) of the Hessian's upper triangle, 8 r + 7 for the gradient, 56
+// for the robust cost, 63 for unused. The rays' block of translation and rotation lacks entry (2, 5): its trace is
+// zero.
 constexpr unsigned kRobustPlace = 56, kNoPlace = 63;
 __constant__ unsigned char kPlaces[kModels][kSums] = {
     {0,  1,  2,  9,  10, 18, 3,  4,  5,  11, 12, 13, 19, 20, 27, 28,
@@ -33,8 +34,8 @@ __constant__ unsigned char kPlaces[kModels][kSums] = {
      27, 28, 29, 36, 37, 45, 7,  15, 23, 31, 39, 47, 55, kRobustPlace},
 };
 
-// To two or three units in the last place, which one rounding of a residual exceeds. Arguments are normal numbers: gates
-// leave nothing else.
+// Accurate to two or three units in the last place, less than one rounding of a residual. The gates leave only normal
+// numbers as arguments.
 __device__ __forceinline__ float inverse_root(float v) {
     float out;
     asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(v));
@@ -53,7 +54,7 @@ __device__ __forceinline__ float inverse(float v) {
     return out;
 }
 
-// Natural logarithm; near 1 good to 2^-22 of 1.
+// Natural logarithm; absolute error 2^-22 near 1.
 __device__ __forceinline__ float logarithm(float v) {
     float out;
     asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(v));
@@ -110,8 +111,8 @@ __device__ __forceinline__ void add_moment(float (&sums)[kSums], int first, cons
 
 // e = (P/|P| - X/|X|, |P| - |X|); rows [M, -r^, 0] and [r^T, 0, d] with r = P/|P|, d = |P|, M = (I - r r^T)/d.
 //
-// With W the weights of the ray's components, w_d the distance's, r = (x, y, z), v = W/d, n_k = 1 - r_k^2 as the sum of the
-// other two squares, b_k = v_k n_k, and m_ab = b_a + v_c r_a^2 for the c that is neither a nor b:
+// With W the weights of the ray's components, w_d the distance's, r = (x, y, z), v = W/d, n_k = 1 - r_k^2 as the sum of
+// the other two squares, b_k = v_k n_k, and m_ab = b_a + v_c r_a^2 for the c that is neither a nor b:
 //   tau phi      M W (-r^): (a, a) is x y z (v_b - v_c) for a, b, c in cyclic order, (a, b) is r_c m_ab, + where b
 //                follows a, else -
 //   tau tau      M W M + w_d r r^T: (a, a) is (r_b^2 m_ac + r_c^2 m_ab)/d + w_d r_a^2, (a, b) is
@@ -229,14 +230,14 @@ struct PointSums {
     }
 };
 
-// e = (u(P) - u, v(P) - v, log P_z - log z) with the target (u, v, z); a projection counts inside the view and in front of
-// the camera. Rows, with (x, y) = (P_x, P_y)/P_z and i = 1/P_z:
+// e = (u(P) - u, v(P) - v, log P_z - log z) with the target (u, v, z); a projection counts inside the view and in front
+// of the camera. Rows, with (x, y) = (P_x, P_y)/P_z and i = 1/P_z:
 //   u      f_x [i, 0, -x i, -x y, 1 + x^2, -y, 0]
 //   v      f_y [0, i, -y i, -(1 + y^2), x y, x, 0]
 //   log z  [0, 0, i, y, -x, 0, 1]
-// The focal lengths go into weights and residuals.
+// The focal lengths are part of the weights and residuals.
 struct PixelSums {
-    // Whether the match counts; if so, with its sums.
+    // Adds the match if it counts, and returns whether it does.
     template <bool kCost>
     static __device__ __forceinline__ bool add(float (&s)[kSums], const float (&p)[3], float u, float v, float z, float q,
                                                const Weights& k, const View& view) {

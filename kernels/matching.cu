@@ -1,19 +1,20 @@
-// Pixel matching: ray image, iterative projective search with occlusion check, descriptor refinement, match quality and
-// the tracker's gates. Equals src/compute/matching bit for bit: compile with -fmad=false and IEEE division and roots.
+// Pixel matching (docs/algorithm.md, Matching): ray image, iterative projective search with occlusion check, descriptor
+// refinement, match quality, and the tracker's gates. Equals src/compute/matching bit for bit: compile with -fmad=false
+// and IEEE division and roots.
 //
 // Limits at 512x384 (N = 196,608 pixels), 24 channels, radius 3, 5 levels, on an H200 (132 SMs, 1.8 GHz, 128 B a clock
 // of first-level cache each: 30 TB/s; 4.8 TB/s of memory; 34 T separate f32 operations a second):
 // * rays: 12 B read, 48 B written a pixel: 12 MB, 2.5 us of memory.
-// * search: 192 B of cached taps a look, 1 to 11 looks a pixel: 0.4 GB at most, 14 us; in truth latency.
+// * search: 192 B of cached taps per sample, 1 to 11 samples per pixel: at most 0.4 GB, 14 us; latency dominates.
 // * refinement: 245 candidates of 96 B a pixel are 4.6 GB out of the first-level cache, 153 us, and 2.3 G operations,
 //   67 us. Two lanes share a pixel, lane h with channels k where k mod 8 is in 4h..4h+3, which is one half of the
 //   defined sum ((0+1)+(2+3)) + ((4+5)+(6+7)): a candidate is then three 16-byte loads a lane and one addition between
 //   the lanes; the four pixels of eight lanes are 96 B apart, which touches each bank once, without another layout.
-//   One thread a pixel would meet each bank twice; eight lanes a pixel would issue four times the loads.
-//   Refilling the first-level cache costs reads from the second level, which a larger tile needs fewer of: on one
-//   NVIDIA H200 smooth matches took 209 us with tiles of 32x16 pixels, one on a multiprocessor, 223 with two of 16x16,
-//   260 with four of 16x8; scattered ones 334, 351 and 387.
-// * the rest (quality, gates, distinct matches) rides on the refinement's end: 30 B a pixel, 1 us.
+//   One thread per pixel would hit each bank twice; eight lanes per pixel would issue four times the loads.
+//   A larger tile refills the first-level cache less often from the second level: on one NVIDIA H200 smooth matches
+//   took 209 us with tiles of 32x16 pixels, one per multiprocessor, 223 with two of 16x16, 260 with four of 16x8;
+//   scattered ones 334, 351 and 387.
+// * quality, gates and distinct matches are part of the refinement's last step: 30 B per pixel, 1 us.
 
 #include "index.cuh"
 #include "points.cuh"
@@ -27,8 +28,8 @@ constexpr unsigned kFull = 0xffffffffu;
 
 constexpr int kRayTileW = 32, kRayTileH = 8;
 
-// A neighbour's index with the border reflected: -1 is 1, n is n - 2. Beyond that (tiles that stick out of the image;
-// the result is not used) some index inside.
+// A neighbour's index, reflected at the border: -1 becomes 1, n becomes n - 2. Farther out (tiles that reach beyond the
+// image; the result is not used) any index inside.
 __device__ __forceinline__ int reflect(int i, int n) {
     const int last = n - 1;
     i = i < 0 ? -i : (i > last ? 2 * last - i : i);
@@ -47,7 +48,7 @@ __device__ __forceinline__ float scharr(float p0, float p1, float p2, float m0, 
 
 } // namespace
 
-// What one call counts; exact.
+// Exact counts of one call.
 struct MatchCounts {
     unsigned valid;   // matches that may be used, by geometry alone
     unsigned refined; // of those, moved by the descriptors
@@ -57,7 +58,7 @@ struct MatchCounts {
     unsigned reserved[3];
 };
 
-// Fills `rays` (N x 12 floats) from `points` (N x 3), and clears what the later launches count in: `seen`, one bit a
+// Fills `rays` (N x 12 floats) from `points` (N x 3), and clears the counters of later launches: `seen`, one bit per
 // pixel in whole words (may be null), and `counts`. Images narrower or lower than 3 pixels have no rays.
 extern "C" __global__ void __launch_bounds__(kRayTileW* kRayTileH)
     ms_match_rays(const float* __restrict__ points, unsigned width, unsigned height, float4* __restrict__ rays,
@@ -121,7 +122,7 @@ struct SearchArgs {
     const float* target_points; // N x 3, view 1
     const float* query_points;  // N x 3, view 2, in the frame of view 1
     const unsigned* start;      // N earlier matches, or null; may be `index` itself
-    const unsigned* use_start;  // null, or where 0 says that `start` is not to be used
+    const unsigned* use_start;  // null, or a flag: 0 means that `start` is not used
     unsigned* index;            // N
     unsigned char* valid;       // N
     unsigned width, height, max_iter;
@@ -138,7 +139,7 @@ __device__ __forceinline__ float clamp_to(float x, float last) { return fminf(fm
 
 struct Look {
     float3 gu, gv; // gradients
-    float3 error;  // renormalised ray minus direction looked for
+    float3 error;  // renormalised ray minus target direction
     float cost;    // its squared length
 };
 
@@ -195,7 +196,7 @@ extern "C" __global__ void __launch_bounds__(128) ms_match_search(const SearchAr
         const float3 p = unit(x);
         float lambda = a.lambda_init;
         Look here = look(a.rays, a.width, u, v, p);
-        // Comparisons that NaN fails: a NaN cost is never improved on.
+        // Comparisons that NaN fails: a NaN cost is never improved.
         bool running = here.cost >= a.noise;
         for (unsigned k = 0; running && k < a.max_iter; ++k) {
             // Damped Gauss-Newton step by the adjugate.
@@ -318,16 +319,16 @@ template <> struct BytesOf<0> {
 };
 template <unsigned kQuads> using Bytes = typename BytesOf<kQuads>::Type;
 
-// Goes through a window, columns from the left, in each from the top; lane 0 of a pair judges the upper half of each
-// group of seven, lane 1 the lower. `best` is what there is before. All lanes of a warp call it together; `columns` is
-// the most that any needs, `stride` the same for rows in whole groups. A checked scan also asks whether a candidate may
-// be a match at all.
+// Scans a window, columns from the left, rows from the top; lane 0 of a pair judges the upper half of each group of
+// seven, lane 1 the lower. `best` is the best so far. All lanes of a warp call it together; `columns` is
+// the maximum over the lanes, `stride` the same for rows in whole groups. A checked scan also tests whether a candidate
+// may be a match.
 template <unsigned kQuads, bool kChecked>
 __device__ __forceinline__ Best scan(const RefineArgs& a, const float4* query, Window window, unsigned step,
                                      unsigned columns, unsigned stride, Best best) {
     const unsigned half = threadIdx.x & 1;
     const unsigned quads = kQuads > 0 ? kQuads : a.quads;
-    // From one row to the next, and from one column. The host sees to it that 32 bits hold them for 24 channels.
+    // Offset from one row to the next, and from one column. The host ensures that 32 bits hold them for 24 channels.
     const Bytes<kQuads> down = static_cast<Bytes<kQuads>>(step) * a.width * quads * sizeof(float4);
     const Bytes<kQuads> right = static_cast<Bytes<kQuads>>(step) * quads * sizeof(float4);
     const char* column = reinterpret_cast<const char*>(a.target_descriptors + half) +
@@ -365,7 +366,7 @@ __device__ __forceinline__ Best scan(const RefineArgs& a, const float4* query, W
             column += right;
         }
     }
-    // The better of both lanes; of equal ones that which comes first.
+    // The better of both lanes; the earlier of equals.
     const float other_score = __shfl_xor_sync(kFull, best.score, 1);
     const unsigned other_order = __shfl_xor_sync(kFull, best.order, 1);
     if (other_score > best.score || (other_score == best.score && other_order < best.order)) {
@@ -387,8 +388,8 @@ __device__ __forceinline__ void count(unsigned* total, bool what) {
     }
 }
 
-// Marks target pixel `pixel` as matched; returns how many bits were new, counted by one lane of those that share a word.
-// Called by the lanes of `mask`.
+// Marks target pixel `pixel` as matched; returns how many bits were new, counted by one lane of those that share a
+// word. Called by the lanes of `mask`.
 __device__ __forceinline__ unsigned mark(unsigned* seen, unsigned mask, unsigned pixel) {
     const unsigned word = pixel / 32;
     const unsigned peers = __match_any_sync(mask, word);
@@ -433,7 +434,7 @@ __device__ __forceinline__ void refine(const RefineArgs& a) {
         }
         const float4* query = kQuads > 0 ? kept : own;
         const unsigned radius = active ? a.radius : 0;
-        // Nothing beats infinity.
+        // No score exceeds infinity, so this pixel stays where it is.
         float score = active ? 0.0f : __int_as_float(0x7f800000);
         for (unsigned step = a.levels; step > 0; --step) {
             // (u, v) becomes the window's upper left corner; `here` is where in the order of search it was.
@@ -452,7 +453,7 @@ __device__ __forceinline__ void refine(const RefineArgs& a) {
             const Best here = {score, left * stride + up};
             Best best = scan<kQuads, false>(a, query, window, step, columns, stride, here);
 
-            // Whether the best may be a match is asked only now, because hardly any may not; then the level is repeated.
+            // Hardly any best candidate is unusable, so that is tested only now; then the level is repeated.
             const auto place = [&](unsigned order) {
                 const unsigned column = order / stride, row = row_of(window, order - column * stride);
                 return make_uint2(column * step, row * step);
@@ -474,7 +475,7 @@ __device__ __forceinline__ void refine(const RefineArgs& a) {
         }
     }
 
-    // Lane 0 of each pair finishes its pixel. Read again: kept, these two would not fit the registers of the loops above.
+    // Lane 0 of each pair finishes its pixel. These two are read again, because the loops above need the registers.
     const bool valid = inside && *const_cast<const volatile unsigned char*>(a.valid + n) != 0;
     const unsigned found = *const_cast<const volatile unsigned*>(a.index + n);
     const bool ok = valid && half == 0;

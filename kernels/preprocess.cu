@@ -1,13 +1,14 @@
-// From a raw camera image to the network's input: decode, undistort, resample, crop, normalise. Exact integer arithmetic
-// up to the last step; equals src/image (encoding, undistort, resample) and the normalisation of src/inference bit for bit.
+// From a raw camera image to the network's input: decode, undistort, resample, crop, normalise. Exact integer
+// arithmetic up to the last step; equals src/image (encoding, undistort, resample) and the normalisation of
+// src/inference bit for bit.
 //
-// Two launches. The horizontal one decodes (and undistorts) each raw pixel it needs into shared memory and resamples the
-// rows, four at a time; the vertical one resamples the columns and writes every form of the result.
+// Two launches. The horizontal one decodes (and undistorts) each raw pixel it needs into shared memory and resamples
+// the rows, four at a time; the vertical one resamples the columns and writes every form of the result.
 //
 // Limits for 1920x1080 nv12 to 512x288 on an H200: 3.1 MB read, 2.2 MB of middle written and read, 0.4 MB u8, 1.8 MB
-// f32 and 0.9 MB f16 written: 11 MB, 2 us of memory. 23 taps of 3 channels are 38 M multiplications in the first pass and
-// 10 M in the second, 3 us at half the f32 rate; the 2 M conversions from YUV take as long. Launch and latency of two
-// kernels that fill a fraction of the GPU are the rest: about 10 us in all.
+// f32 and 0.9 MB f16 written: 11 MB, 2 us of memory. 23 taps of 3 channels are 38 M multiplications in the first pass
+// and 10 M in the second, 3 us at half the f32 rate; the 2 M conversions from YUV take as long. The rest is the launch
+// and the latency of two kernels that fill a fraction of the GPU: about 10 us in all.
 
 #include <cuda_fp16.h>
 
@@ -33,7 +34,7 @@ enum Encoding : unsigned {
 
 struct RawArgs {
     const unsigned char* data;
-    const short2* taps;        // width x height: upper left neighbour in the raw image; null: nothing to undistort
+    const short2* taps;        // width x height: upper left neighbour in the raw image; null: no undistortion
     const uchar2* steps;       // the same: 1/32 pixel to the right and down of it
     const uint2* spans;        // for each column: first input, how many
     const int* weights;        // tap by tap, `columns` each
@@ -73,15 +74,15 @@ __device__ __forceinline__ Rgb from_yuv(int y, int u, int v) {
     return {level(luma + 1673527 * v), level(luma - 852492 * v - 409993 * u), level(luma + 2116026 * u)};
 }
 
-// -1 is 1 and n is n - 2, which keeps the colour; an image of one pixel has only that.
+// Reflects at the border, -1 to 1 and n to n - 2, which keeps the Bayer colour; an image of one pixel repeats it.
 __device__ __forceinline__ unsigned mirror(int i, unsigned n) {
     const int last = static_cast<int>(n) - 1;
     i = i < 0 ? -i : (i > last ? 2 * last - i : i);
     return static_cast<unsigned>(max(0, min(i, last)));
 }
 
-// Bilinear: what a site lacks is the rounded mean of its two or four neighbours of that colour. Red lies where x and y
-// have the parities `rx` and `ry`.
+// Bilinear demosaicing: a missing colour is the rounded mean of the two or four neighbours of that colour. Red lies
+// where x and y have the parities `rx` and `ry`.
 __device__ __forceinline__ Rgb from_bayer(const RawArgs& a, unsigned x, unsigned y, unsigned rx, unsigned ry) {
     const unsigned left = mirror(static_cast<int>(x) - 1, a.width), right = mirror(static_cast<int>(x) + 1, a.width);
     const unsigned char* here = a.data + y * a.stride;
@@ -194,7 +195,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ms_preprocess_horizontal(
             unsigned pixels[kRows];
 #pragma unroll
             for (unsigned k = 0; k < kRows; ++k) {
-                // Rows beyond the last are made of it again, and not written.
+                // Rows beyond the last repeat it and are not written.
                 const unsigned y = a.first_row + min(row + k, a.rows - 1);
                 pixels[k] = pack(a.taps != nullptr ? undistorted(a, x, y) : decode(a, x, y));
             }

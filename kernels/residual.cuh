@@ -1,26 +1,27 @@
-// Residuals of one point matched with another under a similarity transform, and their normal equations: what tracking
-// (spec 5.2 to 5.4) and the global solve (spec 6.5) share. The CPU's src/compute/residual is the definition.
+// Residuals of a matched pair of points under a similarity transform, and their normal equations, for tracking and for
+// the global solve (docs/algorithm.md, Tracking and Global optimisation). src/compute/residual is the definition.
 //
 // A moving point x is taken by a pose to P = A x + t and compared with a target. Residuals are predicted minus
-// measured, Jacobian rows are with respect to a left perturbation [tau, phi, sigma]. All of it is f32: a residual then
-// carries a few 2^-24 of what it is the difference of (a unit ray, a distance, a pixel's coordinate), at random, which
-// is 1e-4 of the sigmas that they are weighed by. Sums of few terms are f32 too; what adds them up is wider.
+// measured; Jacobian rows are derivatives by a left perturbation [tau, phi, sigma]. Everything is f32: a residual then
+// has a random rounding error of a few 2^-24 of its operands (a unit ray, a distance, a pixel coordinate), about 1e-4
+// of the sigma that weights it. Short sums are f32 too; the sums over them are wider.
 //
-// Multiplications and additions are fused where it is written here (-fmad=false), so every compiler gives the same.
+// Multiply-adds are fused only where the source says so (-fmad=false), so every compiler gives the same bits.
 #pragma once
 
 #include "sim3.cuh"
 
 namespace ms {
 
-// Not the macro, which compilers at run time do not have.
+// A constant, because run-time compilers lack the INFINITY macro.
 __device__ __forceinline__ float infinity() { return __int_as_float(0x7f800000); }
 
 // Squared norms of usable points, metres^2, before and after the transform.
 constexpr float kLeastNorm2 = 1e-16f, kGreatestNorm2 = 1e16f;
 constexpr float kLeastMovedNorm2 = 1e-24f, kGreatestMovedNorm2 = 1e24f;
 
-// How residuals are weighted: 1 / sigma of (ray, distance), (pixel, log-depth) or (point, unused), and Huber's constant.
+// How residuals are weighted: 1 / sigma of (ray, distance), (pixel, log-depth) or (point, unused), and Huber's
+// constant.
 struct Noise {
     float inverse_sigma[2];
     float huber;
@@ -44,14 +45,14 @@ struct Gate {
 
 __device__ __forceinline__ float squared_norm(const float (&p)[3]) { return p[0] * p[0] + p[1] * p[1] + p[2] * p[2]; }
 
-// Whether a point has a place: finite, and neither at the camera nor absurdly far away. The CPU's bits.
+// Whether a point is usable: finite, not at the camera, and within range. The same bits as on the CPU.
 __device__ __forceinline__ bool has_place(const float (&p)[3]) {
     const float n = squared_norm(p);
     // False for NaN.
     return n > kLeastNorm2 && n < kGreatestNorm2;
 }
 
-// Whether a match can be used: this is where everything that is not finite stays outside.
+// Whether a match can be used. Non-finite values are rejected here and nowhere later.
 __device__ __forceinline__ bool accepts(const Gate& gate, const float (&moving)[3], const float (&target)[3],
                                         float quality) {
     return quality > gate.quality && quality > 0.0f && quality < infinity() && has_place(moving) && has_place(target) &&
@@ -86,7 +87,7 @@ __device__ __forceinline__ void transform(const Pose& pose, const float (&x)[3],
 __device__ __forceinline__ void split(const float (&p)[3], float (&ray)[3], float& length, float& inverse) {
     const float n = __fmaf_rn(p[0], p[0], __fmaf_rn(p[1], p[1], p[2] * p[2]));
     inverse = rsqrtf(n);
-    // The instruction is good to two ulp; a Newton step makes that one.
+    // The instruction has an error of two ulp; one Newton step reduces it to one.
     inverse = __fmaf_rn(0.5f * inverse, __fmaf_rn(-n * inverse, inverse, 1.0f), inverse);
     length = n * inverse;
     for (int k = 0; k < 3; ++k) {
@@ -118,7 +119,7 @@ struct Sums {
     }
 };
 
-// Costs of one match: added up before they meet the sums, which keeps those short.
+// Costs of one match, added up before they enter the sums, which shortens the chains of additions.
 struct MatchCost {
     float cost = 0.0f;
     float robust = 0.0f;

@@ -1,12 +1,13 @@
-// From encoder tokens to an image's strongest whitened features (spec 7.2; CPU: src/compute/retrieval/whitening.rs).
+// From encoder tokens to an image's strongest whitened features (docs/algorithm.md, Place
+// recognition, steps 1 and 2; CPU: src/compute/retrieval/whitening.rs).
 //
-// y = (x - m) p is computed to about f64's precision without an f64 instruction: numbers are unevaluated sums of two f32 (48
-// bits) and products are accumulated with their rounding errors (Ogita, Rump, Oishi, "Accurate sum and dot product", SIAM J.
-// Sci. Comput. 26(6), 2005: Dot2). Plain f32 would change the last bits of every feature against the CPU's f64, and with them
-// now and then a word.
+// y = (x - m) p has about f64's precision without an f64 instruction: numbers are unevaluated sums of two f32 (48
+// bits), and products are accumulated with their rounding errors (Ogita, Rump, Oishi, "Accurate sum and dot product",
+// SIAM J. Sci. Comput. 26(6), 2005: Dot2). Plain f32 would differ from the CPU's f64 in the last bits of every feature,
+// and sometimes in the word that a feature is assigned to.
 //
-// Limit: 12 instructions a product and T C^2 products: at 768 x 1024 tokens 9.7 G, 0.29 ms of one H200's 33 T/s. Bytes (T C
-// features, 2 C^2 of the projection in two parts: 11 MB) do not count beside it.
+// Limit: 12 instructions per product and T C^2 products: 9.7 G at 768 x 1024 tokens, 0.29 ms of one H200's 33 T/s. The
+// bytes (T C features, 2 C^2 of the projection in two parts: 11 MB) are negligible.
 
 #include <cub/block/block_scan.cuh>
 #include <cuda_fp16.h>
@@ -28,16 +29,17 @@ __device__ __forceinline__ bool is_finite(float v) { return (__float_as_uint(v) 
 
 } // namespace
 
-// Forgets the last image.
+// Clears the results of the last image.
 extern "C" __global__ void __launch_bounds__(32) ms_retrieval_begin(Status* __restrict__ status) {
     if (threadIdx.x == 0) {
         *status = {kNone, kNone, 0, 0, 0, 0, 0};
     }
 }
 
-// features - mean as two parts, transposed: dst[c * padded_tokens + t], zero beyond `tokens` and `dim`. The features are tokens x dim:
-// `half_features`, unless that is null, else `features`. The mean comes in two parts too. Looks for values that are not finite or not
-// zero. Grid (padded_tokens / 32, padded_dim / 32 rounded up), block (32, 8).
+// features - mean as two parts, transposed: dst[c * padded_tokens + t], zero beyond `tokens` and `dim`. The features
+// are tokens x dim, `half_features` unless that is null, else `features`. The mean comes in two parts too. Reports
+// values that are not finite, and whether any is not zero. Grid (padded_tokens / 32, padded_dim / 32 rounded up), block
+// (32, 8).
 extern "C" __global__ void __launch_bounds__(256)
     ms_retrieval_centre(const __half* __restrict__ half_features, const float* __restrict__ features,
                         const float* __restrict__ mean_high, const float* __restrict__ mean_low, float* __restrict__ high,
@@ -92,9 +94,9 @@ extern "C" __global__ void __launch_bounds__(256)
     }
 }
 
-// dst = centred x projection. `high` and `low` are padded_dim x padded_tokens as the kernel before left them, the projection's two
-// parts padded_dim x padded_columns, dst is tokens x dim. Grid (padded_tokens / 32, padded_columns / 64): padded_tokens is a multiple
-// of 32, padded_columns of 64, padded_dim of 16.
+// dst = centred x projection. `high` and `low` are padded_dim x padded_tokens, written by the kernel before; the two
+// parts of the projection are padded_dim x padded_columns; dst is tokens x dim. Grid (padded_tokens / 32,
+// padded_columns / 64); padded_tokens is a multiple of 32, padded_columns of 64, padded_dim of 16.
 extern "C" __global__ void __launch_bounds__(128)
     ms_retrieval_whiten(const float* __restrict__ high, const float* __restrict__ low, const float* __restrict__ projection_high,
                         const float* __restrict__ projection_low, float* __restrict__ dst, unsigned tokens,
@@ -164,7 +166,7 @@ extern "C" __global__ void __launch_bounds__(128)
                 }
             }
         }
-        // The rest stays small beside the sum, so that what its own additions lose stays smaller still.
+        // The rest stays small beside the sum, so the rounding errors of its own additions are negligible.
 #pragma unroll
         for (unsigned i = 0; i < 4; ++i) {
 #pragma unroll
@@ -198,8 +200,9 @@ extern "C" __global__ void __launch_bounds__(128)
     }
 }
 
-// Squared L2 norms of rows (tokens x dim), in f64 and in the order of the components: the bits that the CPU compares. f64 is
-// allowed here: T C additions (0.8 M) are 20 us even where f64 runs at 1/64 of f32's rate. Block 128 threads for 32 rows.
+// Squared L2 norms of rows (tokens x dim), in f64 and in the order of the components: the bits that the CPU compares.
+// f64 is allowed here: T C additions (0.8 M) take 20 us even where f64 runs at 1/64 of f32's rate. Block: 128 threads
+// for 32 rows.
 extern "C" __global__ void __launch_bounds__(128)
     ms_retrieval_norms(const float* __restrict__ rows, unsigned tokens, unsigned dim, unsigned long long* __restrict__ norms) {
     constexpr unsigned kThreads = 128;
@@ -207,7 +210,7 @@ extern "C" __global__ void __launch_bounds__(128)
     constexpr unsigned kReads = 32 * kTile / kThreads;
     __shared__ float tile[32][kTile + 1];
     const unsigned first = blockIdx.x * 32;
-    // A tile is on its way while the one before is added up.
+    // The next tile is loaded while this one is added up.
     float read[kReads];
     const auto load = [&](unsigned start) {
 #pragma unroll
@@ -239,13 +242,13 @@ extern "C" __global__ void __launch_bounds__(128)
         __syncthreads();
     }
     if (threadIdx.x < 32 && first + threadIdx.x < tokens) {
-        // Squares are not negative: the order of the bits is that of the values.
+        // Squares are not negative, so their bits sort like their values.
         norms[first + threadIdx.x] = static_cast<unsigned long long>(__double_as_longlong(sum));
     }
 }
 
-// The at most `keep` (at most kKept) tokens with the largest norm, of equal ones the first, in ascending order, then kNone up
-// to kKeptPadded. None at all if the image cannot be described. One block.
+// The `keep` (at most kKept) tokens with the largest norm, the first of equals, in ascending order, then kNone up to
+// kKeptPadded. No token if the image cannot be described. One block.
 extern "C" __global__ void __launch_bounds__(1024)
     ms_retrieval_select(const unsigned long long* __restrict__ norms, unsigned tokens, unsigned keep,
                         unsigned* __restrict__ kept, Status* __restrict__ status) {
@@ -265,7 +268,7 @@ extern "C" __global__ void __launch_bounds__(1024)
                 tile[thread] = other + thread < tokens ? norms[other + thread] : 0;
                 __syncthreads();
                 const unsigned count = min(1024u, tokens - other);
-                // Equal ones count where they are the first of the two.
+                // Equal norms: the earlier token comes first.
                 const unsigned equal = mine > other ? min(mine - other, count) : 0;
                 for (unsigned i = 0; i < equal; ++i) {
                     before += tile[i] >= norm;
@@ -287,14 +290,14 @@ extern "C" __global__ void __launch_bounds__(1024)
     for (unsigned i = done + thread; i < kKeptPadded; i += 1024) {
         kept[i] = kNone;
     }
-    // Not a field that anybody of this launch reads.
+    // This launch does not read that field.
     if (thread == 0) {
         status->kept = done;
     }
 }
 
-// The chosen rows transposed: dst[c * kKeptPadded + i], zero beyond them and beyond `dim`. Grid (kKeptPadded / 32, padded_dim / 32
-// rounded up), block (32, 8).
+// The chosen rows transposed: dst[c * kKeptPadded + i], zero beyond them and beyond `dim`. Grid (kKeptPadded / 32,
+// padded_dim / 32 rounded up), block (32, 8).
 extern "C" __global__ void __launch_bounds__(256)
     ms_retrieval_gather(const float* __restrict__ rows, const unsigned* __restrict__ kept, float* __restrict__ dst, unsigned dim,
                         unsigned padded_dim) {

@@ -1,10 +1,12 @@
-// The database of keyframes and its queries (spec 7.3, steps 3 and 4; CPU: src/compute/retrieval/database.rs).
+// The database of keyframes and its queries (docs/algorithm.md, Place recognition, step 5; CPU:
+// src/compute/retrieval/database.rs).
 //
-// The CPU has a list of keyframes for each word. Here it is the query that is inverted, into a table from word to its place in the query,
-// and each keyframe's words are run past it: that is one coalesced pass over 1.2 kB a keyframe, the capacity is fixed and nothing moves
-// when keyframes come and go. Bits are read only for words in common. Sums are integers, so they are the CPU's.
+// The CPU has a list of keyframes for each word. Here the query is inverted instead, into a table from word to place in
+// the query, and the words of every keyframe are looked up in it: one coalesced pass over 1.2 kB per keyframe, with a
+// fixed capacity, and nothing moves when keyframes come and go. Bits are read only for common words. Sums are integers,
+// so they equal the CPU's.
 //
-// Limit: at 5,000 keyframes of 300 words 6 MB, 1.3 us at 4.8 TB/s, and 256 bytes for each word in common.
+// Limit: 6 MB at 5,000 keyframes of 300 words, 1.3 us at 4.8 TB/s, and 256 bytes for each common word.
 
 #include "retrieval.cuh"
 
@@ -27,10 +29,10 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 
 // For each place of the database the sum of (C - 2 Hamming)^3 over common words whose similarity is not negative, and
-// keys = (inverted bits of the score) << 32 | id for keyframes that score more than `least`, all ones for others. `stride` words and
-// stride * integers integers of bits a keyframe; `slots` is how many places of the database were ever used. A warp a keyframe; grid
-// ceil(capacity / 8). f64 is allowed here: one division by C^3,
-// one square root and one division a keyframe, which make the CPU's bits.
+// keys = (inverted bits of the score) << 32 | id for keyframes that score more than `least`, all ones for others. A
+// keyframe has `stride` words and stride * integers integers of bits; `slots` is the number of places ever used. A warp
+// per keyframe; grid ceil(capacity / 8). f64 is allowed here: one division by C^3, one square root and one division per
+// keyframe, which give the CPU's bits.
 extern "C" __global__ void __launch_bounds__(kWarps * 32)
     ms_retrieval_score(const unsigned* __restrict__ words, const unsigned* __restrict__ bits, const unsigned* __restrict__ counts,
                        const unsigned* __restrict__ ids, unsigned capacity, unsigned stride,
@@ -48,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(kWarps * 32)
     for (unsigned start = 0; start < count; start += 32) {
         const unsigned at = start + lane;
         const unsigned place = at < count ? lookup[words[base + at]] : 0;
-        // The lanes take the words in common one after the other, together.
+        // All lanes work together on one common word after the other.
         unsigned common = __ballot_sync(0xffffffffu, place != 0);
         while (common != 0) {
             const unsigned from = __ffs(common) - 1;
@@ -79,15 +81,15 @@ extern "C" __global__ void __launch_bounds__(kWarps * 32)
         const float score =
             norm > 0.0 ? static_cast<float>(__ddiv_rn(__ddiv_rn(static_cast<double>(sum), cube), norm)) : 0.0f;
         if (score > least) {
-            // Scores are not negative: the order of the bits is that of the values.
+            // Scores are not negative, so their bits sort like their values.
             key = static_cast<unsigned long long>(~__float_as_uint(score)) << 32 | ids[slot];
         }
     }
     keys[slot] = key;
 }
 
-// The at most k best: of equal scores the lower id. hits[i] = (id, bits of the score). Then takes the query's words out of the
-// table again. One block.
+// The best k; of equal scores the lower id first. hits[i] = (id, bits of the score). Then clears the query's words from
+// the table. One block.
 extern "C" __global__ void __launch_bounds__(1024)
     ms_retrieval_best(const unsigned long long* __restrict__ keys, unsigned capacity, const unsigned* __restrict__ slots, unsigned k,
                       const unsigned* __restrict__ query_words, unsigned short* __restrict__ lookup, uint2* __restrict__ hits,
@@ -99,7 +101,7 @@ extern "C" __global__ void __launch_bounds__(1024)
     for (unsigned i = thread; i < status->query_words; i += 1024) {
         lookup[query_words[i]] = 0;
     }
-    // Keys are distinct, as ids are: the next is the least that is more than the last.
+    // Keys are distinct, because ids are: the next is the smallest above the last.
     unsigned long long last = 0;
     unsigned found = 0;
     for (; found < k; ++found) {
@@ -136,8 +138,8 @@ extern "C" __global__ void __launch_bounds__(1024)
     }
 }
 
-// Copies the description's stored words to a place in the database. An image that could not be described has none. Grid kKept, block
-// 128.
+// Copies the description's stored words to a place in the database. An image that could not be described has none. Grid
+// kKept, block 128.
 extern "C" __global__ void __launch_bounds__(128)
     ms_retrieval_insert(const unsigned* __restrict__ stored_words, const unsigned* __restrict__ stored_bits,
                         const Status* __restrict__ status, unsigned slot, unsigned id, unsigned capacity, unsigned stride,

@@ -1,11 +1,11 @@
-// From an image's features to its visual words and their binary residuals (spec 7.3, steps 1 and 2; CPU:
-// src/compute/retrieval/codebook.rs and words.rs).
+// From an image's features to its visual words and their binary residuals (docs/algorithm.md, Place
+// recognition, steps 3 and 4; CPU: src/compute/retrieval/codebook.rs and words.rs).
 //
-// Products are summed in f32 with fused multiply-adds in the order of the components, one accumulator for each pair of feature and
-// word: the bits of the CPU where that has fused multiply-adds too.
+// Products are summed in f32 with fused multiply-adds in the order of the components, one accumulator for each pair of
+// feature and word: the CPU's bits where the CPU has fused multiply-adds too.
 //
-// Limit: 300 x K x C fused multiply-adds. At K = 65,536 and C = 1024 they are 20 G: 0.61 ms of one H200's 33 T/s. The codebook is
-// 268 MB, 0.06 ms at 4.8 TB/s: the blocks of one panel of words follow each other, so that it is read from memory once.
+// Limit: 300 x K x C fused multiply-adds, 20 G at K = 65,536 and C = 1024: 0.61 ms of one H200's 33 T/s. The codebook
+// has 268 MB, 0.06 ms at 4.8 TB/s: the blocks of one panel of words are neighbours, so it is read from memory once.
 
 #include <cub/block/block_radix_sort.cuh>
 #include <cub/block/block_scan.cuh>
@@ -16,7 +16,7 @@ namespace {
 
 using namespace ms::retrieval;
 
-// Unsigned integers in the order of the floats, both zeros alike; kNone for what is no rank: NaN and +infinity.
+// Unsigned integers in the order of the floats, both zeros alike; kNone for NaN and +infinity, which are not ranks.
 __device__ __forceinline__ unsigned order_of_rank(float rank) {
     const unsigned bits = __float_as_uint(__fadd_rn(rank, 0.0f));
     const unsigned order = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
@@ -29,9 +29,10 @@ __device__ __forceinline__ float rank_of_order(unsigned order) {
 
 } // namespace
 
-// The kNearest nearest of a panel's words to each feature: candidates[(panel * kKeptPadded + row) * kNearest] = (order of rank, word),
-// (kNone, kNone) where there is none. `rows` is padded_dim x kKeptPadded, `codebook` in panels, `half_norms` infinite beyond the last
-// word. Grid (kKeptPadded / kRowTile, panels), so that the blocks of a panel are neighbours.
+// The kNearest nearest words of a panel to each feature: candidates[(panel * kKeptPadded + row) * kNearest] = (order of
+// rank, word), (kNone, kNone) where there are fewer. `rows` is padded_dim x kKeptPadded, `codebook` in panels,
+// `half_norms` infinite beyond the last word. Grid (kKeptPadded / kRowTile, panels), so that the blocks of a panel are
+// neighbours.
 extern "C" __global__ void __launch_bounds__(256, 2)
     ms_retrieval_assign(const float* __restrict__ rows, const float* __restrict__ codebook, const float* __restrict__ half_norms,
                         unsigned padded_dim, const Status* __restrict__ status, uint2* __restrict__ candidates) {
@@ -43,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(256, 2)
     // A warp has 8 rows, a lane words 4 l to 4 l + 3 and 128 + 4 l to 128 + 4 l + 3.
     const unsigned row = thread / 32 * 8;
     if (first_row >= status->kept) {
-        return; // nobody reads their candidates
+        return; // their candidates are never read
     }
     const float* const panel = codebook + static_cast<unsigned long long>(blockIdx.y) * padded_dim * kPanel;
 
@@ -68,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(256, 2)
     for (unsigned step = 0; step < steps; ++step) {
         const unsigned stage = step % 2;
         copies_wait<0>();
-        // What the stage holds is there for all, and nobody reads the other one any more.
+        // The stage is complete for all threads, and the other one is no longer read.
         __syncthreads();
         if (step + 1 < steps) {
             load(1 - stage, (step + 1) * kStep);
@@ -136,8 +137,8 @@ extern "C" __global__ void __launch_bounds__(256, 2)
     }
 }
 
-// The nearest words of all panels: words[row * kNearest] and their ranks, nearest first, ties to the lower word; kNone and infinity
-// where there are fewer. Grid kKept, one block a row.
+// The nearest words of all panels: words[row * kNearest] and their ranks, nearest first, ties to the lower word; kNone
+// and infinity where there are fewer. Grid kKept, one block per row.
 extern "C" __global__ void __launch_bounds__(128)
     ms_retrieval_nearest(const uint2* __restrict__ candidates, unsigned panels, const Status* __restrict__ status,
                          unsigned* __restrict__ words, float* __restrict__ ranks) {
@@ -145,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(128)
     const unsigned row = blockIdx.x;
     const unsigned thread = threadIdx.x;
     const bool used = row < status->kept;
-    // Pairs of rank and word are distinct: the next is the least that is more than the last.
+    // Pairs of rank and word are distinct: the next is the smallest above the last.
     unsigned long long last = 0;
     bool first = true;
     for (unsigned place = 0; place < kNearest; ++place) {
@@ -180,9 +181,9 @@ extern "C" __global__ void __launch_bounds__(128)
     }
 }
 
-// Groups features by word. Block 0: each in its kNearest words (the query), block 1: each in its nearest (what is stored). `groups` has
-// for each of the two kPairs words, then kPairs + 1 places where their features start, then kPairs features (rows among the kept), by
-// word and then by row. Words are below 2^23.
+// Groups features by word. Block 0 takes the kNearest words of each feature (the query), block 1 the nearest (the
+// stored words). For each of the two, `groups` has kPairs words, then kPairs + 1 offsets where their features start,
+// then kPairs features (rows among the kept ones), by word and then by row. Words are below 2^23.
 extern "C" __global__ void __launch_bounds__(512)
     ms_retrieval_group(const unsigned* __restrict__ nearest, unsigned* __restrict__ groups, Status* __restrict__ status) {
     constexpr unsigned kThreads = 512;
@@ -234,7 +235,7 @@ extern "C" __global__ void __launch_bounds__(512)
         valid += is;
         before = keys[i];
     }
-    // Both counts in one scan: they are at most 2048.
+    // One scan for both counts, which are at most 2048.
     unsigned place, total;
     Scan(shared.scan).ExclusiveSum(heads | valid << 16, place, total);
     unsigned group = place & 0xffffu;
@@ -263,8 +264,8 @@ extern "C" __global__ void __launch_bounds__(512)
     }
 }
 
-// Signs of the summed residuals y - c of each word's features, features in ascending order: bit c % 32 of integer c / 32 is set where
-// the sum is positive. `integers` is 2 * ceil(dim / 64). Grid (kPairs, 2), block 256.
+// Signs of the summed residuals y - c of each word's features, in ascending order of the features: bit c % 32 of
+// integer c / 32 is set where the sum is positive. `integers` is 2 * ceil(dim / 64). Grid (kPairs, 2), block 256.
 extern "C" __global__ void __launch_bounds__(256)
     ms_retrieval_residuals(const float* __restrict__ whitened, const unsigned* __restrict__ kept,
                            const float* __restrict__ codebook, const unsigned* __restrict__ groups,

@@ -14,8 +14,8 @@ struct ViewPointers {
 
 struct SanitiseArgs {
     ViewPointers views[2];
-    unsigned* unusable; // of each view: pixels that cannot be used
-    unsigned* scratch;  // of each view: a sum and a ticket, both zero between launches
+    unsigned* unusable; // per view: pixels that cannot be used
+    unsigned* scratch;  // per view: a sum and a counter, both zero between launches
     unsigned pixels;
     unsigned channels;
 };
@@ -23,7 +23,7 @@ struct SanitiseArgs {
 namespace {
 
 constexpr unsigned kThreads = 256;
-// Points closer than this have no direction, points farther than that would overflow squared sums.
+// Nearer points have no direction; farther ones would overflow squared sums.
 constexpr float kMinRange = 1e-6f, kMaxRange = 1e6f;
 constexpr float kMaxConfidence = 1e6f;
 constexpr unsigned kExponent = 0x7f800000u;
@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ms_sanitise(const Sanitis
         total = 0;
     }
     __syncthreads();
-    // By a choice, not an index, which would move the arguments to local memory.
+    // A conditional instead of an index, which would move the arguments to local memory.
     const ViewPointers view = blockIdx.y == 0 ? a.views[0] : a.views[1];
     const unsigned long long n = ms::thread_index() / 2;
     const unsigned half = threadIdx.x & 1;
@@ -64,7 +64,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ms_sanitise(const Sanitis
         }
         usable = largest != kExponent;
     }
-    // Every lane must take part, whatever it found itself: no short-circuit before the exchange.
+    // Every lane must take part in the exchange, so nothing may short-circuit before it.
     const bool other = __shfl_xor_sync(0xffffffffu, usable, 1);
     usable = usable && other;
     float c = 0.0f, q = 0.0f;
@@ -106,7 +106,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ms_sanitise(const Sanitis
             atomicAdd(sum, total);
         }
         __threadfence();
-        // The last block of this view hands the sum over and leaves zeros; the ticket starts over by itself.
+        // The last block of this view writes the sum and clears it; the counter wraps around by itself.
         if (atomicInc(sum + 1, gridDim.x - 1) == gridDim.x - 1) {
             __threadfence();
             a.unusable[blockIdx.y] = atomicExch(sum, 0u);

@@ -1,5 +1,5 @@
-// Similarity transforms in f64, as src/geometry/sim3.rs has them: p -> s R p + t, tangents [tau, phi, sigma], left
-// perturbations Exp(xi) T. One thread's work; f64 because a pose is a handful of numbers and small steps cancel in f32.
+// Similarity transforms in f64, as in src/geometry/sim3.rs: p -> s R p + t, tangents [tau, phi, sigma], left
+// perturbations Exp(xi) T. One thread does it; f64, because small steps cancel in f32.
 #pragma once
 
 namespace ms {
@@ -89,7 +89,8 @@ __device__ __forceinline__ Sim3 sim3_inverse(const Sim3& pose) {
     return out;
 }
 
-// Exp of a tangent with |phi| + |sigma| below 1/16, by its power series. What is left out is below 1e-17 of the result.
+// Exp of a tangent with |phi| + |sigma| below 1/16, by its power series. The terms left out are below 1e-17 of the
+// result.
 __device__ __forceinline__ Sim3 sim3_exp_near(const double (&xi)[7]) {
     Sim3 out;
     const double x = xi[3], y = xi[4], z = xi[5], sigma = xi[6];
@@ -129,13 +130,13 @@ __device__ __forceinline__ Sim3 sim3_exp_near(const double (&xi)[7]) {
 }
 
 // The exponential map: R = exp(phi^), s = e^sigma, t = W tau. Long tangents are halved until the series holds, and the
-// result is squared as often, which costs their length in roundings, as a sine of so large an angle would. Not finite
-// for a tangent of a million radians, which no step of a solver means.
+// result is squared as often; the rounding error grows with the length, as for the sine of a large angle. Not finite
+// for tangents of a million radians, which no valid solver step has.
 __device__ __forceinline__ Sim3 sim3_exp(const double (&xi)[7]) {
     double length = sqrt(fma(xi[3], xi[3], fma(xi[4], xi[4], xi[5] * xi[5]))) + fabs(xi[6]);
     double share = 1.0;
     int halvings = 0;
-    // Not the other way round: NaN is refused too.
+    // Written so that NaN is refused too.
     if (!(length < 1048576.0)) {
         share = nan("");
         length = 0.0;
@@ -167,8 +168,8 @@ __device__ __forceinline__ Sim3 sim3_retract(const Sim3& pose, const double (&xi
     return out;
 }
 
-// For points in f32. Operation for operation what the CPU does (nalgebra's rotation matrix times the scale, rounded), so
-// that the same pose gives the same bits.
+// For points in f32: the CPU's operations in the CPU's order (nalgebra's rotation matrix times the scale, rounded), so
+// the same pose gives the same bits.
 __device__ __forceinline__ Pose sim3_pose(const Sim3& pose) {
     const double i = pose.q[0], j = pose.q[1], k = pose.q[2], w = pose.q[3];
     const double ww = w * w, ii = i * i, jj = j * j, kk = k * k;

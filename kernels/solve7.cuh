@@ -1,12 +1,12 @@
-// Normal equations of one pose, in f64, by one thread.
+// Solves the normal equations of one pose, in f64, in one thread.
 #pragma once
 
 #include "residual.cuh"
 
 namespace ms {
 
-// H y = g by L D L^T, with the diagonal of H (packed upper triangle) multiplied by `diagonal`. False if the matrix is not
-// positive definite. H should be scaled to a unit diagonal, so that no pivot is out of range.
+// H y = g by L D L^T, with the diagonal of H (packed upper triangle) multiplied by `diagonal`. False if the matrix is
+// not positive definite. H should be scaled to a unit diagonal, so that no pivot is out of range.
 __device__ __forceinline__ bool solve(const double (&hessian)[28], const double (&gradient)[7], double diagonal,
                                       double (&y)[7]) {
     double h[28];
@@ -23,7 +23,7 @@ __device__ __forceinline__ bool solve(const double (&hessian)[28], const double 
 #pragma unroll
     for (int k = 0; k < 7; ++k) {
         const double pivot = h[packed(k, k)];
-        // Not the other way round: NaN is refused too.
+        // Written so that NaN is refused too.
         ok = ok && pivot > 0.0;
         const double inverse = 1.0 / pivot;
 #pragma unroll

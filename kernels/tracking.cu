@@ -1,16 +1,15 @@
-// Pose of a frame relative to its keyframe (spec 5.2 to 5.4): gathering, all Gauss-Newton iterations with damping and
-// retry, and the tests for their end in one cooperative launch. src/compute/tracking.rs is the definition.
+// Pose of a frame relative to its keyframe (docs/algorithm.md, Tracking): gathering, all Gauss-Newton iterations with
+// damping and retries, and the stop rules in one cooperative launch. src/compute/pose_solver.rs is the definition.
 //
-// Each warp keeps the matches that it gathered, 32 bytes each, in shared memory (what does not fit there, in global
-// memory), so an iteration reads nothing from beyond the multiprocessor but the other blocks' sums. Each block adds up
-// the sums of all blocks for itself, in the same order, and takes the same decisions: one barrier over the grid for each
-// evaluation of the normal equations. Two runs give the same bits.
+// Each warp keeps the matches that it gathered, 32 bytes each, in shared memory (the overflow in global memory), so an
+// iteration reads only the sums of the other blocks from outside the multiprocessor. Each block adds up the sums of all
+// blocks in the same order and takes the same decisions: one grid barrier per evaluation of the normal equations. Two
+// runs give the same bits.
 //
 // Limit, 196,608 matches on an H200: 37 sums of 3 or 4 residuals are about 350 instructions a match, 2.2 us for 132
-// multiprocessors at 1.8 GHz; gathering reads 32 B a pixel once, 6.3 MB, 1.3 us from memory at 4.8 TB/s. What is left of
-// an evaluation is latency: barrier, sums and a 7x7 solve by one warp. The block takes at most half of a
-// multiprocessor, so that the mapper's solve and the tracker's can be resident together and neither waits for the other
-// in its barrier.
+// multiprocessors at 1.8 GHz; gathering reads 32 B per pixel once, 6.3 MB, 1.3 us from memory at 4.8 TB/s. The rest of
+// an evaluation is latency: barrier, sums and a 7x7 solve by one warp. A block takes at most half of a multiprocessor,
+// so that the mapper's solve and the tracker's can be resident together and neither blocks the other's barrier.
 
 #include "residual.cuh"
 #include "solve7.cuh"
@@ -27,7 +26,8 @@ constexpr unsigned kWarps = kThreads / 32;
 constexpr unsigned kUsed = kColumns;
 constexpr unsigned kOutsideImage = kColumns + 1;
 constexpr unsigned kSlots = kColumns + 2;
-// A block's sums are read four at a time, by threads that share the blocks in parts, each so many reads at once.
+// The sums of all blocks are read four at a time; kParts groups of threads share the blocks, with kReads reads in
+// flight.
 constexpr unsigned kStride = 40;
 constexpr unsigned kQuads = kStride / 4;
 constexpr unsigned kParts = kThreads / kQuads;
@@ -35,7 +35,7 @@ constexpr unsigned kReads = 6;
 // Rounds whose matches are gathered together, so that their reads overlap.
 constexpr unsigned kTogether = 3;
 
-// As in src/compute/tracking.rs.
+// As in src/compute/pose_solver.rs.
 constexpr double kFloor = 1e-12;
 constexpr double kFirstDamping = 1e-4;
 constexpr unsigned kTries = 10;
@@ -47,16 +47,16 @@ struct Problem {
     const float* keyframe_points;
     const unsigned* index;
     const float* quality;
-    // Of the matching, or null: then any number of matches will do.
+    // The matcher's counts, or null: then any number of matches is accepted.
     const Counts* counts;
-    // Where to start from, replaced when solved; null: the identity.
+    // Initial pose, replaced by the solution; null: the identity.
     double* pose;
     Outcome* outcome;
     // Matches beyond the shared rounds: 2 float4 for each thread of the grid and each round.
     float4* batch;
     // 2 x blocks x kStride, 16-byte aligned.
     float* partials;
-    // Of the barrier; 0 at first, and it leaves it so that the next launch can use it.
+    // The barrier's counter: 0 at first; a launch leaves it ready for the next.
     unsigned* arrived;
     // Calibrated only.
     Rays rays;
@@ -65,7 +65,7 @@ struct Problem {
     double delta_norm;
     // Relative error of a sum over matches.
     double rounding;
-    // Pixels that each thread gathers, and of how many the matches fit in shared memory.
+    // Pixels that each thread gathers, and how many of their matches fit in shared memory.
     unsigned rounds;
     unsigned shared_rounds;
     unsigned max_iters;
@@ -78,7 +78,7 @@ struct Problem {
 static_assert(kUsed == 4 * (kQuads - 1) + 1 && kSlots == kStride - 1, "the last quad");
 static_assert(sizeof(Problem) == 208, "the size of `cuda::tracking::Problem`");
 
-// What the warp that decides remembers. Every block has the same.
+// State of the deciding warp, the same in every block.
 struct Control {
     Sim3 at;
     Sim3 candidate;
@@ -157,7 +157,7 @@ struct PixelsModel {
     }
 };
 
-// Where a thread's match of a round is kept: two halves.
+// Where a thread's match of a round is stored, in two halves.
 struct Place {
     float4* first;
     float4* second;
@@ -174,8 +174,9 @@ __device__ __forceinline__ Place place(const Problem& p, float4* held, unsigned 
     return {first, first + beyond * blocks * kThreads};
 }
 
-// Gathers what can be used of this warp's pixels: every so many groups of 32, so that what is matched and what is not is
-// spread over all warps. Returns how many matches the warp has; they lie without gaps from its first lane on.
+// Gathers the usable matches of this warp's pixels. Its groups of 32 pixels are strided over the image, so matched and
+// unmatched regions are spread over all warps. Returns the number of matches, stored without gaps from the first lane
+// on.
 template <class Model>
 __device__ __forceinline__ unsigned gather(const Problem& p, float4* held, unsigned& outside) {
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -215,12 +216,12 @@ __device__ __forceinline__ unsigned gather(const Problem& p, float4* held, unsig
             count += __popc(ballot);
         }
     }
-    // A lane reads what others wrote.
+    // Lanes read what other lanes wrote.
     __syncwarp();
     return count;
 }
 
-// Adds to a counter; what this block wrote before is seen by whoever sees the sum.
+// Adds to a counter with release order: a thread that reads the sum also sees this block's earlier writes.
 __device__ __forceinline__ unsigned add_release(unsigned* p, unsigned value) {
     unsigned before;
     asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;" : "=r"(before) : "l"(p), "r"(value) : "memory");
@@ -233,8 +234,8 @@ __device__ __forceinline__ unsigned load_acquire(const unsigned* p) {
     return value;
 }
 
-// Waits for all blocks, which are resident at the same time. Each barrier adds 2^31 to the count, so that its uppermost
-// bit tells this one from the next and nothing has to be reset.
+// Waits for all blocks, which are resident at the same time. Each barrier adds 2^31 to the count in total, so its
+// highest bit distinguishes this barrier from the next and the counter needs no reset.
 __device__ __forceinline__ void wait_for_grid(unsigned* arrived) {
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -246,7 +247,7 @@ __device__ __forceinline__ void wait_for_grid(unsigned* arrived) {
     __syncthreads();
 }
 
-// The normal equations at `shared.pose`, of all blocks: into `shared.part`, which the caller adds up.
+// Writes the normal equations of all blocks at `shared.pose` into `shared.part`, which the caller adds up.
 template <class Model>
 __device__ __forceinline__ void evaluate(const Problem& p, Shared& shared, float4* held, unsigned count,
                                          unsigned evaluation) {
@@ -254,7 +255,7 @@ __device__ __forceinline__ void evaluate(const Problem& p, Shared& shared, float
     Sums sums;
     sums.clear();
     const Pose pose = shared.pose;
-    // The next match is on its way while one is worked on.
+    // The next match is loaded while this one is processed.
     float4 a, b;
     const auto load = [&](unsigned at) {
         const Place from = place(p, held, at / 32, thread);
@@ -297,7 +298,7 @@ __device__ __forceinline__ void evaluate(const Problem& p, Shared& shared, float
         }
         partials[blockIdx.x * static_cast<unsigned long long>(kStride) + thread] = value;
     }
-    // One barrier will do: two buffers take turns, and nobody gets to the next but one before all have read.
+    // One barrier is enough: two buffers alternate, and no block reaches the second next before all have read this one.
     wait_for_grid(p.arrived);
 
     const unsigned part = thread / kQuads, quad = thread % kQuads;
@@ -308,7 +309,7 @@ __device__ __forceinline__ void evaluate(const Problem& p, Shared& shared, float
 #pragma unroll
             for (unsigned k = 0; k < kReads; ++k) {
                 const unsigned long long block = first + k * kParts;
-                // Not from the first-level cache, which other multiprocessors do not write.
+                // Bypasses the first-level cache, which other multiprocessors do not update.
                 read[k] = block < blocks ? __ldcg(reinterpret_cast<const float4*>(partials + block * kStride) + quad)
                                          : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
             }
@@ -333,7 +334,7 @@ __device__ __forceinline__ void evaluate(const Problem& p, Shared& shared, float
 __device__ __forceinline__ bool settle(Shared& shared, unsigned fresh, unsigned lane) {
     double* total = shared.total[fresh];
     for (unsigned slot = lane; slot < kSlots; slot += 32) {
-        // Every other part: two chains of additions take half the time of one.
+        // Two interleaved chains of additions take half the time of one.
         double even = 0.0, odd = 0.0;
         for (unsigned part = 0; part + 1 < kParts; part += 2) {
             even += shared.part[part][slot];
@@ -343,7 +344,7 @@ __device__ __forceinline__ bool settle(Shared& shared, unsigned fresh, unsigned 
     }
     __syncwarp();
     const bool finite = isfinite(total[lane]) && (lane + 32 >= kColumns || isfinite(total[lane + 32]));
-    // Any positive scale near the right one will do.
+    // Any positive scale near the exact one is good enough.
     if (lane < 7) {
         shared.scale[fresh][lane] = static_cast<double>(rsqrtf(static_cast<float>(total[packed(lane, lane)])));
     }
@@ -361,8 +362,8 @@ __device__ __forceinline__ bool settle(Shared& shared, unsigned fresh, unsigned 
     return __all_sync(kAll, finite);
 }
 
-// Whether going from `old` to `fresh` is progress: costs per match, a match that comes into view may cost up to five
-// times the average, and a difference within rounding is none.
+// Whether the step from `old` to `fresh` is progress. Costs are compared per match; a match that comes into view may
+// cost up to five times the average; a difference within rounding is ignored.
 __device__ __forceinline__ bool is_progress(const double* old, const double* fresh, double rounding) {
     const double old_used = fmax(old[kUsed], 1.0), used = fmax(fresh[kUsed], 1.0);
     const double gained = fmax(used - old_used, 0.0) / old_used;
@@ -370,25 +371,25 @@ __device__ __forceinline__ bool is_progress(const double* old, const double* fre
     return used >= 0.5 * old_used && fresh[kRobust] * old_used <= old[kRobust] * used * (1.0 + slack);
 }
 
-// What is to be made of a solution of the scaled equations.
+// What a solution of the scaled equations is used for.
 enum class Task : int {
-    kJudge,   // of the fresh linearisation, if that is where to go on from
-    kRetry,   // of the current one, damped more than before
-    kVerdict, // of the current one, undamped: nothing lowers the cost, and the plain step tells a minimum from a failure
+    kJudge,   // solves the fresh linearisation, if it is accepted
+    kRetry,   // solves the current one with more damping
+    kVerdict, // solves the current one undamped: no step lowers the cost; a short one means a minimum
     kNone,
 };
 
-// The damping after a step that was good.
+// The damping after an accepted step.
 __device__ __forceinline__ double relaxed(double damping) { return damping > kFirstDamping ? damping * 0.1 : 0.0; }
 
-// More damping; what to do then.
+// Increases the damping; returns the next action.
 __device__ __forceinline__ Task harder(Control& c) {
     c.damping = fmax(c.damping * 10.0, kFirstDamping);
     return ++c.tries < kTries ? Task::kRetry : Task::kVerdict;
 }
 
-// Takes a solution, whether it is one, its length, and whether the equations determine the pose, and decides what is
-// next: a candidate to evaluate, another solution, or the end. One thread.
+// Decides the next action from a solution, its validity, its length, and whether the equations determine the pose:
+// evaluate a candidate, solve again, or end. One thread.
 __device__ __forceinline__ Task decide(const Problem& p, Shared& shared, Task task, bool finite, bool determined,
                                        bool solved, const double (&step)[7], double norm) {
     Control& c = shared.control;
@@ -412,7 +413,7 @@ __device__ __forceinline__ Task decide(const Problem& p, Shared& shared, Task ta
         } else if (finite && determined && is_progress(old, total, p.rounding)) {
             // NaN at first, when the previous cost is infinite.
             const double fall = (c.previous_cost - old[kCost]) / c.previous_cost;
-            // A rise within rounding is no rise; with a relative error of 0 nothing is little enough.
+            // A rise within rounding counts as a fall of zero; with `rel_error` 0 no fall is small enough.
             const bool little = p.rel_error > 0.0 && fall >= -p.rounding && fall < p.rel_error;
             c.converged = c.step_norm < p.delta_norm || little || old[kCost] == 0.0;
             c.previous_cost = old[kCost];
@@ -443,7 +444,7 @@ __device__ __forceinline__ Task decide(const Problem& p, Shared& shared, Task ta
     return harder(c);
 }
 
-// Makes of the sums at the candidate the next candidate, or ends the iterations. One warp.
+// Computes the next candidate from the sums at the current one, or ends the iterations. One warp.
 __device__ __forceinline__ void advance(const Problem& p, Shared& shared, unsigned lane) {
     const unsigned fresh = 1 - shared.control.current;
     const bool finite = settle(shared, fresh, lane);
@@ -453,9 +454,9 @@ __device__ __forceinline__ void advance(const Problem& p, Shared& shared, unsign
         const double damping = shared.control.damping;
         double diagonal = 1.0 + kFloor;
         diagonal += task == Task::kJudge ? relaxed(damping) : task == Task::kRetry ? damping : 0.0;
-        // Another lane finds out whether the equations determine the pose: whether H - limit I is positive definite is
-        // whether no eigenvalue is below the limit. Rounding moves an entry of the scaled Hessian by no more than
-        // `rounding`, and an eigenvalue by no more than seven times that.
+        // Another lane tests whether the equations determine the pose: H - limit I is positive definite exactly if no
+        // eigenvalue is below the limit. Rounding moves an entry of the scaled Hessian by at most `rounding`, and an
+        // eigenvalue by at most seven times that.
         diagonal = lane == 1 ? 1.0 - 7.0 * p.rounding : diagonal;
         double step[7];
         const bool ok = solve(shared.hessian[buffer], shared.gradient[buffer], diagonal, step);
@@ -549,7 +550,7 @@ template <class Model> __device__ __forceinline__ void run(const Problem& p) {
         shared.outside[warp] = outside;
     }
     __syncthreads();
-    // Every block comes to the same conclusions, so none waits in a barrier for one that left.
+    // Every block takes the same decisions, so no block waits at a barrier for one that has ended.
     for (unsigned evaluation = 0; shared.control.done == 0; ++evaluation) {
         evaluate<Model>(p, shared, held, count, evaluation);
         if (warp == 0) {
@@ -564,8 +565,8 @@ template <class Model> __device__ __forceinline__ void run(const Problem& p) {
 
 } // namespace
 
-// Uncalibrated. All blocks must be resident: a cooperative launch of 256 threads a block, with 8 KiB of dynamic shared
-// memory for each of the rounds that stay there.
+// Uncalibrated. All blocks must be resident: a cooperative launch with 256 threads per block and 8 KiB of dynamic
+// shared memory for each round that is kept there.
 extern "C" __global__ void __launch_bounds__(kThreads, 2) ms_tracking_solve_rays(const Problem p) { run<RaysModel>(p); }
 
 // Calibrated; the same.

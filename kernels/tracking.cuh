@@ -1,20 +1,20 @@
-// What the tracker's pose solve leaves on the device, and who reads it: the fusion, and the host after the frame.
+// Results of the tracker's pose solve on the device. The fusion reads them, and the host after the frame.
 #pragma once
 
 namespace ms {
 
-// How a solve ended: `cuda::tracking::Status`, in its order. 0 is what no solve has written.
+// How a solve ended: `cuda::tracking::Status`, in its order. 0: no solve has run.
 enum Status : unsigned {
     kSolved = 1,
-    kFewMatches = 2, // below the least fraction of matched pixels
-    kBadPose = 3,    // the pose to start from is not finite
+    kFewMatches = 2, // below the minimum fraction of matched pixels
+    kBadPose = 3,    // the initial pose is not finite
     kOutside = 4,    // matches point outside the image
     kNoCorrespondences = 5,
-    kNotFinite = 6, // the normal equations are not
+    kNotFinite = 6, // the normal equations are not finite
     kSingular = 7,  // the matches leave some motion undetermined
 };
 
-// What the matching counts: `MatchCounts` of matching.cu, pixels of the keyframe.
+// The matcher's counts: `MatchCounts` of matching.cu, in pixels of the keyframe.
 struct Counts {
     unsigned valid;   // matched by geometry
     unsigned refined; // moved by the descriptors
@@ -24,7 +24,7 @@ struct Counts {
     unsigned reserved[3];
 };
 
-// `cuda::tracking::Outcome`. Unless solved, the pose is the one that the solve started from.
+// `cuda::tracking::Outcome`. If the solve failed, the pose is the initial one.
 struct Outcome {
     double pose[8];
     double cost;

@@ -1,8 +1,8 @@
-"""MASt3R-SLAM led by Nav2's lifecycle manager.
+"""MASt3R-SLAM managed by Nav2's lifecycle manager.
 
     ros2 launch mast3r_slam lifecycle.launch.py image:=/camera/image_raw camera_info:=/camera/camera_info
 
-The other arguments of mast3r_slam.launch.py (robot, params_file, namespace, use_sim_time) work here too.
+The other arguments of mast3r_slam.launch.py (robot, params_file, namespace, use_sim_time) work too.
 The node makes no bond, so the manager's bond_timeout is 0.
 """
 

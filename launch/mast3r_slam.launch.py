@@ -2,7 +2,7 @@
 
     ros2 launch mast3r_slam mast3r_slam.launch.py image:=/camera/image_raw camera_info:=/camera/camera_info
 
-robot:=laptop, orin or thor chooses the parameters in config/ros; params_file:=FILE takes your own.
+robot:=laptop, orin or thor selects a parameter file in config/ros; params_file:=FILE takes your own.
 """
 
 import os
@@ -19,12 +19,12 @@ def generate_launch_description():
     own = [os.path.join(share, "config", "ros", ""), LaunchConfiguration("robot"), ".yaml"]
     arguments = [
         DeclareLaunchArgument("robot", default_value="laptop", description="laptop, orin or thor"),
-        DeclareLaunchArgument("params_file", default_value=own, description="parameters of the node"),
-        DeclareLaunchArgument("image", default_value="image", description="topic of the images"),
-        DeclareLaunchArgument("camera_info", default_value="camera_info", description="topic of the calibration"),
+        DeclareLaunchArgument("params_file", default_value=own, description="parameter file of the node"),
+        DeclareLaunchArgument("image", default_value="image", description="image topic"),
+        DeclareLaunchArgument("camera_info", default_value="camera_info", description="camera_info topic"),
         DeclareLaunchArgument("namespace", default_value="", description="namespace of the node"),
-        DeclareLaunchArgument("use_sim_time", default_value="false", description="take the time from /clock"),
-        DeclareLaunchArgument("autostart", default_value="true", description="configure and activate by itself"),
+        DeclareLaunchArgument("use_sim_time", default_value="false", description="use the time on /clock"),
+        DeclareLaunchArgument("autostart", default_value="true", description="configure and activate at start"),
     ]
     node = Node(
         package="mast3r_slam",

@@ -1,4 +1,4 @@
-"""MASt3R-SLAM on a bag, played with its own clock.
+"""MASt3R-SLAM on a bag that is played with simulated time.
 
     ros2 launch mast3r_slam replay.launch.py bag:=FOLDER image:=/camera/image_raw camera_info:=/camera/camera_info
 """
@@ -15,8 +15,8 @@ from launch.substitutions import LaunchConfiguration
 def generate_launch_description():
     share = get_package_share_directory("mast3r_slam")
     arguments = [
-        DeclareLaunchArgument("bag", description="folder or file of the bag"),
-        DeclareLaunchArgument("rate", default_value="1.0", description="speed of play"),
+        DeclareLaunchArgument("bag", description="bag, a folder or a file"),
+        DeclareLaunchArgument("rate", default_value="1.0", description="playback rate"),
     ]
     slam = IncludeLaunchDescription(
         PythonLaunchDescriptionSource(os.path.join(share, "launch", "mast3r_slam.launch.py")),

@@ -1,18 +1,19 @@
-//! Time stamps, as exact integers.
+//! Time stamps as exact integers.
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-/// An image's time in nanoseconds. Integer, so that a stamp read from a file is written back
-/// unchanged and can be compared exactly.
+/// Time stamp of an image in nanoseconds. An integer, so that a stamp read from a file is written
+/// back unchanged and can be compared exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Stamp {
     /// Nanoseconds since the source's epoch.
     pub nanos: i64,
 }
 
-/// A text that is no decimal number of seconds.
+/// The text is not a decimal number of seconds.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected a time in seconds such as 1305031102.175304, found {0:?}")]
 pub struct ParseStampError(pub String);
@@ -50,7 +51,7 @@ impl fmt::Display for Stamp {
 impl FromStr for Stamp {
     type Err = ParseStampError;
 
-    /// Reads a plain decimal exactly; other floats (`1.3e9`) through f64.
+    /// Parses a plain decimal exactly; other floats (`1.3e9`) go through f64.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let fail = || ParseStampError(text.to_owned());
         let trimmed = text.trim();
@@ -88,14 +89,132 @@ impl FromStr for Stamp {
     }
 }
 
-/// Milliseconds since `start`.
+/// Milliseconds elapsed since `start`.
 pub(crate) fn millis(start: Instant) -> f64 {
     start.elapsed().as_secs_f64() * 1e3
+}
+
+/// Since when a thread has been at work on one thing; readable from other threads.
+#[derive(Debug)]
+pub struct Pulse {
+    epoch: Instant,
+    /// Microseconds from `epoch` to the start of the work; [`IDLE`] between two works.
+    since: AtomicU64,
+}
+
+/// The thread waits for work.
+const IDLE: u64 = u64::MAX;
+
+impl Default for Pulse {
+    fn default() -> Self {
+        Self {
+            epoch: Instant::now(),
+            since: AtomicU64::new(IDLE),
+        }
+    }
+}
+
+impl Pulse {
+    /// The thread begins its next work.
+    pub fn begin(&self) {
+        self.begin_at(Instant::now());
+    }
+
+    fn begin_at(&self, now: Instant) {
+        let since = now.saturating_duration_since(self.epoch).as_micros();
+        let since = u64::try_from(since).unwrap_or(IDLE - 1);
+        self.since.store(since, Ordering::Release);
+    }
+
+    /// The thread waits for work.
+    pub fn end(&self) {
+        self.since.store(IDLE, Ordering::Release);
+    }
+
+    /// The thread begins its next work, which ends when the guard is dropped, also by a panic.
+    #[must_use]
+    pub fn work(&self) -> Working<'_> {
+        self.begin();
+        Working(self)
+    }
+
+    /// How long the work under way has taken by `now`; `None` while the thread waits.
+    pub fn busy_for(&self, now: Instant) -> Option<Duration> {
+        let since = self.since.load(Ordering::Acquire);
+        let start = self.epoch.checked_add(Duration::from_micros(since))?;
+        (since != IDLE).then(|| now.saturating_duration_since(start))
+    }
+}
+
+/// Work under way, see [`Pulse::work`].
+#[derive(Debug)]
+pub struct Working<'a>(&'a Pulse);
+
+impl Drop for Working<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// Milliseconds spent on one frame, by stage. Zero where a stage did not run.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct StageTimes {
+    /// Resizing, cropping and undistortion.
+    pub preprocess: f64,
+    /// Running the encoder.
+    pub encode: f64,
+    /// Running the decoder and its heads.
+    pub decode: f64,
+    /// Projective search and descriptor refinement.
+    pub matching: f64,
+    /// Solving for the relative pose.
+    pub tracking: f64,
+    /// Pointmap fusion and the keyframe decision.
+    pub fusion: f64,
+    /// Retrieval, edges and global optimisation (only what this frame waited for).
+    pub mapping: f64,
+    /// Total for the frame.
+    pub total: f64,
+}
+
+impl StageTimes {
+    /// Names and durations of the stages in order, without the total.
+    pub fn stages(&self) -> [(&'static str, f64); 7] {
+        [
+            ("preprocess", self.preprocess),
+            ("encode", self.encode),
+            ("decode", self.decode),
+            ("matching", self.matching),
+            ("tracking", self.tracking),
+            ("fusion", self.fusion),
+            ("mapping", self.mapping),
+        ]
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pulse_tells_for_how_long_one_work_has_lasted() {
+        let pulse = Pulse::default();
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(pulse.busy_for(after(60)), None);
+        pulse.begin_at(after(1));
+        let busy = pulse.busy_for(after(8)).expect("at work");
+        assert_eq!(busy.as_millis().next_multiple_of(1000), 7000);
+        assert_eq!(pulse.busy_for(start), Some(Duration::ZERO));
+        pulse.begin_at(after(8));
+        assert!(pulse.busy_for(after(9)).expect("at work") < Duration::from_secs(2));
+        pulse.end();
+        assert_eq!(pulse.busy_for(after(9)), None);
+        let working = pulse.work();
+        assert!(pulse.busy_for(after(9)).is_some());
+        drop(working);
+        assert_eq!(pulse.busy_for(after(9)), None);
+    }
 
     #[test]
     fn text_survives_a_round_trip() {

@@ -1,7 +1,7 @@
-//! MCAP files. They are read from start to end; the index at the end only serves to know the topics beforehand.
+//! MCAP files, read sequentially; the index at the end is used only to list topics in advance.
 
-use super::file::Stored;
-use super::{BagError, MESSAGE_BYTES, Topic};
+use super::stored::StoredMessage;
+use super::{BagError, MESSAGE_BYTES, Topic, unpack};
 use crate::time::Stamp;
 use mcap::records::{Record, op};
 use mcap::sans_io::linear_reader::{LinearReadEvent, LinearReader, LinearReaderOptions};
@@ -11,31 +11,36 @@ use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// Footer record and the magic number after it: opcode, length, two offsets, checksum, magic number.
+/// Size of the footer record and the magic number after it: opcode, length, two offsets, checksum,
+/// magic number.
 const FOOTER: u64 = 1 + 8 + 8 + 8 + 4 + 8;
 
-fn options() -> LinearReaderOptions {
+/// Options for a file of `size` bytes. Memory is reserved for what a record or chunk claims to hold,
+/// which must be possible for a file of this size.
+fn options(size: u64) -> LinearReaderOptions {
+    let limit = usize::try_from(unpack::limit(size)).unwrap_or(MESSAGE_BYTES);
     LinearReaderOptions::default()
         .with_skip_end_magic(true)
-        .with_record_length_limit(MESSAGE_BYTES)
+        .with_record_length_limit(limit.min(MESSAGE_BYTES))
 }
 
-/// `named` is `path` as the user knows it.
+/// `named` is `path` as given by the user.
 pub fn topics(path: &Path, named: &Path) -> Result<Vec<Topic>, BagError> {
     match summary(path) {
         Ok(Some(topics)) => return Ok(topics),
         Ok(None) => tracing::warn!(
-            "{}: it has no index (its recording may have been cut off); it is read twice",
+            "{}: no index found (recording may have been interrupted); reading the file twice",
             named.display()
         ),
         Err(error) => tracing::warn!(
-            "{}: its index cannot be used ({error}); it is read twice",
+            "{}: unusable index ({error}); reading the file twice",
             named.display()
         ),
     }
     let mut found = Channels::default();
     let file = File::open(path).map_err(|e| BagError::io(named, e))?;
-    let read = records(BufReader::new(file), options(), &mut |opcode, data| {
+    let size = file.metadata().map_err(|e| BagError::io(named, e))?.len();
+    let read = records(BufReader::new(file), options(size), &mut |opcode, data| {
         found.take(opcode, data, true)
     });
     let topics = found.topics();
@@ -44,13 +49,13 @@ pub fn topics(path: &Path, named: &Path) -> Result<Vec<Topic>, BagError> {
         false => Err(McapError::UnexpectedEof),
     });
     match read {
-        // Where it breaks off is said when that place is reached.
+        // Truncation is reported when the end is reached.
         Err(error) if topics.is_empty() => Err(damage(named, error)),
         _ => Ok(topics),
     }
 }
 
-/// The topics as the summary section says them; `None` if there is none.
+/// The topics in the summary section; `None` if there is none.
 fn summary(path: &Path) -> McapResult<Option<Vec<Topic>>> {
     let mut file = File::open(path)?;
     let size = file.metadata()?.len();
@@ -76,7 +81,7 @@ fn summary(path: &Path) -> McapResult<Option<Vec<Topic>>> {
     }
     file.seek(SeekFrom::Start(start))?;
     let mut found = Channels::default();
-    let options = options().with_skip_start_magic(true);
+    let options = options(size).with_skip_start_magic(true);
     let section = BufReader::new(file).take(footer - start);
     let read = records(section, options, &mut |opcode, data| {
         found.take(opcode, data, false)
@@ -88,8 +93,8 @@ fn summary(path: &Path) -> McapResult<Option<Vec<Topic>>> {
     }
 }
 
-/// Calls `each` with the records of a file, those in chunks too, until the data's end; `false` if the file ends
-/// before.
+/// Calls `each` with all records of a file, including those in chunks, until the end of the data;
+/// returns `false` if the file is truncated.
 fn records(
     mut source: impl Read,
     options: LinearReaderOptions,
@@ -114,19 +119,19 @@ fn records(
     Ok(false)
 }
 
-/// What is known of a file's channels.
+/// Channel information of a file.
 #[derive(Default)]
 struct Channels {
     schemas: BTreeMap<u16, String>,
     channels: BTreeMap<u16, mcap::records::Channel>,
     counts: BTreeMap<u16, u64>,
-    /// Whether `counts` are those of the whole file.
+    /// Whether `counts` cover the whole file.
     complete: bool,
 }
 
 impl Channels {
     fn take(&mut self, opcode: u8, data: &[u8], count: bool) -> McapResult<()> {
-        // Nothing else is worth parsing.
+        // No other record is worth parsing.
         let counted = count && opcode == op::MESSAGE;
         if !counted && !matches!(opcode, op::SCHEMA | op::CHANNEL | op::STATISTICS) {
             return Ok(());
@@ -150,7 +155,7 @@ impl Channels {
         Ok(())
     }
 
-    /// Several channels may be of one topic.
+    /// Several channels may share a topic.
     fn topics(&self) -> Vec<Topic> {
         let mut topics: Vec<Topic> = Vec::new();
         for channel in self.channels.values() {
@@ -161,7 +166,7 @@ impl Channels {
                 .iter_mut()
                 .find(|t| t.name == channel.topic && t.kind == kind);
             match known {
-                Some(topic) => topic.messages = topic.messages.map(|n| n + count),
+                Some(topic) => topic.messages = topic.messages.map(|n| n.saturating_add(count)),
                 None => topics.push(Topic {
                     name: channel.topic.clone(),
                     kind,
@@ -174,15 +179,16 @@ impl Channels {
     }
 }
 
-/// The messages of the topics of these names, in the file's order.
+/// Messages of the named topics, in file order.
 pub fn messages(
     path: &Path,
     named: &Path,
     wanted: &[String],
-) -> Result<impl Iterator<Item = Result<Stored, BagError>> + Send + use<>, BagError> {
+) -> Result<impl Iterator<Item = Result<StoredMessage, BagError>> + Send + use<>, BagError> {
     let file = File::open(path).map_err(|e| BagError::io(named, e))?;
-    // No message of a damaged chunk is believed.
-    let options = options().with_prevalidate_chunk_crcs(true);
+    let size = file.metadata().map_err(|e| BagError::io(named, e))?.len();
+    // Messages of a damaged chunk must not be used.
+    let options = options(size).with_prevalidate_chunk_crcs(true);
     let reader = mcap::io::MessageReader::new_with_options(BufReader::new(file), options);
     let (named, wanted): (PathBuf, Vec<String>) = (named.to_owned(), wanted.to_vec());
     Ok(reader.filter_map(move |message| {
@@ -191,7 +197,7 @@ pub fn messages(
             Err(error) => return Some(Err(damage(&named, error))),
         };
         let topic = wanted.iter().position(|t| *t == message.channel.topic)?;
-        Some(Ok(Stored {
+        Some(Ok(StoredMessage {
             topic,
             log_time: Stamp {
                 nanos: i64::try_from(message.log_time).unwrap_or(i64::MAX),
@@ -206,11 +212,13 @@ fn damage(path: &Path, error: McapError) -> BagError {
         McapError::Io(cause) if cause.raw_os_error().is_some() => {
             return BagError::io(path, cause);
         }
-        McapError::UnexpectedEof => "one that breaks off; what comes before was read".to_owned(),
+        McapError::UnexpectedEof => {
+            "a truncated file; everything before the end was read".to_owned()
+        }
         McapError::UnsupportedCompression(name) => {
             format!("chunks compressed by {name:?}, expected zstd or lz4")
         }
-        other => format!("damage ({other}); what comes before was read"),
+        other => format!("damage ({other}); everything before it was read"),
     };
-    BagError::content(path, "a whole MCAP file", found)
+    BagError::content(path, "a complete MCAP file", found)
 }

@@ -1,14 +1,13 @@
-//! `metadata.yaml`, which rosbag2 puts beside a bag's files.
+//! The file `metadata.yaml` that rosbag2 writes with a bag.
 
 use super::{BagError, Topic};
 use serde::Deserialize;
 use std::fs::File;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
-/// The file's name.
 pub const NAME: &str = "metadata.yaml";
-/// No bag's is longer; more is not read.
+/// Largest description that is read.
 const BYTES: u64 = 1 << 28;
 
 #[derive(Deserialize)]
@@ -16,7 +15,7 @@ struct Document {
     rosbag2_bagfile_information: Information,
 }
 
-/// What is used of it. Versions differ in the rest.
+/// The fields that are used. Versions of rosbag2 differ in the others.
 #[derive(Deserialize)]
 struct Information {
     #[serde(default)]
@@ -41,7 +40,7 @@ struct Named {
     serialization_format: String,
 }
 
-/// Whether there is one, and not another program's file of that name.
+/// Whether `folder` holds a bag's description, and not another program's file of that name.
 pub fn is_in(folder: &Path) -> bool {
     let mut start = Vec::new();
     let file = File::open(folder.join(NAME));
@@ -49,15 +48,14 @@ pub fn is_in(folder: &Path) -> bool {
     read.is_ok() && String::from_utf8_lossy(&start).contains("rosbag2_bagfile_information")
 }
 
-/// What a folder's `metadata.yaml` says: the files in their order, and the topics.
+/// The files in their order, and the topics, from a folder's `metadata.yaml`.
 ///
 /// # Errors
-/// A file that cannot be read or is none, names of files that are not there, a compression other than zstd.
+/// A file that cannot be read or is not a bag's description, names of missing files, a compression other than zstd.
 pub fn read(folder: &Path) -> Result<(Vec<PathBuf>, Vec<Topic>), BagError> {
     let path = folder.join(NAME);
     let size = std::fs::metadata(&path).map_err(|e| BagError::io(&path, e))?;
-    let expected =
-        "rosbag2's description of a bag (remove it to have the folder's files read without it)";
+    let expected = "rosbag2's description of a bag (remove the file to read the bag without it)";
     if size.len() > BYTES {
         let found = format!("a file of {} bytes", size.len());
         return Err(BagError::content(&path, expected, found));
@@ -96,16 +94,51 @@ pub fn read(folder: &Path) -> Result<(Vec<PathBuf>, Vec<Topic>), BagError> {
     Ok((files, topics.collect()))
 }
 
-/// Old versions wrote names with the folder's own before them; some never wrote the ending of compressed files.
+/// The file that `name` stands for, in `folder` or below it: a name that leads elsewhere (absolute, `..`) counts by its
+/// last part only. Old versions of rosbag2 put the folder's own name first, and some omit the ending `.zstd`.
 fn find(folder: &Path, name: &str) -> Option<PathBuf> {
-    let file = Path::new(name).file_name()?;
+    let name = Path::new(name);
+    let file = name.file_name()?;
     let mut compressed = file.to_owned();
     compressed.push(".zstd");
-    [
-        folder.join(name),
-        folder.join(file),
-        folder.join(compressed),
-    ]
-    .into_iter()
-    .find(|path| path.is_file())
+    let below = name
+        .components()
+        .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+    let as_written = below.then(|| folder.join(name));
+    as_written
+        .into_iter()
+        .chain([folder.join(file), folder.join(compressed)])
+        .find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_lead_out_of_the_folder_are_not_followed() {
+        let root = tempfile::tempdir().unwrap();
+        let bag = root.path().join("bag");
+        std::fs::create_dir_all(bag.join("parts")).unwrap();
+        let outside = root.path().join("outside.mcap");
+        for file in [&outside, &bag.join("a.mcap"), &bag.join("parts/b.mcap")] {
+            std::fs::write(file, b"").unwrap();
+        }
+        let absolute = outside.display().to_string();
+        for name in ["../outside.mcap", "parts/../../outside.mcap", &absolute] {
+            let text =
+                format!("rosbag2_bagfile_information:\n  relative_file_paths: [\"{name}\"]\n");
+            std::fs::write(bag.join(NAME), text).unwrap();
+            let error = read(&bag).unwrap_err().to_string();
+            assert!(error.contains("outside.mcap"), "{error}");
+        }
+        // Names as rosbag2 writes them, of today and of old.
+        assert_eq!(find(&bag, "a.mcap"), Some(bag.join("a.mcap")));
+        assert_eq!(
+            find(&bag, "./parts/b.mcap"),
+            Some(bag.join("./parts/b.mcap"))
+        );
+        assert_eq!(find(&bag, "bag/a.mcap"), Some(bag.join("a.mcap")));
+        assert_eq!(find(&bag, "/home/me/bag/a.mcap"), Some(bag.join("a.mcap")));
+    }
 }

@@ -1,54 +1,48 @@
 //! ROS 2 bags (rosbag2): reads `.mcap` and `.db3`, compressed or not, and writes `.mcap`.
 //!
 //! Messages are read one after another in the order in which they were recorded, so memory does not grow with a
-//! bag's length. What a message means is not known here.
+//! bag's length. This module moves bytes; it does not know what a message means.
 
-mod definitions;
 mod file;
 mod mcap_file;
 mod metadata;
 mod reader;
 mod sqlite_file;
+mod stored;
+mod unpack;
 mod writer;
 
-pub use definitions::definition;
 pub use reader::{Bag, BagMessage, Messages};
 pub use writer::{BagWriter, Channel};
 
 use std::path::{Path, PathBuf};
 
-/// A topic of a bag.
+/// A topic in a bag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topic {
-    /// Its full name.
     pub name: String,
     /// `package/msg/Type`
     pub kind: String,
-    /// How its messages are serialised: `cdr` in ROS 2.
+    /// Serialisation format; `cdr` in ROS 2.
     pub format: String,
-    /// How many messages it has, where the bag says so.
+    /// Number of messages, if the bag records it.
     pub messages: Option<u64>,
 }
 
-/// Why a bag could not be opened or read.
+/// Error from opening or reading a bag.
 #[derive(Debug, thiserror::Error)]
 pub enum BagError {
-    /// A file or folder that could not be read.
+    /// A file or folder cannot be read.
     #[error("cannot read {path}: {cause}", path = path.display())]
     Io {
-        /// The file.
         path: PathBuf,
-        /// The system's reason.
         cause: std::io::Error,
     },
-    /// A file whose content is not what it should be.
+    /// A file does not have the expected content.
     #[error("{path}: expected {expected}, found {found}", path = path.display())]
     Content {
-        /// The file.
         path: PathBuf,
-        /// What should be there.
         expected: String,
-        /// What is.
         found: String,
     },
 }
@@ -70,5 +64,5 @@ impl BagError {
     }
 }
 
-/// Most bytes that a message may have: far above any camera's image, far below what a broken length can say.
+/// Largest message in bytes: far above any camera's image, far below what a broken length field can say.
 const MESSAGE_BYTES: usize = 1 << 28;

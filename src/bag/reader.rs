@@ -1,14 +1,15 @@
-//! A bag as a whole: its files one after another.
+//! Reads a bag as a sequence of files.
 
-use super::file::{BagFile, StoredMessages};
+use super::file::BagFile;
+use super::stored::StoredMessages;
 use super::{BagError, Topic, metadata};
-use crate::ros::middleware::Payload;
 use crate::time::Stamp;
+use crate::wire::Payload;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
-/// What a bag's files are called.
+/// File name extensions of bags.
 const ENDINGS: [&str; 4] = [".mcap", ".db3", ".mcap.zstd", ".db3.zstd"];
 
 /// A bag: a folder with `metadata.yaml` and one or more files, or a single file.
@@ -19,24 +20,24 @@ pub struct Bag {
     topics: Vec<Topic>,
 }
 
-/// A message of a bag.
+/// A message in a bag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BagMessage {
-    /// Place of its topic among those asked for.
+    /// Index of its topic among the requested ones.
     pub topic: usize,
-    /// When it was recorded.
+    /// Recording time.
     pub log_time: Stamp,
-    /// Its CDR.
+    /// CDR data.
     pub payload: Payload,
 }
 
-/// Whether the name is one of a bag's file.
+/// Whether the name is that of a bag file.
 pub fn is_bag_name(path: &Path) -> bool {
     let name = path.to_string_lossy().to_lowercase();
     ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
-/// The bag's files in a folder, in natural order.
+/// The bag files in a folder, in natural order.
 fn files_in(folder: &Path) -> Result<Vec<PathBuf>, BagError> {
     let io = |e| BagError::io(folder, e);
     let mut files = Vec::new();
@@ -46,7 +47,7 @@ fn files_in(folder: &Path) -> Result<Vec<PathBuf>, BagError> {
             files.push(path);
         }
     }
-    // rosbag2 counts: name_0.db3, name_1.db3, …, name_10.db3.
+    // rosbag2 numbers its files: name_0.db3, name_1.db3, …, name_10.db3.
     let number = |path: &PathBuf| {
         let name = path.file_name()?.to_string_lossy().into_owned();
         let stem = name.split('.').next()?;
@@ -57,7 +58,7 @@ fn files_in(folder: &Path) -> Result<Vec<PathBuf>, BagError> {
 }
 
 impl Bag {
-    /// Whether `path` is a bag by its name or what lies in it; nothing is opened.
+    /// Whether `path` is a bag, judged by its name or folder content; no file is opened.
     pub fn is_at(path: &Path) -> bool {
         match path.is_dir() {
             true => metadata::is_in(path) || files_in(path).is_ok_and(|files| !files.is_empty()),
@@ -65,13 +66,13 @@ impl Bag {
         }
     }
 
-    /// Finds out which topics the bag has.
+    /// Opens a bag and lists its topics.
     ///
-    /// A folder without `metadata.yaml` (its recording was cut off) is read as if it said that all `.mcap` and `.db3`
-    /// files in it belong to the bag, in the order of their numbers.
+    /// A folder without `metadata.yaml` (after an interrupted recording) is read as if all its
+    /// `.mcap` and `.db3` files belonged to the bag, in the order of their numbers.
     ///
     /// # Errors
-    /// Files that are missing, of another kind, or so damaged that not even their topics are known.
+    /// Files that are missing, of another kind, or too damaged to list their topics.
     pub fn open(path: &Path) -> Result<Self, BagError> {
         let path = path.to_owned();
         let (files, described) = if !path.is_dir() {
@@ -86,7 +87,7 @@ impl Bag {
                 return Err(BagError::content(&path, expected, "neither"));
             }
             tracing::warn!(
-                "{}: there is no metadata.yaml; all bag files in the folder are read ({})",
+                "{}: metadata.yaml is missing; reading all bag files in the folder ({})",
                 path.display(),
                 files.len()
             );
@@ -118,17 +119,16 @@ impl Bag {
         })
     }
 
-    /// As it was opened.
+    /// The path as given to [`Bag::open`].
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Every topic.
     pub fn topics(&self) -> &[Topic] {
         &self.topics
     }
 
-    /// The messages of the topics of these names, in the order in which they were recorded.
+    /// Messages of the named topics, in recording order.
     pub fn messages(&self, wanted: &[&str]) -> Messages {
         Messages {
             files: self.files.iter().cloned().collect(),
@@ -138,7 +138,7 @@ impl Bag {
     }
 }
 
-/// Messages of a bag. After an error there are no more.
+/// Iterator over messages of a bag. It ends after an error.
 pub struct Messages {
     files: VecDeque<PathBuf>,
     wanted: Vec<String>,
@@ -193,7 +193,7 @@ impl Messages {
     }
 }
 
-/// Takes off the encapsulation header: two bytes that say how, two of options.
+/// Removes the encapsulation header: two bytes for the encoding, two bytes of options.
 fn encapsulated(data: Vec<u8>) -> Result<Payload, String> {
     let big_endian = match data.get(..4) {
         Some([0, 0, _, _]) => true,

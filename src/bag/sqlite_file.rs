@@ -1,21 +1,22 @@
-//! SQLite files (`.db3`), as rosbag2's sqlite3 storage writes them. Messages are read in the order of their ids,
-//! which is that of recording; no index is used, so none can be broken.
+//! SQLite files (`.db3`), as written by rosbag2's sqlite3 storage. Messages are read in order of
+//! their ids, which is the recording order; indices are not used, so a broken one does no harm.
 
-use super::file::Stored;
+use super::stored::StoredMessage;
 use super::{BagError, Topic};
 use crate::time::Stamp;
 use rusqlite::{Connection, Error, OpenFlags, OptionalExtension};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// Opens for reading only. Nobody else writes: without that promise SQLite could not read from a read-only medium.
+/// Opens the database read-only and declares it immutable; otherwise SQLite could not read from a
+/// read-only medium.
 fn connect(path: &Path, named: &Path) -> Result<Connection, BagError> {
     let unwritten = path.with_file_name({
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push("-wal");
         name
     });
-    // What a recorder that was cut off left in its log belongs to the bag.
+    // A log left by an interrupted recorder is part of the bag.
     let log = std::fs::metadata(unwritten).is_ok_and(|log| log.len() > 0);
     let full = std::path::absolute(path).map_err(|e| BagError::io(named, e))?;
     let mut uri = "file:".to_owned();
@@ -35,7 +36,8 @@ fn connect(path: &Path, named: &Path) -> Result<Connection, BagError> {
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
     let connection = Connection::open_with_flags(uri, flags).map_err(|e| damage(named, &e))?;
-    // Nothing is written; but only so does SQLite read a file that breaks off up to that place.
+    // Nothing is written, but this is the only mode in which SQLite reads a truncated file up to
+    // its end.
     connection
         .pragma_update(None, "writable_schema", true)
         .map_err(|e| damage(named, &e))?;
@@ -43,8 +45,8 @@ fn connect(path: &Path, named: &Path) -> Result<Connection, BagError> {
 }
 
 fn damage(path: &Path, error: &Error) -> BagError {
-    let found = format!("a failure ({error}); what comes before was read");
-    BagError::content(path, "a whole rosbag2 database", found)
+    let found = format!("a failure ({error}); everything before it was read");
+    BagError::content(path, "a complete rosbag2 database", found)
 }
 
 struct Row {
@@ -86,7 +88,7 @@ fn rows(connection: &Connection, named: &Path) -> Result<Vec<Row>, BagError> {
     query().map_err(|e| damage(named, &e))
 }
 
-/// `named` is `path` as the user knows it.
+/// `named` is `path` as given by the user.
 pub fn topics(path: &Path, named: &Path) -> Result<Vec<Topic>, BagError> {
     let connection = connect(path, named)?;
     let rows = rows(&connection, named)?;
@@ -97,7 +99,7 @@ pub fn topics(path: &Path, named: &Path) -> Result<Vec<Topic>, BagError> {
             |counted| counted.get::<_, i64>(0),
         );
         Topic {
-            // Of a damaged file the number is not known; where it breaks off is said when that is reached.
+            // The count is unknown for a damaged file; damage is reported when it is reached.
             messages: count.ok().and_then(|n| u64::try_from(n).ok()),
             ..row.topic
         }
@@ -105,12 +107,12 @@ pub fn topics(path: &Path, named: &Path) -> Result<Vec<Topic>, BagError> {
     Ok(topics.collect())
 }
 
-/// The messages of the topics of these names, in the order of their ids.
+/// Messages of the named topics, in order of their ids.
 pub fn messages(
     path: &Path,
     named: &Path,
     wanted: &[String],
-) -> Result<impl Iterator<Item = Result<Stored, BagError>> + Send + use<>, BagError> {
+) -> Result<impl Iterator<Item = Result<StoredMessage, BagError>> + Send + use<>, BagError> {
     let connection = connect(path, named)?;
     let mut ids = Vec::new();
     for row in rows(&connection, named)? {
@@ -143,7 +145,7 @@ pub fn messages(
             Ok(Some((id, topic_id, nanos, data))) => {
                 last = id;
                 let topic = ids.iter().find(|(known, _)| *known == topic_id);
-                Some(Ok(Stored {
+                Some(Ok(StoredMessage {
                     topic: topic.map_or(0, |(_, topic)| *topic),
                     log_time: Stamp { nanos },
                     data,

@@ -1,12 +1,12 @@
-//! Writing `.mcap` as rosbag2's own storage does: profile `ros2`, CDR messages, definitions with every type in
-//! them, each topic's quality of service, and rosbag2's description of the bag at the end.
+//! Writes `.mcap` files in the format of rosbag2's own storage: profile `ros2`, CDR messages,
+//! definitions including nested types, QoS of each topic, and rosbag2's metadata at the end.
 
-use super::definition;
 use crate::files;
-use crate::map::ExportError;
-use crate::ros::messages::Message;
-use crate::ros::middleware::{Payload, Qos};
+use crate::files::export::ExportError;
 use crate::time::Stamp;
+use crate::wire::definition;
+use crate::wire::messages::Message;
+use crate::wire::{Payload, Qos};
 use mcap::records::{MessageHeader, Metadata};
 use mcap::{Compression, McapError, McapResult, WriteOptions, Writer};
 use serde::Serialize;
@@ -16,12 +16,11 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
-/// Bytes of messages that are compressed together: what rosbag2 takes.
+/// Uncompressed size of a chunk, same as in rosbag2.
 const CHUNK_BYTES: u64 = 768 * 1024;
-/// The newest version of rosbag2's metadata in which quality of service is a text, as everywhere before.
+/// The newest version of rosbag2's metadata in which QoS is a string, as in all earlier versions.
 const METADATA_VERSION: u32 = 8;
 
-/// A topic that is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Channel(usize);
 
@@ -33,8 +32,8 @@ struct Topic {
     messages: u32,
 }
 
-/// A bag that is being written. The file is at its path only after [`BagWriter::finish`]; dropped before, nothing is
-/// left.
+/// Writes a bag. The file appears at its path only after [`BagWriter::finish`]; if dropped earlier,
+/// nothing is left behind.
 pub struct BagWriter {
     path: PathBuf,
     writer: Writer<BufWriter<NamedTempFile>>,
@@ -45,10 +44,10 @@ pub struct BagWriter {
 }
 
 impl BagWriter {
-    /// Begins a temporary file beside `path`.
+    /// Creates a temporary file next to `path`.
     ///
     /// # Errors
-    /// A folder that is missing or cannot be written to.
+    /// The folder is missing or not writable.
     pub fn create(path: &Path) -> Result<Self, ExportError> {
         let fail = |e| ExportError::io("write", path, e);
         let file = files::begin(path).map_err(fail)?;
@@ -72,18 +71,18 @@ impl BagWriter {
         written.map_err(|e| ExportError::io("write", &self.path, cause(e)))
     }
 
-    /// Declares a topic of messages `M`; one that was declared before stays the same.
+    /// Declares a topic of messages `M`; a topic that was declared before is unchanged.
     ///
     /// # Errors
-    /// The system's, and a type without a [`definition`].
+    /// I/O errors, and a type without a [`definition`].
     pub fn topic<M: Message>(&mut self, name: &str, qos: Qos) -> Result<Channel, ExportError> {
         self.topic_of(name, M::TYPE, qos)
     }
 
-    /// [`BagWriter::topic`] of messages of the type `kind`.
+    /// Like [`BagWriter::topic`], with the message type as a string.
     ///
     /// # Errors
-    /// As there.
+    /// See [`BagWriter::topic`].
     pub fn topic_of(
         &mut self,
         name: &str,
@@ -117,10 +116,10 @@ impl BagWriter {
         Ok(Channel(self.topics.len() - 1))
     }
 
-    /// Writes a message that is recorded as of `time`. Times before 1970 are taken for 1970.
+    /// Writes a message with recording time `time`. Times before 1970 are set to 1970.
     ///
     /// # Errors
-    /// The system's.
+    /// I/O errors.
     pub fn write<M: Message + Serialize>(
         &mut self,
         channel: Channel,
@@ -134,10 +133,10 @@ impl BagWriter {
         self.write_payload(channel, time, &data.into())
     }
 
-    /// [`BagWriter::write`] of a message that is serialised already.
+    /// Like [`BagWriter::write`], for a serialised message.
     ///
     /// # Errors
-    /// The system's.
+    /// I/O errors.
     pub fn write_payload(
         &mut self,
         channel: Channel,
@@ -156,7 +155,7 @@ impl BagWriter {
             publish_time: time.nanos.unsigned_abs(),
         };
         self.message.clear();
-        // Plain CDR, and in which byte order.
+        // Plain CDR in the given byte order.
         let little_endian = u8::from(!payload.big_endian);
         self.message.extend_from_slice(&[0, little_endian, 0, 0]);
         self.message.extend_from_slice(&payload.data);
@@ -169,10 +168,10 @@ impl BagWriter {
         Ok(())
     }
 
-    /// Completes the file and puts it at its path; what was there is replaced.
+    /// Completes the file and moves it to its path, replacing an existing file.
     ///
     /// # Errors
-    /// The system's.
+    /// I/O errors.
     pub fn finish(mut self) -> Result<PathBuf, ExportError> {
         let description = Metadata {
             name: "rosbag2".to_owned(),
@@ -190,7 +189,7 @@ impl BagWriter {
         Ok(self.path)
     }
 
-    /// rosbag2's description, in JSON, which is YAML too.
+    /// rosbag2's metadata, as JSON, which is valid YAML.
     fn description(&self) -> String {
         let (first, last) = self.span.unwrap_or_default();
         let count: u64 = self.topics.iter().map(|t| u64::from(t.messages)).sum();
@@ -232,7 +231,7 @@ impl BagWriter {
     }
 }
 
-/// Writing fails for no reason but the system's.
+/// Writing can fail only with I/O errors.
 fn cause(error: McapError) -> io::Error {
     match error {
         McapError::Io(cause) => cause,
@@ -240,7 +239,7 @@ fn cause(error: McapError) -> io::Error {
     }
 }
 
-/// `offered_qos_profiles`: rmw's numbers, in JSON, which is YAML too.
+/// `offered_qos_profiles` with rmw's enumeration values, as JSON, which is valid YAML.
 fn qos_text(qos: Qos) -> String {
     // RMW_DURATION_INFINITE
     let infinite = json!({ "sec": 9_223_372_036_u64, "nsec": 854_775_807_u64 });

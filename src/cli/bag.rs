@@ -1,20 +1,22 @@
-//! `mast3r-slam bag`: ROS 2 bags out of other sequences.
+//! `mast3r-slam bag`: converts other sequences to ROS 2 bags.
 
+use super::bag_args::{CAMERA_FRAME, check_new};
 use super::frames::{self, FrameRange};
 use super::progress::Progress;
-use super::record::{CAMERA_FRAME, check_new};
 use super::settings::positive;
 use super::{CliError, Finished, interrupt, say};
 use crate::bag::{BagWriter, Channel};
-use crate::map::trajectory::{self, BadRows};
-use crate::map::{ExportError, StampedPose, keyframes};
-use crate::ros::camera;
-use crate::ros::messages::Header;
-use crate::ros::messages::geometry::{Pose, PoseStamped};
-use crate::ros::messages::sensor::{CameraInfo, CompressedImage, Image};
-use crate::ros::middleware::Qos;
-use crate::ros::names;
+use crate::files::export::ExportError;
+use crate::map::keyframes;
 use crate::source::SourceFrame;
+use crate::source::camera_info;
+use crate::trajectory::StampedPose;
+use crate::trajectory::{self, BadRows};
+use crate::wire::Qos;
+use crate::wire::messages::Header;
+use crate::wire::messages::geometry::{Pose, PoseStamped};
+use crate::wire::messages::sensor::{CameraInfo, CompressedImage, Image};
+use crate::wire::names;
 use clap::{Args, Subcommand};
 use nalgebra::Isometry3;
 use serde_bytes::Bytes;
@@ -27,25 +29,27 @@ pub enum BagCommand {
     Convert(ConvertArgs),
 }
 
-/// Write a dataset, a folder of images, a video or another bag as a ROS 2 bag: images, camera_info where the calibration
-/// is known, and the ground truth, where there is one, as geometry_msgs/PoseStamped on /ground_truth.
+/// Write a dataset, a folder of images, a video or another bag as a ROS 2 bag: images, camera_info
+/// if the calibration is known, and ground truth, if available, as geometry_msgs/PoseStamped on
+/// /ground_truth.
 #[derive(Debug, Clone, Args)]
 pub struct ConvertArgs {
-    /// A dataset's folder, a folder of images, a video, or a bag.
+    /// A dataset folder, a folder of images, a video, or a bag.
     pub path: PathBuf,
     /// The bag to write.
     #[arg(value_name = "OUT.mcap")]
     pub out: PathBuf,
-    /// Write sensor_msgs/CompressedImage: JPEG and PNG files as they are, everything else as PNG.
+    /// Write sensor_msgs/CompressedImage: JPEG and PNG files unchanged, everything else as PNG.
     #[arg(long)]
     pub compressed: bool,
-    /// Calibration of the camera, in place of the sequence's own.
+    /// Calibration of the camera, overriding the sequence's own.
     #[arg(long, value_name = "FILE")]
     pub calib: Option<PathBuf>,
-    /// Topic of the images; camera_info is written beside it, compressed images below it.
+    /// Topic of the images; camera_info is published in the same namespace, compressed images below
+    /// it.
     #[arg(long, value_name = "TOPIC", default_value = "/camera/image_raw")]
     pub image_topic: String,
-    /// The camera's optical frame [default: that of the bag that is read, else camera_optical].
+    /// The camera's optical frame [default: that of the input bag, else camera_optical].
     #[arg(long, value_name = "FRAME")]
     pub frame_id: Option<String>,
     /// First frame, counted from 0.
@@ -57,12 +61,12 @@ pub struct ConvertArgs {
     /// Write every N-th frame.
     #[arg(long, value_name = "N", default_value = "1", value_parser = positive)]
     pub stride: usize,
-    /// Replace the file.
+    /// Overwrite an existing file.
     #[arg(long)]
     pub force: bool,
 }
 
-/// The frame that a ground truth's poses are in.
+/// Frame of the ground-truth poses.
 const TRUTH_FRAME: &str = "world";
 
 /// Runs the sub-command.
@@ -100,7 +104,10 @@ pub fn run(command: &BagCommand) -> Result<Finished, CliError> {
             break Finished::Interrupted;
         }
         match source.next_frame()? {
-            Some(frame) => out.frame(&frame, info.map(|c| camera::info(&c, out.header(&frame))))?,
+            Some(frame) => out.frame(
+                &frame,
+                info.map(|c| camera_info::info(&c, out.header(&frame))),
+            )?,
             None => break Finished::Done,
         }
         images += 1;
@@ -205,7 +212,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// The frame's own file if it is one of those that a message may hold, else a PNG of it.
+    /// The frame's own file if its format is allowed in a message, otherwise a PNG.
     fn file(&self, frame: &SourceFrame) -> Result<(&'static str, Vec<u8>), ExportError> {
         let extension = frame.origin.extension().and_then(|e| e.to_str());
         let format = match extension.map(str::to_ascii_lowercase).as_deref() {
@@ -213,7 +220,7 @@ impl<'a> Output<'a> {
             Some("png") => Some("png"),
             _ => None,
         };
-        // What lies at the path of a video or bag is no image.
+        // The origin of a frame from a video or bag is not an image file.
         let own = format.filter(|_| frame.origin.is_file());
         match own.map(|format| (format, std::fs::read(&frame.origin))) {
             Some((format, Ok(bytes))) => Ok((format, bytes)),

@@ -1,18 +1,20 @@
-//! `mast3r-slam codebook`: the vocabulary of place recognition.
+//! `mast3r-slam codebook`: builds the vocabulary of place recognition.
 
-use super::backend;
 use super::frames::{self, FrameRange};
 use super::output::check_folder_of;
 use super::progress::Progress;
-use super::settings::{ConfigArgs, RunOptions, Settings, positive, threads};
+use super::settings::{ConfigArgs, RunOptions, positive, threads};
 use super::{CliError, Finished, run::start_threads, say};
 use crate::compute::retrieval::{BuildOptions, RetrievalError, RetrievalModel};
+use crate::files::export::ExportError;
 use crate::image::{PreprocessOptions, Preprocessor, RgbImage};
 use crate::inference::{Backend, InferenceError};
-use crate::map::ExportError;
 use crate::network;
+use crate::slam_builder::{Settings, Wanted, load_backend};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
+#[cfg(all(feature = "tensorrt", feature = "cuda"))]
+use std::sync::Arc;
 
 /// Codebooks for place recognition.
 #[derive(Debug, Clone, Subcommand)]
@@ -49,18 +51,19 @@ pub struct BuildArgs {
 /// Runs the sub-command.
 pub fn run(command: &CodebookCommand) -> Result<Finished, CliError> {
     let CodebookCommand::Build(args) = command;
-    let settings = args.config.settings(&RunOptions {
+    let options = RunOptions {
         size: args.size,
         stride: args.stride,
         ..Default::default()
-    })?;
+    };
+    let settings = options.apply(args.config.builder()).settings()?;
     check_folder_of(&args.out)?;
     let jobs = start_threads(args.jobs)?;
     say(&build(&settings, args, jobs)?);
     Ok(Finished::Done)
 }
 
-/// Encodes every image and learns the words; gives the text to print.
+/// Encodes all images and learns the words; returns the text to print.
 fn build(settings: &Settings, args: &BuildArgs, jobs: usize) -> Result<String, CliError> {
     let range = FrameRange {
         start: 0,
@@ -68,7 +71,7 @@ fn build(settings: &Settings, args: &BuildArgs, jobs: usize) -> Result<String, C
         stride: settings.config.dataset.subsample,
     };
     let mut features: Vec<Vec<f32>> = Vec::new();
-    // Folders of one shape share a loaded network.
+    // Folders with images of one shape share a loaded network.
     let mut loaded: Option<Box<dyn Backend>> = None;
     let options = PreprocessOptions {
         patch: network::patch_size(&settings.weights).map_err(InferenceError::from)?,
@@ -77,7 +80,8 @@ fn build(settings: &Settings, args: &BuildArgs, jobs: usize) -> Result<String, C
     for path in &args.images {
         super::readable("the images", path)?;
         let mut source = frames::open(path, &range, None)?;
-        let calibration = frames::calibration(source.as_ref(), false)?;
+        let calibration = source.calibration().copied();
+        let calibration = calibration.filter(|_| source.always_undistort());
         let progress = Progress::new(source.remaining(), true);
         let mut preprocessor: Option<Preprocessor> = None;
         while let Some(frame) = source.next_frame()? {
@@ -97,12 +101,20 @@ fn build(settings: &Settings, args: &BuildArgs, jobs: usize) -> Result<String, C
                 Some(b) if (b.shape().width, b.shape().height) == (width, height) => {
                     loaded.insert(b)
                 }
-                _ => loaded.insert(backend::load(&backend::Wanted {
-                    config: &settings.config,
-                    weights: &settings.weights,
-                    size: (width, height),
-                    jobs,
-                })?),
+                _ => {
+                    let wanted = Wanted {
+                        config: &settings.config,
+                        weights: &settings.weights,
+                        size: (width, height),
+                        jobs,
+                        #[cfg(all(feature = "tensorrt", feature = "cuda"))]
+                        observer: Some(Arc::new(super::engines::BuildProgress::new(true))),
+                    };
+                    let mut notes = Vec::new();
+                    let network = load_backend(&wanted, &mut notes)?;
+                    super::tell(&notes);
+                    loaded.insert(network)
+                }
             };
             let mut image = RgbImage::new(width, height);
             preprocessor.run(&frame.image, &mut image)?;

@@ -1,4 +1,4 @@
-//! `mast3r-slam eval`: how far a trajectory is from the truth.
+//! `mast3r-slam eval`: compares a trajectory with the ground truth.
 
 use super::settings::positive;
 use super::{CliError, Finished, say};
@@ -13,13 +13,13 @@ pub struct EvalArgs {
     pub estimate: PathBuf,
     /// Ground truth, in TUM format.
     pub ground_truth: PathBuf,
-    /// How the estimate may be moved before it is compared.
+    /// Alignment applied to the estimate before the comparison.
     #[arg(long, value_enum, default_value_t = AlignArg::Sim3)]
     pub align: AlignArg,
-    /// Most seconds between two stamps that belong together.
+    /// Maximum difference between associated stamps, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 0.01, value_parser = seconds)]
     pub tolerance: f64,
-    /// Poses between the two ends of a relative error.
+    /// Number of poses between the two ends of a relative error.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
     pub delta: usize,
     /// Print JSON.
@@ -34,7 +34,7 @@ pub enum AlignArg {
     Sim3,
     /// Rotation and translation.
     Se3,
-    /// Not at all.
+    /// No alignment.
     None,
 }
 

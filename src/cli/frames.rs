@@ -1,7 +1,6 @@
 //! Opening what the frames come from.
 
 use super::CliError;
-use crate::geometry::Calibration;
 use crate::source::{self, Source, SourceOptions};
 use std::path::Path;
 
@@ -35,23 +34,4 @@ pub fn open(
     calib: Option<&Path>,
 ) -> Result<Box<dyn Source>, CliError> {
     Ok(source::open(path, range.options(calib)?)?)
-}
-
-/// What images are undistorted with: the source's calibration if the run is calibrated, or if its
-/// lens asks for it in any case (EuRoC), where the network then still is not told the intrinsics.
-pub fn calibration(source: &dyn Source, use_calib: bool) -> Result<Option<Calibration>, CliError> {
-    match source.calibration() {
-        Some(calibration) if use_calib || source.always_undistort() => Ok(Some(*calibration)),
-        None if use_calib => Err(CliError::NoCalibration {
-            what: source.describe(),
-        }),
-        None if source.always_undistort() => {
-            tracing::warn!(
-                "{}: without the camera's sensor.yaml images are not undistorted",
-                source.describe()
-            );
-            Ok(None)
-        }
-        _ => Ok(None),
-    }
 }

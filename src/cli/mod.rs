@@ -1,31 +1,30 @@
-//! The command line: one module a sub-command.
+//! The command line: one module per sub-command.
 //!
-//! Exit codes: 0 done, 1 an error, 2 a command line that makes no sense, 130 ended by Ctrl-C with
-//! the results written.
+//! Exit codes: 0 success, 1 error, 2 invalid command line, 130 ended by Ctrl-C with the results
+//! written.
 
-mod assets;
-mod backend;
 #[cfg(feature = "bags")]
 mod bag;
+#[cfg(feature = "bags")]
+mod bag_args;
 #[cfg(feature = "cuda")]
 mod bench;
 mod codebook;
-mod device;
-mod engine;
 mod engines;
 mod error;
 mod eval;
 mod frames;
+mod grid;
 mod interrupt;
+mod map;
 mod network;
 #[cfg(any(feature = "dds", feature = "r2r"))]
 mod node;
 mod output;
 mod plan;
 mod progress;
-#[cfg(feature = "bags")]
+#[cfg(all(feature = "bags", feature = "ros"))]
 mod record;
-mod results;
 mod run;
 mod session;
 mod settings;
@@ -33,10 +32,12 @@ mod sizes;
 
 pub use error::CliError;
 
+use crate::slam::Note;
 use clap::{Parser, Subcommand};
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
 
 /// Monocular dense SLAM with MASt3R: images in, metric poses and a dense cloud out.
 #[derive(Debug, Parser)]
@@ -58,9 +59,11 @@ enum Command {
     Engine(engines::EngineCommand),
     #[command(subcommand)]
     Codebook(codebook::CodebookCommand),
-    /// Say what memory a run on a GPU takes, buffer by buffer, and what to lower. Needs no GPU.
+    #[command(subcommand)]
+    Map(map::MapCommand),
+    /// Print the memory plan of a run on a GPU, buffer by buffer, and what to lower. Needs no GPU.
     Plan(plan::PlanArgs),
-    /// Time every stage on the GPU and compare it with what the GPU can do.
+    /// Measure every stage on the GPU and compare it with the GPU's limits.
     #[cfg(feature = "cuda")]
     Bench(bench::BenchArgs),
     #[cfg(any(feature = "dds", feature = "r2r"))]
@@ -68,7 +71,7 @@ enum Command {
     #[cfg(feature = "bags")]
     #[command(subcommand)]
     Bag(bag::BagCommand),
-    /// Look at configurations.
+    /// Inspect configurations.
     #[command(subcommand)]
     Config(ConfigCommand),
 }
@@ -80,7 +83,7 @@ enum ConfigCommand {
 }
 
 impl Cli {
-    /// What is logged where `RUST_LOG` does not say: a node tells what it does, as nodes do.
+    /// Default log level if `RUST_LOG` is not set: a node logs its activity, like other nodes.
     pub fn log_filter(&self) -> &'static str {
         match &self.command {
             #[cfg(any(feature = "dds", feature = "r2r"))]
@@ -90,10 +93,31 @@ impl Cli {
     }
 }
 
-/// How a command that did not fail ended.
+/// Parses the command line, sets up logging and runs the command.
+pub fn program() -> ExitCode {
+    let cli = Cli::parse();
+    let filter = EnvFilter::try_from_default_env();
+    let filter = filter.unwrap_or_else(|_| EnvFilter::new(cli.log_filter()));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .without_time()
+        .with_target(false)
+        .log_internal_errors(false)
+        .init();
+    match execute(&cli) {
+        Ok(finished) => finished.into(),
+        Err(error) => {
+            complain(&format!("error: {error}"));
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+/// How a successful command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finished {
-    /// Everything is done.
     Done,
     /// Ctrl-C ended it early; the results so far are written.
     Interrupted,
@@ -108,8 +132,8 @@ impl From<Finished> for ExitCode {
     }
 }
 
-/// Does what the command line says.
-pub fn execute(cli: &Cli) -> Result<Finished, CliError> {
+/// Runs the command.
+fn execute(cli: &Cli) -> Result<Finished, CliError> {
     match &cli.command {
         Command::Demo(args) => run::demo(args),
         Command::Run(args) => run::run(args),
@@ -117,6 +141,7 @@ pub fn execute(cli: &Cli) -> Result<Finished, CliError> {
         Command::Network(command) => network::run(command),
         Command::Engine(command) => engines::run(command),
         Command::Codebook(command) => codebook::run(command),
+        Command::Map(command) => map::run(command),
         Command::Plan(args) => plan::run(args),
         #[cfg(feature = "cuda")]
         Command::Bench(args) => bench::run(args),
@@ -125,23 +150,33 @@ pub fn execute(cli: &Cli) -> Result<Finished, CliError> {
         #[cfg(feature = "bags")]
         Command::Bag(command) => bag::run(command),
         Command::Config(ConfigCommand::Show(args)) => {
-            say(args.config(None, None)?.to_yaml()?.trim_end());
+            say(args.builder().effective_config()?.to_yaml()?.trim_end());
             Ok(Finished::Done)
         }
     }
 }
 
-/// A line on standard output. A reader that has gone away (`| head`) is no error.
+/// Prints a line on standard output. A closed reader (`| head`) is not an error.
 fn say(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
-/// A line on standard error, where `eprintln!` would panic once nobody reads it any more.
+/// Prints the choices made; warnings go to the log.
+fn tell(notes: &[Note]) {
+    for note in notes {
+        match note.is_warning() {
+            true => tracing::warn!("{note}"),
+            false => say(&note.to_string()),
+        }
+    }
+}
+
+/// Prints a line on standard error, where `eprintln!` would panic if it is closed.
 pub fn complain(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// An image size that is not in whole patches of the network's.
+/// An image size that is not a multiple of the network's patch side.
 fn no_such_size(network: &crate::network::Network, (width, height): (usize, usize)) -> CliError {
     CliError::Usage(format!(
         "{width}x{height}: with these weights both sides must be multiples of {}",
@@ -149,7 +184,7 @@ fn no_such_size(network: &crate::network::Network, (width, height): (usize, usiz
     ))
 }
 
-/// Refuses a file or folder that cannot be opened, before any work is done.
+/// Rejects a file or folder that cannot be opened, before any work.
 fn readable(what: &'static str, path: &Path) -> Result<(), CliError> {
     match std::fs::File::open(path) {
         Ok(_) => Ok(()),

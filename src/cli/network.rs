@@ -1,19 +1,19 @@
-//! `mast3r-slam network`: what a weights file holds, and its export as ONNX.
+//! `mast3r-slam network`: inspects a weights file and exports it as ONNX.
 
 use super::settings::positive;
 use super::{CliError, Finished, say};
+use crate::files::export::{self, ExportError};
 use crate::inference::InferenceError;
-use crate::map::{ExportError, atomic};
 use crate::network;
-use crate::network::architecture::Stack;
+use crate::network::Stack;
 use crate::network::onnx::{AttentionForm, EmitOptions, Precision, Views};
 use clap::{Args, Subcommand};
 use std::path::{Path, PathBuf};
 
-/// Look into weights files and convert them.
+/// Inspect and convert weights files.
 #[derive(Debug, Clone, Subcommand)]
 pub enum NetworkCommand {
-    /// Print what a weights file holds: every dimension is read off its tensors.
+    /// Print the contents of a weights file; all dimensions are inferred from its tensors.
     Info {
         /// Network weights, .pth or .safetensors.
         weights: PathBuf,
@@ -33,13 +33,13 @@ pub struct ExportArgs {
     /// Size of the input in pixels, both sides a multiple of 16 (DUNE-MASt3R: 14).
     #[arg(long, value_name = "WxH", default_value = "512x384", value_parser = size)]
     pub size: (usize, usize),
-    /// Images in a batch.
+    /// Batch size.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
     pub batch: usize,
-    /// What it computes with: fp32, fp16, bf16, fp8. Inputs and outputs are fp32 whatever it is.
+    /// Precision: fp32, fp16, bf16, fp8. Inputs and outputs are always fp32.
     #[arg(long, value_name = "TYPE", default_value_t = Precision::F32)]
     pub precision: Precision,
-    /// Write attention as the operators Attention and RotaryEmbedding of opset 23.
+    /// Emit attention as the operators Attention and RotaryEmbedding of opset 23.
     #[arg(long)]
     pub fused: bool,
 }
@@ -57,7 +57,7 @@ pub fn run(command: &NetworkCommand) -> Result<Finished, CliError> {
     Ok(Finished::Done)
 }
 
-/// What a weights file holds.
+/// Describes the contents of a weights file.
 fn info(weights: &Path) -> Result<String, CliError> {
     super::readable("the weights", weights)?;
     let network = network::load_network(weights).map_err(InferenceError::from)?;
@@ -80,7 +80,7 @@ fn info(weights: &Path) -> Result<String, CliError> {
         match &a.dune {
             None => stack(&a.encoder),
             Some(dune) => format!(
-                "DUNE's: {}, patches of {} pixels, {} registers, positions of {}x{} patches",
+                "DUNE: {}, patches of {} pixels, {} registers, positions of {}x{} patches",
                 stack(&a.encoder),
                 a.patch(),
                 dune.registers,
@@ -98,7 +98,8 @@ fn info(weights: &Path) -> Result<String, CliError> {
     ))
 }
 
-/// Writes encoder and decoder; weights go to a file beside each model where ONNX needs that.
+/// Writes encoder and decoder; weights go to a separate file next to each model where ONNX requires
+/// it.
 fn export(args: &ExportArgs) -> Result<Vec<PathBuf>, CliError> {
     super::readable("the weights", &args.weights)?;
     let network = network::load_network(&args.weights).map_err(InferenceError::from)?;
@@ -113,7 +114,7 @@ fn export(args: &ExportArgs) -> Result<Vec<PathBuf>, CliError> {
         },
         ..EmitOptions::default()
     };
-    atomic::create_folder(&args.out)?;
+    export::create_folder(&args.out)?;
     let mut files = Vec::with_capacity(2);
     for (name, model) in [
         ("encoder.onnx", network.encoder_as(size, options)),

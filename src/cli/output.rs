@@ -1,9 +1,9 @@
-//! The folder that a run writes to.
+//! The output folder of a run.
 
 use super::CliError;
 use std::path::{Path, PathBuf};
 
-/// What a run leaves in its folder, as file and folder names.
+/// Names of result files and folders.
 pub const RESULTS: [&str; 8] = [
     "trajectory.txt",
     "keyframes.txt",
@@ -15,8 +15,8 @@ pub const RESULTS: [&str; 8] = [
     "colmap",
 ];
 
-/// An output folder that exists and can be written to. Dropped while still empty, a folder that
-/// was made for this run is removed again.
+/// A writable output folder. If dropped while still empty, a folder created for this run is
+/// removed.
 #[derive(Debug)]
 pub struct OutputFolder {
     path: PathBuf,
@@ -26,15 +26,15 @@ pub struct OutputFolder {
 impl Drop for OutputFolder {
     fn drop(&mut self) {
         if self.made {
-            // Fails on a folder that is not empty, as it should.
+            // Fails if the folder is not empty, as intended.
             let _ = std::fs::remove_dir(&self.path);
         }
     }
 }
 
 impl OutputFolder {
-    /// Makes the folder and tries it with a file, so that a folder without write permission is
-    /// an error before any work. Results of an earlier run are refused unless `force`.
+    /// Creates the folder and tests it by creating a file, so that missing write permission is
+    /// reported before any work. Results of an earlier run are rejected unless `force` is set.
     pub fn create(path: &Path, force: bool) -> Result<Self, CliError> {
         let fail = |cause| CliError::OutputFolder {
             path: path.to_owned(),
@@ -55,8 +55,8 @@ impl OutputFolder {
         })
     }
 
-    /// Removes the results of an earlier run, so that old and new do not mix. Nothing else in
-    /// the folder is touched.
+    /// Removes the results of an earlier run, so that old and new results do not mix. Other files
+    /// are kept.
     pub fn clear(&self) -> Result<(), CliError> {
         for old in earlier(&self.path) {
             let removed = match old.is_dir() {
@@ -68,13 +68,12 @@ impl OutputFolder {
         Ok(())
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// Refuses a file to be written whose folder is not there or not writable, before any work.
+/// Rejects an output file whose folder is missing or not writable, before any work.
 pub fn check_folder_of(file: &Path) -> Result<(), CliError> {
     let folder = match file.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -89,7 +88,7 @@ pub fn check_folder_of(file: &Path) -> Result<(), CliError> {
     }
 }
 
-/// Results of an earlier run, those of further submaps (`trajectory_submap1.txt`) included.
+/// Results of an earlier run, including those of further submaps (`trajectory_submap1.txt`).
 fn earlier(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return Vec::new();
@@ -158,7 +157,7 @@ mod tests {
         assert!(!path.exists(), "nothing was written, so nothing stays");
         std::fs::create_dir_all(&path).expect("a folder");
         std::fs::write(path.join("notes.txt"), "mine").expect("a file");
-        OutputFolder::create(&path, false).expect("somebody's notes are no results");
+        OutputFolder::create(&path, false).expect("a user's notes are not results");
         std::fs::write(path.join("trajectory.txt"), "old").expect("a file");
         std::fs::create_dir(path.join("keyframes")).expect("a folder");
         let error = OutputFolder::create(&path, false).expect_err("an earlier run");

@@ -1,5 +1,5 @@
-//! `mast3r-slam plan`: what memory a run on a GPU will take. Arithmetic: neither a GPU nor its driver is
-//! needed.
+//! `mast3r-slam plan`: the memory plan of a run on a GPU. Pure arithmetic: needs neither a GPU nor
+//! a driver.
 
 use super::settings::ConfigArgs;
 use super::sizes::{bytes, pixels, size};
@@ -11,22 +11,23 @@ use clap::{Args, ValueEnum};
 pub struct PlanArgs {
     #[command(flatten)]
     config: ConfigArgs,
-    /// The network's input, pixels [default: the configuration's, 4:3].
+    /// Size of the network's input in pixels [default: from the configuration, 4:3].
     #[arg(long, value_name = "WIDTHxHEIGHT", value_parser = size)]
     size: Option<(usize, usize)>,
-    /// The camera's images, pixels.
+    /// Size of the camera's images in pixels.
     #[arg(long, value_name = "WIDTHxHEIGHT", default_value = "640x480", value_parser = pixels)]
     camera: (usize, usize),
     /// The network [default: that of the weights].
     #[arg(long, value_enum)]
     model: Option<Model>,
-    /// Words of the codebook [default: the model's; 65536 for other weights].
+    /// Number of words in the codebook [default: the model's; 65536 for other weights].
     #[arg(long, value_name = "N")]
     words: Option<usize>,
-    /// The GPU.
+    /// Target GPU.
     #[arg(long, value_enum, default_value_t = Gpu::H200)]
     gpu: Gpu,
-    /// Device memory that there is, such as 8GB or 500MB: how many keyframes fit, and what to lower.
+    /// Available device memory, such as 8GB or 500MB: prints how many keyframes fit, and what to
+    /// lower.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     budget: Option<u64>,
     /// Print JSON.
@@ -34,16 +35,16 @@ pub struct PlanArgs {
     json: bool,
 }
 
-/// Networks whose sizes are known without their weights.
+/// Networks with known sizes.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Model {
     /// The official model.
     Vitl,
-    /// The bundled one.
+    /// The bundled model.
     Mini,
 }
 
-/// GPUs, as far as the plan depends on them.
+/// GPU properties that the plan depends on.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Gpu {
     /// H100, H200.
@@ -77,27 +78,26 @@ pub fn run(args: &PlanArgs) -> Result<Finished, CliError> {
 mod with_cuda {
     use super::{Gpu, Model, PlanArgs};
     use crate::cli::{CliError, Finished, say};
-    use crate::compute::cuda::DeviceInfo;
-    use crate::compute::cuda::device_plan::{DevicePlan, PlanInputs, lay_out, lower};
-    use crate::compute::plan::{Request, Saving, human};
-    use crate::config::Config;
+    use crate::compute::cuda::device::{CameraFormat, PlanInputs, lower};
+    use crate::compute::cuda::preprocess::PreprocessError;
+    use crate::compute::cuda::slots::SlotPlan;
+    use crate::config::DeviceConfig;
+    use crate::gpu::DeviceInfo;
+    use crate::gpu::plan::{MemoryPlan, Request, Saving, human};
     use crate::image::encoding::Encoding;
     use crate::image::{PreprocessOptions, Preprocessor};
     use crate::inference::{InferenceError, NetworkShape};
     use serde::Serialize;
 
-    /// The most that the configuration takes.
-    const MOST_SLOTS: usize = 65_535;
+    /// The maximum allowed by the configuration.
+    const MAX_SLOTS: usize = 65_535;
 
-    /// What the plan depends on of a network and its codebook.
+    /// Properties of a network and its codebook that the plan depends on.
     struct Sizes {
-        /// Channels of a token.
         channels: usize,
-        /// Channels of a descriptor.
         descriptor: usize,
-        /// Pixels of a patch's side.
+        /// Side of a patch in pixels.
         patch: usize,
-        /// Words of the codebook.
         words: usize,
     }
 
@@ -117,7 +117,7 @@ mod with_cuda {
     }
 
     impl Gpu {
-        /// What the plan depends on; the rest is left open.
+        /// Device properties that the plan depends on; others are left at zero.
         fn info(self) -> DeviceInfo {
             let (name, capability, multiprocessors, shared_kib) = match self {
                 Self::H200 => ("H200", (9, 0), 132, 227),
@@ -135,12 +135,11 @@ mod with_cuda {
                 memory_bytes: 0,
                 shared_bytes: shared_kib << 10,
                 driver: (0, 0),
-                from_ptx: false,
             }
         }
     }
 
-    /// What `--json` prints.
+    /// Output of `--json`.
     #[derive(Serialize)]
     struct Report<'a> {
         gpu: String,
@@ -156,11 +155,12 @@ mod with_cuda {
     }
 
     pub fn run(args: &PlanArgs) -> Result<Finished, CliError> {
-        let mut config = args
-            .config
-            .config(args.size.map(|(width, _)| width), None)?;
-        config.validate()?;
-        // Of the input: width and height, the width being what `network.size` says here.
+        let mut builder = args.config.builder();
+        if let Some((width, _)) = args.size {
+            builder = builder.size(width);
+        }
+        let mut config = builder.effective_config()?;
+        // Aspect ratio of the input; the width is `network.size`.
         let ratio = args.size.unwrap_or((4, 3));
         if let Some((width, _)) = args.size {
             config.network.size = width;
@@ -182,55 +182,64 @@ mod with_cuda {
         };
         sizes.words = args.words.unwrap_or(sizes.words);
         let info = args.gpu.info();
-        let make = |config: &Config| -> Result<(DevicePlan, NetworkShape), CliError> {
-            let (width, height) = (
-                config.network.size,
-                (config.network.size * ratio.1 / ratio.0).next_multiple_of(sizes.patch),
-            );
-            let shape = NetworkShape {
-                width,
-                height,
-                tokens: width * height / (sizes.patch * sizes.patch),
-                feature_dim: sizes.channels,
-                descriptor_dim: sizes.descriptor,
+        let (use_calib, config) = (config.use_calib, DeviceConfig::from(&config));
+        let make =
+            |config: &DeviceConfig| -> Result<(MemoryPlan, SlotPlan, NetworkShape), CliError> {
+                let (width, height) = (
+                    config.network_size,
+                    (config.network_size * ratio.1 / ratio.0).next_multiple_of(sizes.patch),
+                );
+                let shape = NetworkShape {
+                    width,
+                    height,
+                    tokens: width * height / (sizes.patch * sizes.patch),
+                    feature_dim: sizes.channels,
+                    descriptor_dim: sizes.descriptor,
+                };
+                let (raw_width, raw_height) = args.camera;
+                let preprocessor = Preprocessor::new(
+                    raw_width,
+                    raw_height,
+                    width.max(height),
+                    None,
+                    PreprocessOptions {
+                        patch: sizes.patch,
+                        ..PreprocessOptions::default()
+                    },
+                )?;
+                let inputs = PlanInputs {
+                    config,
+                    shape: &shape,
+                    info: &info,
+                    preprocessor: &preprocessor,
+                    camera: CameraFormat {
+                        encoding: Encoding::Rgb8,
+                        stride: 3 * raw_width,
+                    },
+                    calibrated: use_calib,
+                    network_on_host: false,
+                    network_workspace: [0; 2],
+                    edge_batch: config.memory.edge_batch,
+                    words: Some(sizes.words),
+                };
+                let plan = inputs.plan().map_err(|error| match error {
+                    PreprocessError::Image(error) => CliError::from(error),
+                    PreprocessError::Cuda(error) => CliError::from(error),
+                })?;
+                Ok((plan, inputs.slots(), shape))
             };
-            let (raw_width, raw_height) = args.camera;
-            let preprocessor = Preprocessor::new(
-                raw_width,
-                raw_height,
-                width.max(height),
-                None,
-                PreprocessOptions {
-                    patch: sizes.patch,
-                    ..PreprocessOptions::default()
-                },
-            )?;
-            let plan = lay_out(&PlanInputs {
-                config,
-                shape: &shape,
-                info: &info,
-                preprocessor: &preprocessor,
-                encoding: Encoding::Rgb8,
-                stride: 3 * raw_width,
-                calibrated: config.use_calib,
-                network_on_host: false,
-                network_workspace: [0; 2],
-                words: Some(sizes.words),
-            })?;
-            Ok((plan, shape))
-        };
-        let (plan, shape) = make(&config)?;
-        let total = plan.memory.device_bytes();
-        let of = |config: &Config| make(config).map_or(total, |(p, _)| p.memory.device_bytes());
-        let slots = &plan.slots;
-        // The most slots with which the plan fits; every slot takes more.
+        let (plan, slots, shape) = make(&config)?;
+        let total = plan.device_bytes();
+        let of =
+            |config: &DeviceConfig| make(config).map_or(total, |(plan, ..)| plan.device_bytes());
+        // The maximum number of slots with which the plan fits; every slot needs memory.
         let fit = |budget: u64| -> Result<u64, CliError> {
-            let (mut fits, mut beyond) = (0, MOST_SLOTS + 1);
+            let (mut fits, mut beyond) = (0, MAX_SLOTS + 1);
             while beyond - fits > 1 {
                 let middle = fits + (beyond - fits) / 2;
                 let mut other = config.clone();
                 other.memory.keyframe_slots = middle;
-                if make(&other)?.0.memory.device_bytes() <= budget {
+                if make(&other)?.0.device_bytes() <= budget {
                     fits = middle;
                 } else {
                     beyond = middle;
@@ -242,12 +251,12 @@ mod with_cuda {
             gpu: info.name.clone(),
             network: [shape.width, shape.height],
             device_bytes: total,
-            pinned_bytes: plan.memory.pinned_bytes(),
+            pinned_bytes: plan.pinned_bytes(),
             keyframe_bytes: slots.layout.bytes,
             keyframe_slots: slots.device_slots,
             budget: args.budget,
             keyframes_that_fit: args.budget.map(fit).transpose()?,
-            buffers: plan.memory.requests(),
+            buffers: plan.requests(),
             lower: lower(&config, of),
         };
         if args.json {
@@ -259,12 +268,12 @@ mod with_cuda {
         Ok(Finished::Done)
     }
 
-    fn table(plan: &DevicePlan, report: &Report<'_>) -> String {
+    fn table(plan: &MemoryPlan, report: &Report<'_>) -> String {
         let [width, height] = report.network;
         let mut text = format!(
-            "{}, network input {width}x{height}\n\n{}\n\na keyframe: {}, {} slots on the device\n",
+            "{}, network input {width}x{height}\n\n{}\n\nper keyframe: {}, {} slots on the device\n",
             report.gpu,
-            plan.memory,
+            plan,
             human(report.keyframe_bytes as u64),
             report.keyframe_slots
         );
@@ -275,10 +284,11 @@ mod with_cuda {
                 "does not fit"
             };
             let budget = human(budget);
-            text +=
-                &format!("in {budget} the plan {verdict}; beside the rest, {fit} keyframes do\n");
+            text += &format!(
+                "with {budget}, the plan {verdict}; {fit} keyframes fit in addition to the other buffers\n"
+            );
         }
-        text += "to save device memory, lower";
+        text += "to save device memory, lower:";
         for saving in &report.lower {
             let Saving {
                 parameter,

@@ -1,10 +1,10 @@
-//! Where a run stands: a bar on a terminal, single lines in a pipe.
+//! Progress of a run: a bar on a terminal, single lines in a pipe.
 
 use crate::map::{FrameRecord, TrackingState};
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use std::io::IsTerminal;
 
-/// Shows each frame as it is done.
+/// Shows progress frame by frame.
 pub struct Progress {
     bar: Option<ProgressBar>,
     keyframes: usize,
@@ -13,7 +13,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A bar of `total` frames (when known) if `wanted` and standard error is a terminal.
+    /// Shows a bar of `total` frames (if known) if `wanted` and standard error is a terminal.
     pub fn new(total: Option<usize>, wanted: bool) -> Self {
         let bar = (wanted && std::io::stderr().is_terminal()).then(|| bar(total));
         Self {
@@ -24,7 +24,7 @@ impl Progress {
         }
     }
 
-    /// One more frame is done.
+    /// Counts a processed frame.
     pub fn frame(&mut self, record: &FrameRecord) {
         self.keyframes += usize::from(record.keyframe.is_some());
         if let Some(note) = self.change(record) {
@@ -43,14 +43,14 @@ impl Progress {
         }
     }
 
-    /// One more image is done that is no frame of a run.
+    /// Counts a processed image that is not a frame of a run.
     pub fn image(&self) {
         if let Some(bar) = &self.bar {
             bar.inc(1);
         }
     }
 
-    /// A line that stays, above the bar where there is one.
+    /// Prints a permanent line, above the bar if there is one.
     pub fn note(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| super::complain(text)),
@@ -58,7 +58,7 @@ impl Progress {
         }
     }
 
-    /// Says what is being done after the last frame.
+    /// Shows the activity after the last frame.
     pub fn stage(&self, text: &'static str) {
         if let Some(bar) = &self.bar {
             bar.set_message(text);
@@ -72,7 +72,7 @@ impl Progress {
         }
     }
 
-    /// Words for what a user should know of: tracking lost, found again, given up.
+    /// A message for events that the user should know about: tracking lost, relocalised, given up.
     fn change(&self, record: &FrameRecord) -> Option<String> {
         let frame = record.index;
         if record.submap != self.submap {
@@ -110,8 +110,8 @@ fn bar(total: Option<usize>) -> ProgressBar {
 }
 
 fn rate(state: &ProgressState, out: &mut dyn std::fmt::Write) {
-    // Nothing to be done about a terminal that takes no text.
-    let _ = write!(out, "{:.1} a second", state.per_sec());
+    // A terminal that rejects text cannot be helped.
+    let _ = write!(out, "{:.1} per second", state.per_sec());
 }
 
 #[cfg(test)]

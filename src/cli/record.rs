@@ -1,239 +1,143 @@
-//! `run` on ROS 2 bags: which topics to read, and what is recorded.
+//! Recording what a run or a node publishes as a ROS 2 bag.
 
-use super::engine::SlamEngine;
-use super::frames::FrameRange;
-use super::output::check_folder_of;
-use super::session::Engine;
-use super::{CliError, frames};
-use crate::map::{ExportError, FrameRecord, MapSnapshot};
+use super::CliError;
+use super::bag_args::CAMERA_FRAME;
+use crate::map::MapSnapshot;
 #[cfg(any(feature = "dds", feature = "r2r"))]
 use crate::ros::middleware::Middleware;
-use crate::ros::node::{Recorder, Seen};
+use crate::ros::node::RunRecorder;
 #[cfg(any(feature = "dds", feature = "r2r"))]
-use crate::ros::tee::Tee;
-use crate::slam::PoseTable;
-use crate::source::{self, BagTopics, Layout, Source, SourceFrame};
+use crate::ros::recording;
+use crate::slam::{PoseTable, Slam, TrackedFrame};
+use crate::slam_builder::Map;
+use crate::source::Source;
 use arc_swap::ArcSwap;
-use clap::Args;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
-
-/// The camera's frame where the source names none.
-pub const CAMERA_FRAME: &str = "camera_optical";
-
-/// Options of `run` that have to do with bags.
-#[derive(Debug, Clone, Default, Args)]
-pub struct BagArgs {
-    /// The bag's topic of images [default: the one that is obviously the camera].
-    #[arg(long, value_name = "TOPIC")]
-    pub image_topic: Option<String>,
-    /// The bag's topic of the camera's calibration [default: camera_info beside the images].
-    #[arg(long, value_name = "TOPIC")]
-    pub camera_info_topic: Option<String>,
-    /// Record what a node would publish (transforms, odometry, path, clouds) as a ROS 2 bag.
-    #[arg(long, value_name = "FILE.mcap")]
-    pub record: Option<PathBuf>,
-}
-
-impl BagArgs {
-    /// Opens what the frames come from, with the topics that are named.
-    pub fn open(
-        &self,
-        path: &Path,
-        range: &FrameRange,
-        calib: Option<&Path>,
-    ) -> Result<Box<dyn Source>, CliError> {
-        let topics = BagTopics {
-            image: self.image_topic.clone(),
-            camera_info: self.camera_info_topic.clone(),
-        };
-        if topics.is_empty() {
-            return frames::open(path, range, calib);
-        }
-        let layout = source::detect(path)?;
-        if layout != Layout::Bag {
-            return Err(CliError::Usage(format!(
-                "--image-topic and --camera-info-topic are for ROS 2 bags; {} is {}",
-                path.display(),
-                layout.name()
-            )));
-        }
-        Ok(source::open_bag(path, range.options(calib)?, &topics)?)
-    }
-
-    /// Refuses a file that cannot be written, before any work.
-    pub fn check(&self, force: bool) -> Result<(), CliError> {
-        match &self.record {
-            Some(path) => check_new(path, force),
-            None => Ok(()),
-        }
-    }
-
-    /// An engine whose frames are recorded, if that is asked for.
-    pub fn recorded(
-        &self,
-        engine: SlamEngine,
-        camera_frame: Option<&str>,
-        first: &SourceFrame,
-        min_confidence: f32,
-    ) -> Result<Recorded, CliError> {
-        let frame = camera_frame.filter(|name| !name.is_empty());
-        let frame = frame.unwrap_or(CAMERA_FRAME);
-        let begin = |path| Recorder::create(path, frame, first.stamp, min_confidence);
-        let recorder = self.record.as_deref().map(begin).transpose()?;
-        Ok(Recorded {
-            recording: recorder.map(|recorder| Recording::new(recorder, &engine)),
-            engine,
-        })
-    }
-}
-
-/// Refuses a bag to be written that is there already (unless `force`), or whose folder cannot be written to.
-pub fn check_new(path: &Path, force: bool) -> Result<(), CliError> {
-    if path.extension().is_none_or(|e| e != "mcap") {
-        let path = path.display();
-        return Err(CliError::Usage(format!(
-            "{path}: bags are written as MCAP; give the file a name that ends in .mcap"
-        )));
-    }
-    if path.exists() && !force {
-        let path = path.display();
-        return Err(CliError::Usage(format!(
-            "{path} exists; choose another name or replace it with --force"
-        )));
-    }
-    check_folder_of(path)
-}
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// A node's client, and what records it if that is asked for.
 #[cfg(any(feature = "dds", feature = "r2r"))]
-pub type Taped = (Arc<dyn Middleware>, Option<Arc<Tee>>);
+pub type RecordedClient = (Arc<dyn Middleware>, Option<Arc<recording::Recording>>);
 
-/// The client for a node that is recorded into `path`, if there is one.
+/// The client for a node, recorded to `path` if given.
 #[cfg(any(feature = "dds", feature = "r2r"))]
-pub fn while_running(client: Arc<dyn Middleware>, path: Option<&Path>) -> Result<Taped, CliError> {
+pub fn while_running(
+    client: Arc<dyn Middleware>,
+    path: Option<&Path>,
+) -> Result<RecordedClient, CliError> {
     let Some(path) = path else {
         return Ok((client, None));
     };
-    let tee = Arc::new(Tee::new(client, path)?);
-    Ok((Arc::clone(&tee) as Arc<dyn Middleware>, Some(tee)))
+    let recording = Arc::new(recording::Recording::beside(client, path)?);
+    Ok((
+        Arc::clone(&recording) as Arc<dyn Middleware>,
+        Some(recording),
+    ))
 }
 
-/// The system, and a bag of what it does.
-pub struct Recorded {
-    engine: SlamEngine,
-    recording: Option<Recording>,
-}
+/// Maximum number of waiting replies of the mapping thread: keyframes are requested one reply at a
+/// time.
+const ANSWERS: usize = 1;
 
-struct Recording {
-    recorder: Recorder,
+/// A recording of a run.
+pub struct Recording {
+    recorder: RunRecorder,
     poses: Arc<ArcSwap<PoseTable>>,
-    sender: Sender<MapSnapshot>,
+    sender: SyncSender<MapSnapshot>,
     keyframes: Receiver<MapSnapshot>,
-    /// Keyframes that were asked for.
+    /// Keyframes below this id were written or requested.
     asked: u32,
-    /// Nothing is written any more after a failure.
-    failure: Option<ExportError>,
-}
-
-impl Recorded {
-    /// Completes the bag with the finished map; gives the engine back, and the bag's path.
-    pub fn close(mut self, map: &MapSnapshot) -> (SlamEngine, Result<Option<PathBuf>, CliError>) {
-        let recording = self.recording.take();
-        let closed = recording.map(|recording| recording.close(&mut self.engine, map));
-        (self.engine, closed.transpose())
-    }
+    /// The first requested keyframe that has not been written.
+    waiting: Option<u32>,
 }
 
 impl Recording {
-    fn new(recorder: Recorder, engine: &SlamEngine) -> Self {
-        let (sender, keyframes) = channel();
-        let poses = engine.poses();
-        // Those of a map that was loaded come with the whole map only.
-        let asked = poses.load().poses.len() as u32;
+    /// Begins a bag of what a run does, if `path` asks for it.
+    pub fn begin(
+        path: Option<&Path>,
+        source: &mut dyn Source,
+        slam: &Slam,
+    ) -> Result<Option<Self>, CliError> {
+        let Some(path) = path else {
+            return Ok(None);
+        };
+        let start = source.peek()?.map(|frame| frame.stamp).unwrap_or_default();
+        let frame = source.camera_frame().filter(|name| !name.is_empty());
+        let frame = frame.unwrap_or(CAMERA_FRAME);
+        let min_confidence = slam.config().output.c_conf;
+        let recorder = RunRecorder::create(path, frame, start, min_confidence)?;
+        Ok(Some(Self::new(recorder, slam)))
+    }
+
+    fn new(recorder: RunRecorder, slam: &Slam) -> Self {
+        let (sender, keyframes) = sync_channel(ANSWERS);
+        let poses = slam.poses();
+        // Keyframes of a loaded map are written only with the whole map.
+        let asked = after_newest(&poses.load());
         Self {
             recorder,
             poses,
             sender,
             keyframes,
             asked,
-            failure: None,
+            waiting: None,
         }
     }
 
-    fn frame(&mut self, record: &FrameRecord, engine: &mut SlamEngine) {
+    /// Records a frame, and keyframes completed since the last one.
+    pub fn frame(&mut self, tracked: &TrackedFrame, slam: &mut Slam) {
         let table = self.poses.load_full();
-        if self.failure.is_none() {
-            let (step, covariance) = (engine.step(), engine.covariance());
-            let seen = Seen {
-                record,
-                step: step.as_ref(),
-                covariance: covariance.as_ref(),
-                external: None,
-            };
-            self.failure = self.recorder.frame(&seen, &table).err();
-        }
-        self.read(engine);
+        self.recorder.frame(tracked, &table);
+        self.read(slam);
         self.keep();
     }
 
-    /// Asks for keyframes that are new. What the mapping side has no time for now is asked for later.
-    fn read(&mut self, engine: &mut SlamEngine) {
-        let known = self.poses.load().poses.len() as u32;
-        // A map that began anew counts from 0 again.
+    /// Requests new keyframes. If the mapping side is busy, they are requested again later.
+    fn read(&mut self, slam: &mut Slam) {
+        let known = after_newest(&self.poses.load());
+        // A new map counts from 0 again.
         self.asked = self.asked.min(known);
-        if self.asked == known || self.failure.is_some() {
+        if self.asked == known || self.waiting.is_some() {
             return;
         }
         let sender = self.sender.clone();
         let reply = Box::new(move |map| {
-            // Nobody listens only when the run is over.
-            let _ = sender.send(map);
+            // There is room: this is the only reply in transit.
+            let _ = sender.try_send(map);
         });
-        if engine.read_keyframes((self.asked..known).collect(), reply) {
+        if slam.read_keyframes((self.asked..known).collect(), reply) {
+            self.waiting = Some(self.asked);
             self.asked = known;
         }
     }
 
-    fn close(mut self, engine: &mut SlamEngine, map: &MapSnapshot) -> Result<PathBuf, CliError> {
-        self.read(engine);
-        self.keep();
-        if let Some(failure) = self.failure {
-            return Err(failure.into());
+    /// Writes the keyframes received so far.
+    fn keep(&mut self) {
+        if let Ok(map) = self.keyframes.try_recv() {
+            self.recorder.keyframes(&map);
+            self.waiting = None;
         }
-        let table = self.poses.load();
-        Ok(self.recorder.finish(map.clone(), &table)?)
     }
 
-    /// Writes the keyframes that have been read.
-    fn keep(&mut self) {
-        while let Ok(map) = self.keyframes.try_recv() {
-            if self.failure.is_none() {
-                self.failure = self.recorder.keyframes(&map).err();
-            }
-        }
+    /// Completes the bag with the finished map; returns its path.
+    pub fn close(mut self, map: &Map) -> Result<PathBuf, CliError> {
+        self.keep();
+        let first = self.waiting.unwrap_or(self.asked);
+        let all = map.snapshot();
+        let rest = all.keyframes.iter().filter(|k| k.id >= first);
+        self.recorder.keyframes(&MapSnapshot {
+            intrinsics: all.intrinsics,
+            keyframes: rest.cloned().collect(),
+            ..Default::default()
+        });
+        let table = self.poses.load_full();
+        let path = self.recorder.finish(all.clone(), &table)?;
+        Ok(path.unwrap_or_default())
     }
 }
 
-impl Engine for Recorded {
-    fn describe(&self) -> String {
-        self.engine.describe()
-    }
-
-    fn process(&mut self, frame: SourceFrame) -> Result<FrameRecord, CliError> {
-        let record = self.engine.process(frame)?;
-        if let Some(recording) = &mut self.recording {
-            recording.frame(&record, &mut self.engine);
-        }
-        Ok(record)
-    }
-
-    fn finish(&mut self) -> Result<(), CliError> {
-        self.engine.finish()
-    }
-
-    fn snapshot(&self) -> MapSnapshot {
-        self.engine.snapshot()
-    }
+/// The lowest id above those of all keyframes.
+fn after_newest(table: &PoseTable) -> u32 {
+    table.newest().map_or(0, |id| id + 1)
 }

@@ -1,25 +1,34 @@
 //! `mast3r-slam run`: frames in, trajectory and map out.
 
-use super::assets;
-use super::engine::SlamEngine;
-use super::frames::{self, FrameRange};
+#[cfg(feature = "bags")]
+use super::bag_args::BagArgs;
+#[cfg(not(feature = "bags"))]
+use super::frames;
+use super::frames::FrameRange;
+use super::grid;
 use super::output::OutputFolder;
 use super::progress::Progress;
-#[cfg(feature = "bags")]
-use super::record::BagArgs;
-use super::results::{self, Results, RunInfo};
-use super::session::{self, Ended, Engine};
+#[cfg(all(feature = "bags", feature = "ros"))]
+use super::record::Recording;
+use super::session::{self, Ended};
 use super::settings::{ConfigArgs, RunOptions, threads};
 use super::{CliError, Finished, interrupt, say};
-use crate::map::{MapSnapshot, TrackingState, atomic, saved};
-use crate::slam::{Pace, SavedMap, SavedMapError};
+use crate::eval::Evaluation;
+use crate::files::export::{self, ExportError};
+use crate::map::store::{self, Kind, StoreError};
+use crate::map::{MapSnapshot, TrackingState, saved};
+use crate::slam::{MapMode, MappingCounts, SavedMapError, Slam};
+use crate::slam_builder::{DEMO_SEQUENCE, Map, SlamBuilder, Written, find_asset};
+use crate::source::{Source, SourceFrame};
 use clap::Args;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// Track a sequence; write its trajectory, map and report.
 #[derive(Debug, Clone, Args)]
 pub struct RunArgs {
-    /// A dataset's folder (TUM RGB-D, EuRoC, 7-Scenes, ETH3D-SLAM), a folder of images, a video, or a ROS 2 bag.
+    /// A dataset folder (TUM RGB-D, EuRoC, 7-Scenes, ETH3D-SLAM), a folder of images, a video, or a
+    /// ROS 2 bag.
     pub path: PathBuf,
     #[command(flatten)]
     pub config: ConfigArgs,
@@ -34,19 +43,28 @@ pub struct RunArgs {
     /// Output folder [default: logs/ and the sequence's name].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Go on with a map that --save-map or the node's ~/save_map wrote.
+    /// The map's file. It is created if there is none, or continued, and everything that lasts is in it within two
+    /// seconds. A file of --save-map or the node's ~/save_map is continued and stays as it is.
     #[arg(long, value_name = "FILE")]
     pub map: Option<PathBuf>,
-    /// Write the map into one file that --map and the node's ~/load_map can go on with.
+    /// Leave the map as it is: only locate the camera in it.
+    #[arg(long, requires = "map")]
+    pub read_only: bool,
+    /// Write the map into one file that --map and the node's ~/load_map can go on with. Only a map is replaced, unless
+    /// --force is given.
     #[arg(long, value_name = "FILE")]
     pub save_map: Option<PathBuf>,
+    /// Write the occupancy grid that Nav2's map_server reads: map.pgm and map.yaml in a folder, or a file that ends in
+    /// .yaml or .pgm with the other one beside it. `grid.*` in the configuration says how it is made.
+    #[arg(long, value_name = "DIR_OR_FILE")]
+    pub grid: Option<PathBuf>,
     /// Replace the results of an earlier run in the output folder.
     #[arg(long)]
     pub force: bool,
-    /// Trajectory to compare with, in TUM format [default: the dataset's own, where there is one].
+    /// Ground-truth trajectory in TUM format [default: the dataset's own, if available].
     #[arg(long, value_name = "FILE")]
     pub ground_truth: Option<PathBuf>,
-    /// No progress bar (there is none in a pipe either).
+    /// No progress bar (a pipe never shows one).
     #[arg(long)]
     pub no_progress: bool,
     /// Threads for the network and everything else [default: all cores].
@@ -65,29 +83,26 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
             args.start
         )));
     }
-    let settings = args.config.settings(&args.options)?;
-    let range = FrameRange {
-        start: args.start,
-        end: args.end,
-        stride: settings.config.dataset.subsample,
-    };
+    let builder = args.options.apply(args.config.builder());
+    let settings = builder.settings()?;
     super::readable("the frames", &args.path)?;
-    #[cfg(feature = "bags")]
+    #[cfg(all(feature = "bags", feature = "ros"))]
     args.bag.check(args.force)?;
     if let Some(map) = &args.map {
-        // What is wrong with the file itself is said before the network is loaded.
-        saved::Reader::open(&saved::file_of(map)).map_err(SavedMapError::from)?;
+        // Reject another file before the network is loaded.
+        check_map(&saved::file_of(map), args.read_only)?;
+    }
+    if let Some(path) = &args.save_map
+        && !args.force
+    {
+        saved::check_target(path).map_err(SavedMapError::from)?;
     }
     let folder = args.out.clone().unwrap_or_else(|| default_out(&args.path));
     let folder = OutputFolder::create(&folder, args.force)?;
-    // Before the source, whose decoding uses them.
+    // Before the source, which decodes on these threads.
     let jobs = start_threads(args.jobs)?;
-    let calib = args.options.calib.as_deref();
-    #[cfg(feature = "bags")]
-    let mut source = args.bag.open(&args.path, &range, calib)?;
-    #[cfg(not(feature = "bags"))]
-    let mut source = frames::open(&args.path, &range, calib)?;
-    let what = source.describe();
+    let mut source = open(args, settings.config.dataset.subsample)?;
+    let title = source.describe();
     let ground_truth = match &args.ground_truth {
         Some(path) => {
             super::readable("the ground truth", path)?;
@@ -95,94 +110,170 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
         }
         None => source.ground_truth().map(Path::to_owned),
     };
-    let calibration = frames::calibration(source.as_ref(), settings.config.use_calib)?;
-
     let total = source.remaining();
-    let Some(first) = source.next_frame()? else {
-        return Err(CliError::NoFrames { what });
-    };
-    say(&format!("frames: {what}"));
-    let mut engine = SlamEngine::new(
-        &settings,
-        calibration.as_ref(),
-        &first.image,
-        jobs,
-        Pace::EveryFrame,
-    )?;
-    say(&format!("network: {}", engine.describe()));
-    if let Some(map) = &args.map {
-        let loaded = engine.load_map(&saved::file_of(map))?;
-        say(&format!("map: {loaded}"));
+    let builder = with_build_progress(builder)
+        .source(source.as_mut())
+        .jobs(jobs);
+    if builder.knows_format() {
+        say(&format!("frames: {title}"));
     }
-    #[cfg(feature = "bags")]
-    let mut engine = {
-        let confident = settings.config.output.c_conf;
-        let frame = source.camera_frame();
-        args.bag.recorded(engine, frame, &first, confident)?
-    };
+    let mut slam = builder.build()?;
+    super::tell(&slam.about().notes);
+    say(&format!("network: {}", slam.about().description));
+    if let Some(map) = &args.map {
+        open_map(&mut slam, &saved::file_of(map), args.read_only)?;
+    }
+    #[cfg(all(feature = "bags", feature = "ros"))]
+    let mut recording = Recording::begin(args.bag.record.as_deref(), source.as_mut(), &slam)?;
 
     interrupt::install()?;
     folder.clear()?;
     say(&format!("output: {}", folder.path().display()));
     let mut progress = Progress::new(total, !args.no_progress);
-    let ended = session::drive(
-        first,
-        source.as_mut(),
-        &mut engine,
-        &mut progress,
-        &interrupt::requested,
-    );
-    progress.stage("writing the results");
-    let snapshot = engine.snapshot();
-    let info = RunInfo {
-        title: what,
-        backend: engine.describe(),
-        ground_truth: ground_truth.as_deref(),
-        seconds: ended.seconds,
-    };
-    let saved = results::write(folder.path(), &snapshot, &settings, &info);
-    #[cfg(feature = "bags")]
-    let (mut engine, recorded) = engine.close(&snapshot);
-    #[cfg(feature = "bags")]
-    let saved = match recorded {
-        Ok(None) => saved,
-        Ok(Some(bag)) => {
-            say(&format!("recorded: {}", bag.display()));
-            saved
+    let start = Instant::now();
+    let mut process = |frame: &SourceFrame| {
+        let tracked = slam.process(&frame.into())?;
+        #[cfg(all(feature = "bags", feature = "ros"))]
+        if let Some(recording) = &mut recording {
+            recording.frame(&tracked, &mut slam);
         }
-        Err(error) => saved.and(Err(error)),
+        Ok(tracked)
     };
-    let mut saved = saved;
-    if let Some(path) = &args.save_map {
-        match save_map(&mut engine, path) {
-            Ok(map) => say(&format!("map: {map}")),
+    let stop = &interrupt::requested;
+    let mut ended = session::drive(source.as_mut(), &mut process, &mut progress, stop);
+    progress.stage("finishing the map");
+    let map = finish(slam, &mut ended);
+    let incomplete = map.file_failure();
+    let seconds = start.elapsed().as_secs_f64();
+    progress.stage("writing the results");
+    let mut map = map
+        .titled(title)
+        .lasting(seconds)
+        .compared_with(ground_truth);
+    let mut saved = map.write(folder.path()).map_err(CliError::from);
+    #[cfg(all(feature = "bags", feature = "ros"))]
+    if let Some(recording) = recording {
+        match recording.close(&map) {
+            Ok(bag) => say(&format!("recorded: {}", bag.display())),
             Err(error) => saved = saved.and(Err(error)),
         }
     }
-    progress.finish();
-    say(&summary(&snapshot, &ended));
-    conclude(saved, ended, &folder, args.ground_truth.is_some())
-}
-
-fn save_map(engine: &mut SlamEngine, path: &Path) -> Result<SavedMap, CliError> {
-    if let Some(folder) = path.parent() {
-        atomic::create_folder(folder)?;
+    if let (Some(path), Some(cause)) = (&args.map, incomplete) {
+        let path = path.clone();
+        let error = SavedMapError::Incomplete { path, cause };
+        saved = saved.and(Err(error.into()));
     }
-    engine.save_map(path)
+    if let Some(path) = &args.save_map {
+        match save_map(&mut map, path, args.force) {
+            Ok(text) => say(&format!("map: {text}")),
+            Err(error) => saved = saved.and(Err(error)),
+        }
+    }
+    if let Some(path) = &args.grid {
+        let written = grid::write(path, map.snapshot(), &settings.config);
+        saved = saved.and_then(|results| written.map(|()| results));
+    }
+    progress.finish();
+    say(&summary(map.snapshot(), &ended, seconds, &map.counts()));
+    conclude(saved, ended, &folder, args.ground_truth.as_deref())
 }
 
-/// Tells where the results are, and turns what went wrong into one error.
+/// Rejects a map that cannot be opened.
+fn check_map(map: &Path, read_only: bool) -> Result<(), CliError> {
+    let opened = store::kind_of(map).map_err(|cause| StoreError::Open {
+        path: map.to_owned(),
+        cause,
+    });
+    match opened.map_err(SavedMapError::from)? {
+        Kind::Missing if !read_only && folder_of(map).is_dir() => Ok(()),
+        Kind::Store | Kind::Missing => {
+            store::Reader::open(map).map_err(SavedMapError::from)?;
+            Ok(())
+        }
+        Kind::Saved | Kind::Foreign => {
+            saved::Reader::open(map).map_err(SavedMapError::from)?;
+            Ok(())
+        }
+    }
+}
+
+fn folder_of(file: &Path) -> &Path {
+    match file.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// Opens the map and says what was found.
+fn open_map(slam: &mut Slam, path: &Path, read_only: bool) -> Result<(), CliError> {
+    let mode = match read_only {
+        true => MapMode::ReadOnly,
+        false => MapMode::Continue,
+    };
+    let before = slam.about().notes.len();
+    let found = slam.open_map(path, mode)?;
+    super::tell(&slam.about().notes[before..]);
+    let found = match found {
+        Some(map) => map.to_string(),
+        None => format!("new, in {}", path.display()),
+    };
+    let use_of_it = match (slam.map_file(), read_only) {
+        (Some(_), _) => "",
+        (None, true) => "; read only",
+        (None, false) => "; it was saved at once and stays as it is",
+    };
+    say(&format!("map: {found}{use_of_it}"));
+    Ok(())
+}
+
+/// Opens the frames given on the command line.
+fn open(args: &RunArgs, stride: usize) -> Result<Box<dyn Source>, CliError> {
+    let range = FrameRange {
+        start: args.start,
+        end: args.end,
+        stride,
+    };
+    let calib = args.options.calib.as_deref();
+    #[cfg(feature = "bags")]
+    return args.bag.open(&args.path, &range, calib);
+    #[cfg(not(feature = "bags"))]
+    frames::open(&args.path, &range, calib)
+}
+
+/// The map in its current state; keeps only the first error, which is the cause.
+fn finish(slam: Slam, ended: &mut Ended) -> Map {
+    match slam.finish() {
+        Ok(map) => map,
+        Err(error) => {
+            ended.error.get_or_insert(error.cause.into());
+            *error.map
+        }
+    }
+}
+
+/// Writes the map. A file that is not a map gives way to it only with `force`.
+fn save_map(map: &mut Map, path: &Path, force: bool) -> Result<String, CliError> {
+    if let Some(folder) = path.parent() {
+        export::create_folder(folder)?;
+    }
+    if force && path.is_file() && saved::check_target(path).is_err() {
+        std::fs::remove_file(path).map_err(|e| ExportError::io("replace", path, e))?;
+    }
+    Ok(map.save(path)?.to_string())
+}
+
+/// Prints the location of the results, and combines all failures into one error.
 fn conclude(
-    saved: Result<Results, CliError>,
+    saved: Result<Written, CliError>,
     ended: Ended,
     folder: &OutputFolder,
-    asked_to_evaluate: bool,
+    asked_truth: Option<&Path>,
 ) -> Result<Finished, CliError> {
     let results = match (saved, ended.error) {
         (Ok(results), None) => results,
         (Ok(_), Some(error)) => {
             say(&format!(
-                "what was computed is in {}",
+                "the results so far are in {}",
                 folder.path().display()
             ));
             return Err(error);
@@ -200,12 +291,13 @@ fn conclude(
         .iter()
         .filter_map(|file| Some(file.file_name()?.to_string_lossy().into_owned()))
         .collect();
+    let flawed = |evaluation: &Evaluation| CliError::flawed_truth(asked_truth?, evaluation);
     let unevaluated = match results.accuracy {
-        Some(Ok(text)) => {
-            say(&text);
-            results.flawed_truth.filter(|_| asked_to_evaluate)
+        Some(Ok(evaluation)) => {
+            say(&evaluation.to_string());
+            flawed(&evaluation)
         }
-        Some(Err(error)) if asked_to_evaluate => Some(error),
+        Some(Err(error)) if asked_truth.is_some() => Some(error.into()),
         Some(Err(error)) => {
             say(&format!("not compared with the ground truth: {error}"));
             None
@@ -224,7 +316,7 @@ fn conclude(
     }
 }
 
-/// `logs/` and the name of the folder or file.
+/// `logs/` followed by the name of the folder or file.
 fn default_out(path: &Path) -> PathBuf {
     let full = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let name = match full.is_dir() {
@@ -234,7 +326,16 @@ fn default_out(path: &Path) -> PathBuf {
     Path::new("logs").join(name.unwrap_or("run".as_ref()))
 }
 
-/// Sizes the thread pool; gives its size.
+/// Makes `builder` show the progress of engine builds on the terminal.
+pub fn with_build_progress(builder: SlamBuilder) -> SlamBuilder {
+    #[cfg(all(feature = "tensorrt", feature = "cuda"))]
+    let builder = builder.observer(std::sync::Arc::new(super::engines::BuildProgress::new(
+        true,
+    )));
+    builder
+}
+
+/// Sets the size of the thread pool; returns it.
 pub fn start_threads(jobs: Option<usize>) -> Result<usize, CliError> {
     let jobs = match jobs {
         Some(jobs) => jobs,
@@ -247,15 +348,15 @@ pub fn start_threads(jobs: Option<usize>) -> Result<usize, CliError> {
     Ok(jobs)
 }
 
-/// What became of the frames.
-fn summary(snapshot: &MapSnapshot, ended: &Ended) -> String {
+/// Summarises frames, keyframes and edges.
+fn summary(snapshot: &MapSnapshot, ended: &Ended, seconds: f64, counts: &MappingCounts) -> String {
     let of = |state| snapshot.frames.iter().filter(|f| f.state == state).count();
-    let maps = snapshot.frames.iter().map(|f| f.submap).max();
+    let maps = snapshot.submaps().len();
     let mut text = format!(
-        "{} frames in {:.1} s ({:.2} a second): {} tracked, {} lost, {} relocalised; {} keyframes, {} edges, {} of them loops",
+        "{} frames in {:.1} s ({:.2} per second): {} tracked, {} lost, {} relocalised; {} keyframes, {} edges, {} of them loops",
         ended.frames,
-        ended.seconds,
-        ended.frames as f64 / ended.seconds.max(1e-9),
+        seconds,
+        ended.frames as f64 / seconds.max(1e-9),
         of(TrackingState::Tracking) + of(TrackingState::Initialising),
         of(TrackingState::Lost),
         of(TrackingState::Relocalised),
@@ -263,14 +364,20 @@ fn summary(snapshot: &MapSnapshot, ended: &Ended) -> String {
         snapshot.edges.len(),
         snapshot.loop_edges().count(),
     );
-    if let Some(last @ 1..) = maps {
-        text.push_str(&format!("; {} unconnected maps", last + 1));
+    if maps > 1 {
+        text.push_str(&format!("; {maps} unconnected maps"));
     }
     if snapshot.keyframes.is_empty() && !snapshot.frames.is_empty() {
-        text.push_str("; nothing was mapped, as no frame showed the network anything usable");
+        text.push_str("; nothing was mapped, because no frame had usable pixels");
     }
     if ended.interrupted {
         text.push_str("; ended by Ctrl-C");
+    }
+    let shown = counts.rows();
+    let shown = shown.iter().filter(|(_, count)| *count > 0);
+    let shown: Vec<String> = shown.map(|(name, n)| format!("{n} {name}")).collect();
+    if !shown.is_empty() {
+        text.push_str(&format!("\nmapping: {}", shown.join(", ")));
     }
     text
 }
@@ -284,16 +391,17 @@ pub struct DemoArgs {
     /// Threads for the network and everything else [default: all cores].
     #[arg(long, value_name = "N", value_parser = threads)]
     pub jobs: Option<usize>,
-    /// No progress bar (there is none in a pipe either).
+    /// No progress bar (a pipe never shows one).
     #[arg(long)]
     pub no_progress: bool,
 }
 
-/// Runs the bundled model on the bundled sequence, calibrated, and points at the report.
+/// Runs the bundled model on the bundled sequence, calibrated, and prints the location of the
+/// report.
 pub fn demo(args: &DemoArgs) -> Result<Finished, CliError> {
     say("A walk around a room, tracked by the bundled mini model: watch it close the loop.");
     let finished = run(&RunArgs {
-        path: assets::find(assets::DEMO_SEQUENCE)?,
+        path: find_asset(DEMO_SEQUENCE)?,
         config: ConfigArgs::default(),
         options: RunOptions {
             calibrated: true,
@@ -303,7 +411,9 @@ pub fn demo(args: &DemoArgs) -> Result<Finished, CliError> {
         end: None,
         out: Some(args.out.clone()),
         map: None,
+        read_only: false,
         save_map: None,
+        grid: None,
         force: true,
         ground_truth: None,
         no_progress: args.no_progress,
@@ -319,6 +429,7 @@ pub fn demo(args: &DemoArgs) -> Result<Finished, CliError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::eval::EvalError;
     use crate::geometry::Sim3;
     use crate::map::EdgeKind::{Consecutive, Loop, Neighbour};
     use crate::map::{FrameRecord, MapEdge};
@@ -326,7 +437,6 @@ mod tests {
     fn ended(frames: usize, error: Option<CliError>, interrupted: bool) -> Ended {
         Ended {
             frames,
-            seconds: 2.0,
             interrupted,
             error,
         }
@@ -338,11 +448,10 @@ mod tests {
         (root, folder)
     }
 
-    fn results(accuracy: Option<Result<String, CliError>>) -> Results {
-        Results {
+    fn results(accuracy: Option<Result<Evaluation, EvalError>>) -> Written {
+        Written {
             files: Vec::new(),
             accuracy,
-            flawed_truth: None,
         }
     }
 
@@ -359,7 +468,7 @@ mod tests {
         };
         use TrackingState::{Initialising, Lost, Relocalised, Tracking};
         let snapshot = MapSnapshot {
-            // Keyframes 2 and 0 are neighbours, which is no loop.
+            // Keyframes 2 and 0 are neighbours, so their edge is not a loop.
             edges: [
                 (0, 1, Consecutive),
                 (1, 2, Consecutive),
@@ -378,13 +487,18 @@ mod tests {
             ],
             ..Default::default()
         };
-        let text = summary(&snapshot, &ended(6, None, true));
+        let counts = MappingCounts {
+            refused_edges: 3,
+            ..Default::default()
+        };
+        let text = summary(&snapshot, &ended(6, None, true), 2.0, &counts);
         for part in [
-            "6 frames in 2.0 s (3.00 a second)",
+            "6 frames in 2.0 s (3.00 per second)",
             "3 tracked, 2 lost, 1 relocalised",
             "4 edges, 1 of them loops",
             "2 unconnected maps",
             "Ctrl-C",
+            "mapping: 3 ",
         ] {
             assert!(text.contains(part), "{part} is not in: {text}");
         }
@@ -393,26 +507,26 @@ mod tests {
     #[test]
     fn every_failure_reaches_the_exit_code() {
         let (_root, folder) = folder();
-        let done = conclude(Ok(results(None)), ended(1, None, false), &folder, false);
+        let done = conclude(Ok(results(None)), ended(1, None, false), &folder, None);
         assert!(matches!(done, Ok(Finished::Done)));
-        let done = conclude(Ok(results(None)), ended(1, None, true), &folder, false);
+        let done = conclude(Ok(results(None)), ended(1, None, true), &folder, None);
         assert!(matches!(done, Ok(Finished::Interrupted)));
 
         let error = Some(failure("run"));
-        let done = conclude(Ok(results(None)), ended(1, error, true), &folder, false);
+        let done = conclude(Ok(results(None)), ended(1, error, true), &folder, None);
         assert!(done.is_err_and(|e| e.to_string().contains("run")));
 
         let error = Some(failure("run"));
-        let done = conclude(Err(failure("disk")), ended(1, error, false), &folder, false);
+        let done = conclude(Err(failure("disk")), ended(1, error, false), &folder, None);
         let message = done.expect_err("both failed").to_string();
         assert!(
             message.contains("run") && message.contains("disk"),
             "{message}"
         );
 
-        // A dataset's own ground truth may be of no use; one that was asked for may not.
-        for (asked, fails) in [(false, false), (true, true)] {
-            let accuracy = Some(Err(failure("truth")));
+        // A dataset's own ground truth may be unusable; one given explicitly must not be.
+        for (asked, fails) in [(None, false), (Some(Path::new("truth.txt")), true)] {
+            let accuracy = Some(Err(EvalError::Empty("ground truth")));
             let done = conclude(Ok(results(accuracy)), ended(1, None, false), &folder, asked);
             assert_eq!(done.is_err(), fails);
         }

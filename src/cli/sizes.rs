@@ -1,10 +1,10 @@
-//! Sizes on the command line.
+//! Parses sizes on the command line.
 
 /// `512x384`, multiples of 16 or, for DUNE-MASt3R, of 14.
 pub fn size(text: &str) -> Result<(usize, usize), String> {
     match pixels(text) {
         Ok((w, h)) if [16, 14].iter().any(|n| (w % n, h % n) == (0, 0)) => Ok((w, h)),
-        _ => Err("write two multiples of 16 (DUNE-MASt3R: 14), such as 512x384".into()),
+        _ => Err("expected two multiples of 16 (DUNE-MASt3R: 14), such as 512x384".into()),
     }
 }
 
@@ -14,9 +14,9 @@ pub fn pixels(text: &str) -> Result<(usize, usize), String> {
         .split_once('x')
         .and_then(|(width, height)| Some((width.parse().ok()?, height.parse().ok()?)));
     match parsed {
-        // What no camera has: sizes of buffers would overflow.
+        // No camera exceeds this; larger values would overflow buffer sizes.
         Some((1..=65_536, 1..=65_536)) => parsed.ok_or_else(String::new),
-        _ => Err("write a width and a height, such as 640x480".into()),
+        _ => Err("expected a width and a height, such as 640x480".into()),
     }
 }
 
@@ -28,11 +28,11 @@ pub fn bytes(text: &str) -> Result<u64, String> {
         "KB" => 1e3,
         "MB" => 1e6,
         "GB" => 1e9,
-        _ => return Err("write bytes, kB, MB or GB, such as 8GB".into()),
+        _ => return Err("expected bytes, kB, MB or GB, such as 8GB".into()),
     };
     match digits.trim().parse::<f64>() {
         Ok(number) if number.is_finite() && number >= 0.0 => Ok((number * unit) as u64),
-        _ => Err("write a number of bytes, such as 8GB".into()),
+        _ => Err("expected a number of bytes, such as 8GB".into()),
     }
 }
 

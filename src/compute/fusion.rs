@@ -1,43 +1,54 @@
-//! Fusion of a new pointmap into a keyframe (spec 4.1).
+//! Fusion of a new pointmap into a keyframe (docs/algorithm.md, Pointmap fusion).
 //!
 //! A new estimate of a pixel is used only if its point is finite and longer than 1e-12 and its
-//! confidence is positive and finite; otherwise that pixel keeps what it had. A pixel that never had
-//! a usable estimate holds a zero point with confidence 0, which no gate on confidence lets through.
-//! Confidences are limited to [`MAX_CONFIDENCE`], so that nothing here can overflow (B22).
+//! confidence is positive and finite; otherwise the pixel keeps its previous value. A pixel without
+//! any usable estimate has a zero point with confidence 0, which no confidence gate passes.
+//! Confidences are limited to [`MAX_CONFIDENCE`] to rule out overflow (docs/reference-defects.md,
+//! B22).
 
 use crate::config::{FilteringMode, FilteringScore};
 use rayon::prelude::*;
 
-/// Confidences, single and accumulated, are cut off here: far above what a network gives for
-/// anything real, and low enough that no product or sum of two overflows.
+/// Upper limit of single and accumulated confidences: far above the network's output for real
+/// images, and low enough that no product or sum of two overflows.
 pub const MAX_CONFIDENCE: f32 = 1e18;
 
-/// Pixels that one task handles.
+/// Pixels per task.
 const CHUNK: usize = 1 << 13;
 
-/// Scratch of [`FusedPointmap::update`] in mode `best_score`; one serves any number of pointmaps.
+/// Scratch memory of [`FusedPointmap::update`] in mode `best_score`; can be shared by any number of
+/// pointmaps.
 #[derive(Debug, Clone, Default)]
 pub struct FusionScratch {
     confidence: Vec<f32>,
 }
 
-/// A pointmap that absorbs new estimates of itself. `N` pixels in row-major order.
+/// Estimates that the confidences accumulate at most: 36 minutes at 30 Hz. An f32 sum of confidences stands
+/// still after 2²⁴ of them, while their number goes on.
+pub const MAX_COUNT: u32 = 1 << 16;
+
+/// The part of the sums that is kept at [`MAX_COUNT`].
+const FADE: f32 = MAX_COUNT as f32 / (MAX_COUNT + 1) as f32;
+
+/// A pointmap that accumulates estimates. `N` pixels in row-major order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FusedPointmap {
-    /// `N × 3` points in the camera's own frame, in the network's metres.
+    /// `N × 3` points in the camera frame, in the metric scale of the network.
     pub points: Vec<f32>,
     /// `N` accumulated confidences.
     pub confidence: Vec<f32>,
-    /// Estimates that `confidence` accumulates; at least 1 after the first update (B31).
+    /// Number of estimates that `confidence` accumulates, at most [`MAX_COUNT`]; at least 1 after the first update
+    /// (docs/reference-defects.md, B31).
     pub count: u32,
-    /// Calls of [`FusedPointmap::update`].
+    /// Number of calls of [`FusedPointmap::update`].
     pub updates: u32,
-    /// Of the kept estimate in mode `best_score` (B36); negative infinity before the first.
+    /// Score of the estimate kept in mode `best_score` (docs/reference-defects.md, B36); negative
+    /// infinity before the first.
     pub score: f32,
 }
 
 impl FusedPointmap {
-    /// Without any estimate yet.
+    /// A pointmap without estimates.
     pub fn new(pixels: usize) -> Self {
         Self {
             points: vec![0.0; pixels * 3],
@@ -48,18 +59,18 @@ impl FusedPointmap {
         }
     }
 
-    /// Forgets every estimate.
+    /// Discards all estimates.
     pub fn restart(&mut self) {
         self.points.fill(0.0);
         self.confidence.fill(0.0);
         (self.count, self.updates, self.score) = (0, 0, f32::NEG_INFINITY);
     }
 
-    /// Absorbs `points` (`N × 3`, in this map's frame) with `confidence` (`N`), by `mode`; `score`
-    /// says what `best_score` compares.
+    /// Fuses `points` (`N × 3`, in this map's frame) with `confidence` (`N`) according to `mode`;
+    /// `score` selects the score compared by `best_score`.
     ///
     /// # Panics
-    /// If the slices have not the length of this map.
+    /// If a slice does not match the size of this map.
     pub fn update(
         &mut self,
         points: &[f32],
@@ -81,18 +92,18 @@ impl FusedPointmap {
         match mode {
             FilteringMode::WeightedPointmap => {
                 self.merge(points, confidence, merge_points);
-                self.count = self.count.saturating_add(1);
+                self.count_one();
             }
             FilteringMode::WeightedSpherical => {
                 self.merge(points, confidence, merge_spherical);
-                self.count = self.count.saturating_add(1);
+                self.count_one();
             }
             FilteringMode::Recent => {
                 self.merge(points, confidence, replace);
                 self.count = 1;
             }
             FilteringMode::First => {
-                // The reference keeps the second estimate: its counter is 1 when that arrives.
+                // The reference keeps the second estimate: its counter is 1 when that one arrives.
                 if first || self.updates == 1 {
                     self.merge(points, confidence, replace);
                 }
@@ -118,23 +129,25 @@ impl FusedPointmap {
         self.updates = self.updates.saturating_add(1);
     }
 
-    /// Average confidence of pixel `n`: accumulated confidence over the number of estimates. An
-    /// estimate that was not usable counts as one of confidence 0.
-    ///
-    /// # Panics
-    /// If `n` is not a pixel of this map.
-    pub fn average_confidence(&self, n: usize) -> f32 {
-        self.confidence[n] / self.count.max(1) as f32
+    /// Counts an accumulated estimate. At [`MAX_COUNT`] the sums shrink by one part instead, for all pixels, so
+    /// that averages go on as running means and the sums stay within what f32 resolves.
+    fn count_one(&mut self) {
+        if self.count < MAX_COUNT {
+            self.count += 1;
+        } else {
+            self.confidence.par_iter_mut().for_each(|c| *c *= FADE);
+        }
     }
 
-    /// Average confidences of all pixels in order.
+    /// Average confidences of all pixels in order: accumulated confidence divided by the number of
+    /// estimates. Unusable estimates count with confidence 0.
     pub fn average_confidences(&self) -> impl ExactSizeIterator<Item = f32> + '_ {
         let count = self.count.max(1) as f32;
         self.confidence.iter().map(move |c| c / count)
     }
 
-    /// Applies `merge(old, new)` to each pixel whose new estimate is usable; a pixel without an old
-    /// one takes the new.
+    /// Applies `merge(old, new)` to each pixel with a usable new estimate; a pixel without an old
+    /// estimate takes the new one.
     fn merge(
         &mut self,
         points: &[f32],
@@ -200,7 +213,7 @@ fn usable(point: [f32; 3], confidence: f32) -> bool {
     squared.is_finite() && squared > 1e-24 && confidence > 0.0 && confidence.is_finite()
 }
 
-/// Shares of the old and the new estimate, and the confidence of both together.
+/// Weights of the old and the new estimate, and their combined confidence.
 #[inline(always)]
 fn shares(old: &Estimate, new: &Estimate) -> (f32, f32, f32) {
     let sum = old.confidence + new.confidence;
@@ -221,9 +234,9 @@ fn merge_points(old: &mut Estimate, new: Estimate) {
     old.confidence = confidence;
 }
 
-/// The same weighted mean of the range and of the direction. Directions are averaged as vectors and
-/// renormalised, not as angles: those wrap at ±π (B42) and have poles. Directions that cancel leave
-/// the old one.
+/// Weighted mean of range and direction. Directions are averaged as vectors and renormalised rather
+/// than as angles, which wrap at ±π and have poles (docs/reference-defects.md, B42). If the
+/// directions cancel, the old one is kept.
 #[inline(always)]
 fn merge_spherical(old: &mut Estimate, new: Estimate) {
     let (a, b, confidence) = shares(old, &new);
@@ -240,7 +253,7 @@ fn merge_spherical(old: &mut Estimate, new: Estimate) {
     old.confidence = confidence;
 }
 
-/// Lower median or mean of the usable confidences; negative infinity if there is none.
+/// Lower median or mean of the usable confidences; negative infinity if there are none.
 fn map_score(
     points: &[f32],
     confidence: &[f32],

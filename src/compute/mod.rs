@@ -1,6 +1,8 @@
-//! Every per-pixel and per-edge algorithm. The implementations here are for the CPU and define the
-//! right answer for any other device; [`device`] is what SLAM sees of either.
+//! Per-pixel and per-edge algorithms. The implementations in this module are for the CPU and are
+//! the reference for other devices; SLAM accesses either through [`device`].
 
+pub mod cancel;
+pub mod coverage;
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
@@ -8,9 +10,7 @@ pub mod device;
 pub mod fusion;
 pub mod global;
 pub mod matching;
-pub mod plan;
+pub mod pose_solver;
 pub mod residual;
 pub mod retrieval;
-pub mod stop;
 pub mod store;
-pub mod tracking;

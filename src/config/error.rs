@@ -1,95 +1,81 @@
-//! Why a configuration is refused.
+//! Errors in configurations.
 
 use std::path::PathBuf;
 
-/// Why a configuration is refused. `origin` is the file (or the command-line option) that holds
-/// the offending setting, `key` its dotted path.
+/// Configuration error. `origin` is the file (or the command-line option) with the offending
+/// setting, `key` its dotted path.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the text of an error names its fields")]
 pub enum ConfigError {
-    /// A file that cannot be read.
+    /// The file cannot be read.
     #[error("cannot read the configuration {path}: {cause}")]
     Io {
-        /// The file.
         path: PathBuf,
-        /// The system's reason.
         cause: std::io::Error,
     },
-    /// A file that is not YAML, or names a key twice.
+    /// The file is not valid YAML, or has a duplicate key.
     #[error("{origin}: {message}")]
-    Syntax {
-        /// Where.
-        origin: String,
-        /// The parser's words, with line and column.
-        message: String,
-    },
-    /// A file that holds something else than settings.
+    Syntax { origin: String, message: String },
+    /// The file contains something other than settings.
     #[error("{origin}: expected settings such as `use_calib: true`, found {found}")]
-    NotSettings {
-        /// Where.
-        origin: String,
-        /// What it holds.
-        found: String,
-    },
-    /// A key that does not exist.
+    NotSettings { origin: String, found: String },
+    /// The key does not exist.
     #[error("{origin}: unknown key {key}: {hint}")]
     UnknownKey {
-        /// Where.
         origin: String,
-        /// As written.
         key: String,
-        /// The nearest valid key, or the keys that exist at that place.
+        /// The nearest valid key, or the keys that exist at that level.
         hint: String,
     },
-    /// A value of the wrong type.
+    /// The value has the wrong type.
     #[error("{origin}: {key} is {found}, expected {expected}")]
     Type {
-        /// Where.
         origin: String,
-        /// Which setting.
         key: String,
-        /// The type it has.
         expected: String,
-        /// The value as written.
         found: String,
     },
-    /// A value outside its range.
-    #[error("{origin}: {key} is {value}, allowed is {allowed}")]
+    /// The value is out of range.
+    #[error("{origin}: {key} is {value}, expected {allowed}")]
     Range {
-        /// Where.
         origin: String,
-        /// Which setting.
         key: String,
-        /// The value as written.
         value: String,
-        /// The range in words.
         allowed: String,
     },
-    /// Files that inherit from each other in a circle.
+    /// Files inherit from each other in a cycle.
     #[error("the configuration inherits from itself: {chain}; remove one `inherit`")]
     Cycle {
         /// The files in order, joined by arrows.
         chain: String,
     },
-    /// A chain of files that is too long to be meant.
+    /// The chain of inherited files is too long.
     #[error("{origin}: more than {limit} files inherit from each other; flatten some of them")]
-    Depth {
-        /// The first file beyond the limit.
-        origin: String,
-        /// Most files in a chain.
-        limit: usize,
-    },
-    /// No file of this name, and no built-in one either.
+    Depth { origin: String, limit: usize },
+    /// Neither a file nor a built-in configuration has this name.
     #[error("no configuration {name}: neither a file nor one of the built-in ones ({known})")]
-    NotFound {
-        /// As given.
-        name: String,
-        /// Names of the built-in ones.
-        known: String,
-    },
-    /// An override that is not `key=value`.
+    NotFound { name: String, known: String },
+    /// The override is not of the form `key=value`.
     #[error("--set {text}: expected key=value, such as tracking.Q_conf=0.5")]
-    Override {
-        /// As given.
-        text: String,
-    },
+    Override { text: String },
+}
+
+impl ConfigError {
+    /// The same range error with `origin` as its source.
+    pub(super) fn with_origin(self, origin: &str) -> Self {
+        match self {
+            Self::Range {
+                key,
+                value,
+                allowed,
+                ..
+            } => Self::Range {
+                origin: origin.to_owned(),
+                key,
+                value,
+                allowed,
+            },
+            other => other,
+        }
+    }
 }

@@ -1,16 +1,14 @@
 //! Reading configurations: YAML files that inherit from each other, then overrides.
 
 use super::builtin::{builtin_entry, builtin_names};
-use super::schema::Schema;
+use super::schema::{Schema, describe};
 use super::{Config, ConfigError};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Most files in a chain of `inherit`.
+/// Maximum number of files in a chain of `inherit`.
 const MAX_DEPTH: usize = 8;
-/// Settings that name files; relative ones are relative to the YAML file that holds them.
-const PATH_KEYS: [&str; 3] = ["network.weights", "network.engines", "retrieval.codebook"];
 
 /// Reads a YAML file and everything that it inherits from.
 pub fn load(path: &Path) -> Result<Config, ConfigError> {
@@ -19,48 +17,61 @@ pub fn load(path: &Path) -> Result<Config, ConfigError> {
     layers.finish()
 }
 
-/// What overrides are applied to.
+/// The configuration to which overrides are applied.
 #[derive(Debug, Clone, Copy)]
 pub enum Base<'a> {
     /// [`Config::default`].
     Defaults,
     /// The built-in configuration of this name.
     Builtin(&'a str),
-    /// A file; when there is none, the built-in configuration of this name.
+    /// A file or, if it does not exist, the built-in configuration of this name.
     Named(&'a Path),
+    /// A complete configuration.
+    Given(&'a Config),
 }
 
-/// Reads `base`, then applies `overrides` of the form `tracking.Q_conf=0.5`, the last one of a key
-/// winning.
+/// One setting that is applied to a [`Base`].
+#[derive(Debug, Clone, Copy)]
+pub enum Setting<'a> {
+    /// `tracking.Q_conf=0.5`, as on the command line.
+    Text(&'a str),
+    /// A value of the key's type, from the ROS parameter of that name.
+    Value {
+        /// Dotted name, `tracking.Q_conf`.
+        key: &'a str,
+        /// The value.
+        value: &'a Value,
+    },
+}
+
+/// Reads `base`, then applies `overrides` of the form `tracking.Q_conf=0.5`; for repeated keys the
+/// last one wins.
 pub fn load_with(base: Base<'_>, overrides: &[String]) -> Result<Config, ConfigError> {
+    let settings: Vec<Setting<'_>> = overrides.iter().map(|text| Setting::Text(text)).collect();
+    load_settings(base, &settings)
+}
+
+/// Reads `base`, then applies `settings` in order.
+pub fn load_settings(base: Base<'_>, settings: &[Setting<'_>]) -> Result<Config, ConfigError> {
     let mut layers = Layers::default();
     match base {
         Base::Defaults => {}
         Base::Builtin(name) => layers.add_parent(name, None, &mut Vec::new())?,
         Base::Named(path) => layers.add_named(path)?,
+        Base::Given(config) => layers.merged = Schema::of(config).into_tree(),
     }
-    for text in overrides {
-        layers.add_override(text)?;
+    for setting in settings {
+        match setting {
+            Setting::Text(text) => layers.add_override(text)?,
+            Setting::Value { key, value } => {
+                layers.add_value(&format!("parameter {key}"), key, (*value).clone())?;
+            }
+        }
     }
     layers.finish()
 }
 
-impl Config {
-    /// The configuration as YAML that [`load`] reads back to the same values.
-    pub fn to_yaml(&self) -> Result<String, ConfigError> {
-        serde_saphyr::to_string(self).map_err(|e| ConfigError::Syntax {
-            origin: "the configuration".into(),
-            message: e.to_string(),
-        })
-    }
-
-    /// Every key with its value as text, for reports.
-    pub fn flat(&self) -> Vec<(String, String)> {
-        Schema::of(self).leaves()
-    }
-}
-
-/// Settings merged so far, and where each came from.
+/// The settings merged so far, and the origin of each.
 struct Layers {
     schema: Schema,
     merged: Map<String, Value>,
@@ -113,7 +124,8 @@ impl Layers {
         self.add_text(&origin, text, None, chain)
     }
 
-    /// Parents first, so that the file itself wins. `folder` is where relative names start.
+    /// Adds parents first, so that the file itself takes precedence. Relative paths are relative to
+    /// `folder`.
     fn add_text(
         &mut self,
         origin: &str,
@@ -145,7 +157,7 @@ impl Layers {
         self.add_settings(origin, settings, folder)
     }
 
-    /// A file beside the child, else a built-in configuration.
+    /// A file in the same folder as the child, otherwise a built-in configuration.
     fn add_parent(
         &mut self,
         parent: &str,
@@ -166,21 +178,26 @@ impl Layers {
             text: text.to_owned(),
         };
         let (key, value) = text.split_once('=').ok_or_else(malformed)?;
-        let parts: Vec<&str> = key.trim().split('.').collect();
-        if parts.iter().any(|p| p.is_empty()) {
+        let key = key.trim();
+        if key.split('.').any(str::is_empty) {
             return Err(malformed());
         }
         let origin = format!("--set {text}");
-        let mut value = match parse(&origin, value)? {
-            // `network.weights=` empties it.
+        let value = match parse(&origin, value)? {
+            // `network.weights=` clears the value.
             Value::Null => Value::String(String::new()),
             other => other,
         };
-        for part in parts.iter().skip(1).rev() {
-            value = Value::Object(Map::from_iter([((*part).to_owned(), value)]));
+        self.add_value(&origin, key, value)
+    }
+
+    fn add_value(&mut self, origin: &str, key: &str, value: Value) -> Result<(), ConfigError> {
+        let nest = |inner, part: &str| Value::Object(Map::from_iter([(part.to_owned(), inner)]));
+        match key.rsplit('.').fold(value, nest) {
+            Value::Object(settings) => self.add_settings(origin, settings, None),
+            // A name has at least one part, so its value is always nested.
+            _ => Ok(()),
         }
-        let settings = Map::from_iter([(parts[0].to_owned(), value)]);
-        self.add_settings(&origin, settings, None)
     }
 
     fn add_settings(
@@ -189,11 +206,12 @@ impl Layers {
         mut settings: Map<String, Value>,
         folder: Option<&Path>,
     ) -> Result<(), ConfigError> {
-        // A section whose keys are all commented out.
+        // A section with all keys commented out.
         settings.retain(|key, value| !(value.is_null() && self.schema.is_section(key)));
         let keys = self.schema.check(origin, &settings)?;
         if let Some(folder) = folder {
-            for key in PATH_KEYS {
+            let paths = Config::keys().filter(|key| key.is_beside_its_file());
+            for key in paths.map(|key| key.name) {
                 if let Some(Value::String(path)) = lookup(&mut settings, key) {
                     *path = anchored(path, folder);
                 }
@@ -208,31 +226,24 @@ impl Layers {
 
     fn finish(self) -> Result<Config, ConfigError> {
         let config: Config = serde_json::from_value(Value::Object(self.merged)).map_err(|e| {
-            // Each key was checked alone, so this is about nothing that a user wrote.
+            // Each key was checked individually, so the user cannot cause this error.
             ConfigError::Syntax {
                 origin: "the merged configuration".into(),
                 message: e.to_string(),
             }
         })?;
-        config.validate().map_err(|error| match error {
-            ConfigError::Range {
-                key,
-                value,
-                allowed,
-                ..
-            } => ConfigError::Range {
-                origin: self.origins.get(&key).cloned().unwrap_or_default(),
-                key,
-                value,
-                allowed,
+        config.validate().map_err(|error| match &error {
+            ConfigError::Range { key, .. } => match self.origins.get(key) {
+                Some(origin) => error.with_origin(&origin.clone()),
+                None => error,
             },
-            other => other,
+            _ => error,
         })?;
         Ok(config)
     }
 }
 
-/// Notes that a file is being read; refuses circles and endless chains.
+/// Records that a file is being read; rejects cycles and overlong chains.
 fn enter(chain: &mut Vec<String>, identity: String) -> Result<(), ConfigError> {
     if chain.contains(&identity) {
         chain.push(identity);
@@ -257,8 +268,8 @@ fn not_found(name: &str) -> ConfigError {
     }
 }
 
-/// `on`, `off`, `yes` and `no` stay text (`loops: on`); infinities and NaN become text too, so
-/// that they are refused with their key.
+/// `on`, `off`, `yes` and `no` remain strings (`loops: on`); infinities and NaN become strings too,
+/// so that they are rejected with their key.
 fn parse(origin: &str, text: &str) -> Result<Value, ConfigError> {
     let options = serde_saphyr::options! {
         strict_booleans: true,
@@ -287,6 +298,7 @@ fn anchored(path: &str, folder: &Path) -> String {
     joined.to_string_lossy().into_owned()
 }
 
+/// Merges `from` over `into`, section by section.
 fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
     for (key, value) in from {
         match (into.get_mut(&key), value) {
@@ -295,17 +307,5 @@ fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
                 into.insert(key, value);
             }
         }
-    }
-}
-
-/// A value for messages: what it is, and short ones as written.
-pub(super) fn describe(value: &Value) -> String {
-    match value {
-        Value::Null => "empty".into(),
-        Value::Bool(b) => b.to_string(),
-        Value::Number(n) => n.to_string(),
-        Value::String(s) => format!("the text {s:?}"),
-        Value::Array(_) => "a list".into(),
-        Value::Object(_) => "a section".into(),
     }
 }

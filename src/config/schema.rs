@@ -1,10 +1,9 @@
-//! Which keys exist and what they take, read off the default configuration.
+//! Which keys exist, and whether a tree of settings fits them.
 
-use super::load::describe;
 use super::{Config, ConfigError};
 use serde_json::{Map, Value};
 
-/// Keys of the reference that are spelt or done differently here.
+/// Keys of the reference that have another name or no equivalent here.
 const RENAMED: [(&str, &str); 5] = [
     ("single_thread", "write `threads: single`"),
     (
@@ -25,7 +24,7 @@ const RENAMED: [(&str, &str); 5] = [
     ),
 ];
 
-/// A configuration as a tree; that of the default one is what every file must fit.
+/// The default configuration as a tree; every file must match its structure.
 pub(super) struct Schema {
     root: Map<String, Value>,
 }
@@ -40,11 +39,15 @@ impl Schema {
         Self { root }
     }
 
+    pub(super) fn into_tree(self) -> Map<String, Value> {
+        self.root
+    }
+
     pub(super) fn is_section(&self, key: &str) -> bool {
         self.root.get(key).is_some_and(Value::is_object)
     }
 
-    /// Refuses unknown keys and wrong types; gives the dotted paths of the settings.
+    /// Rejects unknown keys and wrong types; returns the dotted paths of the settings.
     pub(super) fn check(
         &self,
         origin: &str,
@@ -85,9 +88,9 @@ impl Schema {
                 (Some(Value::Object(known)), _) => {
                     return Err(mistyped(format!("a section with {}", list(known))));
                 }
-                (Some(default), value) => {
+                (Some(_), value) => {
                     if fit(&key, value).is_err() {
-                        return Err(mistyped(expected(&key, default)));
+                        return Err(mistyped(expected(&key)));
                     }
                     keys.push(key);
                 }
@@ -106,8 +109,8 @@ impl Schema {
         }
     }
 
-    /// The valid key most like `key`: the last part counts for more, so that a setting in the
-    /// wrong section is found. `None` when nothing is alike.
+    /// The valid key most similar to `key`; the last component has the greatest weight, so that a
+    /// setting in the wrong section is found. `None` if no key is similar.
     fn nearest(&self, key: &str) -> Option<String> {
         let leaf = |k: &str| k.rsplit('.').next().unwrap_or(k).to_lowercase();
         let like = strsim::normalized_damerau_levenshtein;
@@ -116,37 +119,12 @@ impl Schema {
             let last = like(&leaf(key), &leaf(&candidate));
             let whole = like(&key.to_lowercase(), &candidate.to_lowercase());
             let score = 0.6 * last + 0.4 * whole;
-            // Half of the letters of the last part in place.
+            // At least half of the letters of the last component match.
             if last >= 0.5 && score > best_score {
                 (best, best_score) = (Some(candidate), score);
             }
         }
         best
-    }
-
-    /// Dotted paths of all settings with their values as text.
-    pub(super) fn leaves(&self) -> Vec<(String, String)> {
-        let text = |value: &Value| match value {
-            Value::String(s) => s.clone(),
-            // The tree holds f32 settings as f64: 0.333, not 0.3330000042915344.
-            Value::Number(n) if n.is_f64() => match n.as_f64().map(|x| (x, x as f32)) {
-                Some((x, short)) if f64::from(short) == x => short.to_string(),
-                _ => n.to_string(),
-            },
-            other => other.to_string(),
-        };
-        let mut leaves = Vec::new();
-        for (name, value) in &self.root {
-            match value {
-                Value::Object(section) => leaves.extend(
-                    section
-                        .iter()
-                        .map(|(key, value)| (join(name, key), text(value))),
-                ),
-                value => leaves.push((name.clone(), text(value))),
-            }
-        }
-        leaves
     }
 
     /// Dotted paths of all settings and sections.
@@ -174,7 +152,7 @@ fn list(known: &Map<String, Value>) -> String {
     known.keys().cloned().collect::<Vec<_>>().join(", ")
 }
 
-/// Whether the configuration takes `value` at `key`: the structs themselves decide.
+/// Whether `value` is valid for `key`, as determined by deserialising the struct.
 fn fit(key: &str, value: &Value) -> Result<(), String> {
     let mut tree = value.clone();
     for part in key.rsplit('.') {
@@ -186,20 +164,19 @@ fn fit(key: &str, value: &Value) -> Result<(), String> {
     }
 }
 
-/// The type of a setting in words, from its default.
-fn expected(key: &str, default: &Value) -> String {
-    match default {
-        Value::Bool(_) => "true or false".into(),
-        Value::Number(n) if n.is_u64() => "a whole number".into(),
-        Value::Number(_) => "a number".into(),
-        // A choice refuses this text and names what it takes; free text takes it.
-        Value::String(_) => match fit(key, &Value::String("?".into())) {
-            Ok(()) => "text (put it in quotes)".into(),
-            Err(message) => match message.split_once("expected ") {
-                Some((_, choices)) => choices.replace('`', ""),
-                None => "text".into(),
-            },
-        },
-        _ => "a section".into(),
+/// The type of a setting in words.
+fn expected(key: &str) -> String {
+    Config::key(key).map_or_else(|| "a section".into(), |key| key.kind.words())
+}
+
+/// Describes a value in messages: its type, and the value if short.
+pub(super) fn describe(value: &Value) -> String {
+    match value {
+        Value::Null => "empty".into(),
+        Value::Bool(b) => b.to_string(),
+        Value::Number(n) => n.to_string(),
+        Value::String(s) => format!("the text {s:?}"),
+        Value::Array(_) => "a list".into(),
+        Value::Object(_) => "a section".into(),
     }
 }

@@ -1,12 +1,12 @@
-//! The rotation, translation and scale that bring one set of points closest to another.
+//! Least-squares alignment of one point set to another by rotation, translation and scale.
 
 use crate::geometry::Sim3;
 use nalgebra::{Matrix3, Matrix4, Quaternion, SymmetricEigen, UnitQuaternion, Vector3};
 
-/// Least squares of `Σ |yᵢ − (s R xᵢ + t)|²`, Umeyama's problem ("Least-squares estimation of
+/// Minimises `Σ |yᵢ − (s R xᵢ + t)|²`, Umeyama's problem ("Least-squares estimation of
 /// transformation parameters between two point patterns", 1991), solved for R by Horn's quaternion
 /// (1987): the eigenvector of the largest eigenvalue of a symmetric 4×4 matrix, which is a rotation
-/// by construction. `s = 1` unless `with_scale`. `None` where the rotation is not determined (all
+/// by construction. `s = 1` unless `with_scale`. `None` if the rotation is not determined (all
 /// points in one place or exactly on one line) or the input is not finite.
 pub fn align(x: &[Vector3<f64>], y: &[Vector3<f64>], with_scale: bool) -> Option<Sim3> {
     let n = x.len().min(y.len());
@@ -39,13 +39,14 @@ pub fn align(x: &[Vector3<f64>], y: &[Vector3<f64>], with_scale: bool) -> Option
     let mut order = [0, 1, 2, 3];
     order.sort_by(|&a, &b| eigen.eigenvalues[b].total_cmp(&eigen.eigenvalues[a]));
     let largest = eigen.eigenvalues[order[0]];
-    // Half the gap is d₂ ± d₃ of the covariance's singular values; evo asks that d₂ exceed epsilon.
+    // Half the gap equals d₂ ± d₃, the singular values of the covariance; evo requires d₂ to exceed
+    // epsilon.
     if (largest - eigen.eigenvalues[order[1]]) * 0.5 <= f64::EPSILON {
         return None;
     }
     let q = eigen.eigenvectors.column(order[0]);
     let rotation = UnitQuaternion::from_quaternion(Quaternion::new(q[0], q[1], q[2], q[3]));
-    // The largest eigenvalue is trace(D S) of Umeyama's formula.
+    // The largest eigenvalue equals trace(D S) in Umeyama's formula.
     let scale = if with_scale { largest / variance } else { 1.0 };
     let aligned = Sim3 {
         translation: mean_y - rotation * mean_x * scale,
@@ -82,7 +83,7 @@ mod tests {
             let truth = Sim3::exp(&Tangent::from_column_slice(&xi));
             let y: Vec<_> = x.iter().map(|p| truth.transform(p)).collect();
             let found = align(&x, &y, true).unwrap();
-            // Twelve random points span the space: the conditioning is far from 1e4.
+            // Twelve random points span the space: the condition number is far below 1e4.
             prop_assert!((found.to_matrix() - truth.to_matrix()).norm() < 1e-10);
         }
 

@@ -1,10 +1,10 @@
-//! Which poses of two trajectories belong together: nearest in time within a tolerance, with the
-//! choices of `evo` (`sync.associate_trajectories`) also where several are possible.
+//! Association of two trajectories by nearest stamp within a tolerance. Ties are resolved as in
+//! `evo` (`sync.associate_trajectories`).
 
 use crate::time::Stamp;
 
-/// Stamps as the f64 nearest to their decimal text, which is what a reader of floats compares.
-/// (`Stamp::seconds` may be off by the last bit, and ties in time are decided by that bit.)
+/// The stamp as the f64 nearest to its decimal text, which is the value that a float parser
+/// compares. (`Stamp::seconds` may be off in the last bit, and that bit decides ties.)
 pub(super) fn seconds(stamp: Stamp) -> f64 {
     let sign = if stamp.nanos < 0 { "-" } else { "" };
     let nanos = stamp.nanos.unsigned_abs();
@@ -14,9 +14,9 @@ pub(super) fn seconds(stamp: Stamp) -> f64 {
         .unwrap_or_else(|_| stamp.seconds())
 }
 
-/// Pairs `(estimate, ground truth)` of indices. Each pose of the trajectory with fewer poses (the
-/// estimate when equal) looks for its nearest in the other, whose poses may serve several times.
-/// `offset` is added to the estimate's stamps.
+/// Index pairs `(estimate, ground truth)`. Each pose of the shorter trajectory (the estimate if
+/// equal) is paired with its nearest in the other, whose poses may be used several times. `offset`
+/// is added to the estimate's stamps.
 pub(super) fn associate(
     estimate: &[f64],
     ground_truth: &[f64],
@@ -33,7 +33,7 @@ pub(super) fn associate(
     }
 }
 
-/// For each of `short` the nearest of `long + offset` that is not farther than the tolerance.
+/// For each element of `short`, the nearest element of `long + offset` within the tolerance.
 fn nearest(short: &[f64], long: &[f64], tolerance: f64, offset: f64) -> Vec<(usize, usize)> {
     let long: Vec<f64> = long.iter().map(|s| s + offset).collect();
     let sorted = long.is_sorted();
@@ -48,7 +48,7 @@ fn nearest(short: &[f64], long: &[f64], tolerance: f64, offset: f64) -> Vec<(usi
     found.filter_map(|(i, &s)| Some((i, find(s)?))).collect()
 }
 
-/// Among equally near stamps the earlier, among equal stamps the last.
+/// Among equally near stamps the earlier one; among equal stamps the last.
 fn nearest_sorted(s: f64, long: &[f64], tolerance: f64) -> Option<usize> {
     let (first, last) = (*long.first()?, *long.last()?);
     if s < first - tolerance || s > last + tolerance {
@@ -69,7 +69,7 @@ fn nearest_sorted(s: f64, long: &[f64], tolerance: f64) -> Option<usize> {
     }
 }
 
-/// The first of the nearest.
+/// The first of the nearest stamps.
 fn nearest_linear(s: f64, long: &[f64], tolerance: f64) -> Option<usize> {
     let distances = long.iter().map(|l| (l - s).abs()).enumerate();
     let (index, distance) = distances.min_by(|a, b| a.1.total_cmp(&b.1))?;

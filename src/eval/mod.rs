@@ -11,23 +11,21 @@ mod align;
 mod associate;
 mod show;
 
-pub use crate::map::trajectory::{StampedPose, TrajectoryError};
+pub use crate::trajectory::{StampedPose, TrajectoryError};
 pub use align::align;
 
 use crate::geometry::Sim3;
-use crate::map::trajectory::{self, BadRows};
 use crate::time::Stamp;
+use crate::trajectory::{self, BadRows};
 use nalgebra::Vector3;
 use std::path::{Path, PathBuf};
 
-/// What the estimate may be moved by before it is compared.
+/// The transform that may be applied to the estimate before comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Alignment {
-    /// Nothing: both are in the same frame.
+    /// No transform: both trajectories are in the same frame.
     None,
-    /// Rotation and translation.
     Se3,
-    /// Rotation, translation and scale.
     #[default]
     Sim3,
 }
@@ -46,7 +44,7 @@ impl Alignment {
 impl std::str::FromStr for Alignment {
     type Err = String;
 
-    /// The inverse of [`Alignment::name`].
+    /// Inverse of [`Alignment::name`].
     fn from_str(text: &str) -> Result<Self, String> {
         let all = [Self::None, Self::Se3, Self::Sim3];
         let found = all.into_iter().find(|a| a.name() == text);
@@ -54,31 +52,30 @@ impl std::str::FromStr for Alignment {
     }
 }
 
-/// How far apart the two poses of a relative error are. Pairs follow one another: the end of one
-/// is the start of the next.
+/// Spacing of the two poses of a relative error. Pairs are consecutive: the end of one is the start
+/// of the next.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Delta {
-    /// So many associated poses.
+    /// A number of associated poses.
     Frames(usize),
-    /// The first pose after so much path of the aligned estimate.
+    /// A path length along the aligned estimate, in metres.
     Metres(f64),
 }
 
-/// Settings of an evaluation.
+/// Evaluation options.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {
-    /// How the estimate is aligned.
+    /// Alignment of the estimate.
     pub alignment: Alignment,
-    /// Most seconds between associated stamps.
+    /// Maximum difference between associated stamps, in seconds.
     pub tolerance: f64,
-    /// Seconds added to the estimate's stamps.
+    /// Offset added to the estimate's stamps, in seconds.
     pub offset: f64,
-    /// Spacing of the relative errors.
     pub delta: Delta,
 }
 
 impl Default for Options {
-    /// Sim(3), 0.01 s, consecutive poses: what `evo_ape tum GT EST -as` does.
+    /// Sim(3), 0.01 s, consecutive poses: same as `evo_ape tum GT EST -as`.
     fn default() -> Self {
         Self {
             alignment: Alignment::Sim3,
@@ -89,25 +86,22 @@ impl Default for Options {
     }
 }
 
-/// Statistics of errors.
+/// Error statistics.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Statistics {
-    /// Root of the mean square.
+    /// Root mean square.
     pub rmse: f64,
-    /// Mean.
     pub mean: f64,
-    /// Median; of an even number the mean of the middle two.
+    /// Median; for an even count, the mean of the middle two.
     pub median: f64,
-    /// Standard deviation of the population.
+    /// Population standard deviation.
     pub std: f64,
-    /// Smallest.
     pub min: f64,
-    /// Largest.
     pub max: f64,
 }
 
 impl Statistics {
-    /// `None` of nothing.
+    /// `None` if `errors` is empty.
     pub fn of(errors: &[f64]) -> Option<Self> {
         let mut sorted = errors.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -126,115 +120,104 @@ impl Statistics {
     }
 }
 
-/// One associated pose.
+/// The error of one associated pose.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PoseError {
-    /// The estimate's stamp.
+    /// Stamp of the estimate.
     pub stamp: Stamp,
     /// Distance in metres between the aligned estimate and the ground truth.
     pub error: f64,
-    /// The aligned estimate, metres in the ground truth's frame.
+    /// Position of the aligned estimate in the ground truth frame, in metres.
     pub estimate: Vector3<f64>,
-    /// The ground truth.
+    /// Position of the ground truth, in metres.
     pub truth: Vector3<f64>,
 }
 
-/// The result of [`evaluate`].
+/// The comparison of a trajectory with the ground truth.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Evaluation {
-    /// As asked.
+    /// The options of the comparison.
     pub options: Options,
-    /// Poses of the estimate.
+    /// Number of poses in the estimate.
     pub estimate_poses: usize,
-    /// Poses of the ground truth.
+    /// Number of poses in the ground truth.
     pub truth_poses: usize,
-    /// Rows of the ground-truth file that were skipped because they are not finite.
+    /// Number of ground-truth rows skipped because they are not finite.
     pub skipped_truth_rows: usize,
-    /// Whether the estimate's or the ground truth's stamps are out of order or repeated. They are
-    /// used in the order given, as evo does.
+    /// Whether the stamps of the estimate or the ground truth are out of order or repeated. Poses
+    /// are used in the given order, as in evo.
     pub unordered: bool,
-    /// Ground truth from estimate; its scale is the factor by which the estimate was too small.
+    /// Transform from the estimate to the ground truth frame; its scale is the factor by which the
+    /// estimate was too small.
     pub alignment: Sim3,
-    /// Metres of ground truth between the first and the last associated pose.
+    /// Path length of the ground truth between the first and last associated pose, in metres.
     pub path_length: f64,
-    /// Absolute trajectory error (translation), metres.
+    /// Absolute trajectory error (translation), in metres.
     pub ate: Statistics,
-    /// 100 · ATE rmse / path length; `None` without a path.
+    /// 100 · ATE RMSE / path length; `None` if the path length is zero.
     pub ate_percent: Option<f64>,
-    /// Relative pose error, translation, metres; `None` with fewer than two associated poses.
+    /// Relative pose error, translation, in metres; `None` with fewer than two associated poses.
     pub rpe_translation: Option<Statistics>,
-    /// Relative pose error, rotation, degrees.
+    /// Relative pose error, rotation, in degrees.
     pub rpe_rotation: Option<Statistics>,
-    /// Every associated pose in order.
+    /// Errors of all associated poses, in order.
     pub errors: Vec<PoseError>,
 }
 
-/// Why two trajectories cannot be compared.
+/// Error from comparing two trajectories.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the text of an error names its fields")]
 pub enum EvalError {
-    /// A file that could not be read.
+    /// A trajectory file cannot be read.
     #[error(transparent)]
     Read(#[from] TrajectoryError),
-    /// A trajectory without poses.
-    #[error("the {0} holds no poses: there is nothing to compare")]
+    /// A trajectory has no poses.
+    #[error("the {0} contains no poses: nothing to compare")]
     Empty(&'static str),
-    /// A setting out of range.
+    /// An option is out of range.
     #[error("{name} is {value}, expected {expected}")]
     Option {
-        /// Which.
         name: &'static str,
-        /// As given.
         value: f64,
-        /// What it could be.
         expected: &'static str,
     },
-    /// A pose that is not finite.
+    /// A pose is not finite.
     #[error("pose {index} of the {which} (stamp {stamp}) is not finite: it cannot be compared")]
     NotFinite {
         /// `estimate` or `ground truth`.
         which: &'static str,
-        /// Position in the trajectory, from 0.
+        /// Index in the trajectory, from 0.
         index: usize,
-        /// Its time.
         stamp: Stamp,
     },
     /// No two stamps are close enough.
     #[error(
         "no stamp of the estimate ({} to {}) lies within {tolerance} s of one of the ground truth ({} to {}): \
-         check that both belong to one sequence and clock, or raise the tolerance",
+         check that both trajectories belong to the same sequence and use the same clock, or raise the tolerance",
         estimate.0, estimate.1, truth.0, truth.1
     )]
     NoMatch {
-        /// First and last stamp of the estimate.
         estimate: (Stamp, Stamp),
-        /// First and last stamp of the ground truth.
         truth: (Stamp, Stamp),
-        /// As asked.
         tolerance: f64,
     },
-    /// Two files that cannot be compared.
+    /// The two files cannot be compared.
     #[error("{} and {}: {cause}", estimate.display(), truth.display())]
     Files {
-        /// The estimate.
         estimate: PathBuf,
-        /// The ground truth.
         truth: PathBuf,
-        /// Why.
         cause: Box<EvalError>,
     },
     /// The alignment is not determined.
     #[error(
         "the {pairs} associated poses lie in one place or on one line, so the rotation between the two \
-         trajectories is not determined: compare without alignment, or a longer piece"
+         trajectories is not determined: compare without alignment, or use a longer section"
     )]
-    Degenerate {
-        /// How many poses were associated.
-        pairs: usize,
-    },
+    Degenerate { pairs: usize },
 }
 
-/// Reads two files and compares them. Ground-truth rows that are not finite are skipped and
-/// counted; in the estimate they are an error with its line.
+/// Reads and compares two trajectory files. Non-finite ground-truth rows are skipped and counted;
+/// in the estimate, they are an error that names the line.
 pub fn evaluate_files(
     estimate_path: &Path,
     ground_truth: &Path,
@@ -252,7 +235,7 @@ pub fn evaluate_files(
     Ok(evaluation)
 }
 
-/// Associates, aligns and compares.
+/// Associates, aligns and compares two trajectories.
 pub fn evaluate(
     estimate: &[StampedPose],
     ground_truth: &[StampedPose],
@@ -371,7 +354,7 @@ fn rigid(pose: &StampedPose) -> Sim3 {
     }
 }
 
-/// A rigid pose after the trajectory was scaled, rotated and moved.
+/// Applies a similarity alignment to a rigid pose.
 fn moved(alignment: &Sim3, pose: &Sim3) -> Sim3 {
     Sim3 {
         scale: 1.0,
@@ -379,7 +362,7 @@ fn moved(alignment: &Sim3, pose: &Sim3) -> Sim3 {
     }
 }
 
-/// Index pairs of the relative errors.
+/// Index pairs for the relative errors.
 fn spans(poses: &[Sim3], delta: Delta) -> impl Iterator<Item = (usize, usize)> {
     let mut ends = Vec::new();
     match delta {
@@ -400,7 +383,7 @@ fn spans(poses: &[Sim3], delta: Delta) -> impl Iterator<Item = (usize, usize)> {
     starts.zip(ends.into_iter().skip(1))
 }
 
-/// Metres and degrees of `(Qᵢ⁻¹Qⱼ)⁻¹ (Pᵢ⁻¹Pⱼ)`.
+/// Translation in metres and rotation in degrees of `(Qᵢ⁻¹Qⱼ)⁻¹ (Pᵢ⁻¹Pⱼ)`.
 fn relative_error(estimate: [&Sim3; 2], truth: [&Sim3; 2]) -> (f64, f64) {
     let step = |[i, j]: [&Sim3; 2]| i.inverse() * *j;
     let e = step(truth).inverse() * step(estimate);
@@ -408,7 +391,7 @@ fn relative_error(estimate: [&Sim3; 2], truth: [&Sim3; 2]) -> (f64, f64) {
     (e.translation.norm(), angle.to_degrees())
 }
 
-/// Length of the ground truth, with all its poses, over the indices that were associated.
+/// Path length over all ground-truth poses between the first and last associated index.
 fn path_between(ground_truth: &[StampedPose], pairs: &[(usize, usize)]) -> f64 {
     let indices = || pairs.iter().map(|&(_, g)| g);
     let (Some(first), Some(last)) = (indices().min(), indices().max()) else {

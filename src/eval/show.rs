@@ -1,12 +1,12 @@
-//! An evaluation for people and for programs.
+//! Output of an evaluation as text and as JSON.
 
 use super::{Alignment, Delta, Evaluation, Statistics};
 use serde_json::{Value, json};
 use std::fmt;
 
 impl Evaluation {
-    /// Everything as JSON; the keys are the fields' names. `errors` holds `[stamp, metres]` pairs
-    /// with the stamp as text, so that no digit is lost; `alignment` is `[tx ty tz qx qy qz qw s]`.
+    /// The evaluation as JSON with the field names as keys. `errors` holds `[stamp, metres]` pairs
+    /// with the stamp as text, to preserve all digits; `alignment` is `[tx ty tz qx qy qz qw s]`.
     pub fn to_json(&self) -> Value {
         let (delta, unit) = match self.options.delta {
             Delta::Frames(n) => (json!(n), "frames"),
@@ -66,13 +66,13 @@ impl fmt::Display for Evaluation {
             let n = self.skipped_truth_rows;
             writeln!(
                 f,
-                "warning: ground-truth rows that are not finite and were skipped: {n}"
+                "warning: skipped {n} ground-truth rows that are not finite"
             )?;
         }
         if self.unordered {
             writeln!(
                 f,
-                "warning: stamps are out of order or repeated; they were used as given"
+                "warning: stamps are out of order or repeated; poses were used in the given order"
             )?;
         }
         writeln!(

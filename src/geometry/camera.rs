@@ -1,17 +1,17 @@
-//! Pinhole cameras and their distortion models.
+//! Pinhole intrinsics and distortion models.
 
 use nalgebra::{Vector2, Vector3};
 
-/// A pinhole without distortion, in pixels; an integer coordinate is a pixel's centre.
+/// Intrinsics of an undistorted pinhole camera, in pixels; integer coordinates are pixel centres.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Intrinsics {
-    /// Focal length along columns.
+    /// Focal length along x (columns).
     pub fx: f64,
-    /// Focal length along rows.
+    /// Focal length along y (rows).
     pub fy: f64,
-    /// Principal point, column.
+    /// Principal point, x.
     pub cx: f64,
-    /// Principal point, row.
+    /// Principal point, y.
     pub cy: f64,
 }
 
@@ -27,10 +27,10 @@ impl Intrinsics {
     }
 }
 
-/// How a lens departs from a pinhole. Coefficient names and order are OpenCV's and ROS'.
+/// Lens distortion model. Coefficient names and order follow OpenCV and ROS.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Distortion {
-    /// Nothing to undo.
+    /// The images have no distortion.
     None,
     /// `k1 k2 p1 p2 k3` (ROS `plumb_bob`).
     PlumbBob([f64; 5]),
@@ -40,50 +40,47 @@ pub enum Distortion {
     Equidistant([f64; 4]),
 }
 
-/// A raw camera: its image size, pinhole and distortion.
+/// Calibration of a raw camera: image size, pinhole and distortion.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Calibration {
-    /// Columns of the images that it is for.
+    /// Image width in pixels.
     pub width: usize,
-    /// Rows of the images that it is for.
+    /// Image height in pixels.
     pub height: usize,
-    /// Pinhole part.
+    /// Focal lengths and principal point, pixels.
     pub intrinsics: Intrinsics,
-    /// Lens part.
+    /// Model and coefficients of the lens distortion.
     pub distortion: Distortion,
 }
 
-/// Images are shorter than this many focal lengths.
+/// Maximum length of an image side in units of the focal length.
 const LONGEST_SIDE_IN_FOCAL_LENGTHS: f64 = 50.0;
 
-/// A calibration that cannot be used.
+/// Error from checking a calibration.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "the text of an error names its fields")]
 pub enum CalibrationError {
-    /// Made for images of another shape.
+    /// The calibration was made for images of another shape.
     #[error(
-        "the calibration is for {}×{} images, these are {}×{}: give the calibration of this camera and mode",
+        "the calibration is for {}×{} images, these are {}×{}: use the calibration of this camera and resolution",
         expected.0, expected.1, found.0, found.1
     )]
     Size {
-        /// The calibration's size.
         expected: (usize, usize),
-        /// The images' size.
         found: (usize, usize),
     },
-    /// A number that no camera has.
+    /// A value is not physically possible.
     #[error("calibration: {name} is {value}, expected {expected}")]
     Value {
-        /// Which number.
         name: &'static str,
-        /// As given.
         value: f64,
-        /// What it could be.
         expected: &'static str,
     },
 }
 
 impl Calibration {
-    /// Refuses sizes of zero, focal lengths that are not positive or that no lens has, and anything not finite.
+    /// Rejects zero sizes, focal lengths that are not positive or are implausibly short, and
+    /// non-finite values.
     pub fn validate(&self) -> Result<(), CalibrationError> {
         let bad = |name, value, expected| {
             Err(CalibrationError::Value {
@@ -100,13 +97,14 @@ impl Calibration {
             if !(f.is_finite() && f > 0.0) {
                 return bad(name, f, "a positive number of pixels");
             }
-            // A pinhole of this would see 175 degrees, a fisheye all around many times over. Drivers that did not
-            // load their calibration say 1; others give it in parts of the image's width.
+            // At this limit a pinhole sees 175 degrees, and a fisheye more than a full turn.
+            // Drivers that did not load their calibration report 1; others report the focal length
+            // as a fraction of the image width.
             if f * LONGEST_SIDE_IN_FOCAL_LENGTHS < self.width.max(self.height) as f64 {
                 return bad(
                     name,
                     f,
-                    "the focal length in pixels, at least 1/50 of the image's longer side (did the driver load its calibration?)",
+                    "a focal length in pixels of at least 1/50 of the image's longer side (did the driver load its calibration?)",
                 );
             }
         }

@@ -1,4 +1,4 @@
-//! Sim(3), cameras, and nothing else: no images, no network.
+//! Sim(3) transforms and camera models; independent of images and of the network.
 
 mod camera;
 mod sim3;

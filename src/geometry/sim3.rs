@@ -1,11 +1,11 @@
-//! Similarity transforms, in f64 (the closed forms cancel in f32 for small steps).
+//! Similarity transforms in f64 (in f32 the closed forms suffer from cancellation for small steps).
 
 use nalgebra::{Matrix3, Matrix4, SMatrix, SVector, Unit, UnitQuaternion, Vector3};
 
 /// `[τ(3), φ(3), σ(1)]`: translation, rotation and log-scale parts of a tangent vector.
 pub type Tangent = SVector<f64, 7>;
 
-/// `p ↦ s·R·p + t`. As `world_from_camera` it takes a camera's points into the world.
+/// `p ↦ s·R·p + t`. `world_from_camera` maps points from the camera frame to the world frame.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sim3 {
     /// t
@@ -16,9 +16,9 @@ pub struct Sim3 {
     pub scale: f64,
 }
 
-/// Below this norm of `σI + φ^` the power series of W is used.
+/// Below this norm of `σI + φ^`, the power series of W is used.
 const SERIES_LIMIT: f64 = 0.5;
-/// `1/(k+1)` for the terms `k ≥ 1` of the series, as many as leave less than 1e-17.
+/// Coefficients `1/(k+1)` for the terms `k ≥ 1` of the series; the remainder is below 1e-17.
 const SERIES: [f64; 16] = {
     let mut shares = [0.0; 16];
     let mut k = 0;
@@ -36,7 +36,7 @@ impl Default for Sim3 {
 }
 
 impl Sim3 {
-    /// The transform that changes nothing.
+    /// The identity transform.
     pub fn identity() -> Self {
         Self {
             translation: Vector3::zeros(),
@@ -113,15 +113,15 @@ impl Sim3 {
         let phi = rotation_log(&self.rotation);
         let sigma = self.scale.ln();
         let w = w_matrix(&phi, sigma);
-        // W is a convergent average of invertible matrices for |φ| < 2π; a singular one can only
-        // come from non-finite input, and then NaN is the honest answer.
+        // For |φ| < 2π, W is a convergent average of invertible matrices; it can only be singular
+        // for non-finite input, and the result is then NaN.
         let tau = w
             .try_inverse()
             .map_or(Vector3::repeat(f64::NAN), |inv| inv * self.translation);
         Tangent::from_column_slice(&[tau.x, tau.y, tau.z, phi.x, phi.y, phi.z, sigma])
     }
 
-    /// `Exp(ξ)·self`, with the quaternion normalised again.
+    /// `Exp(ξ)·self`, with the quaternion renormalised.
     pub fn retract(&self, xi: &Tangent) -> Self {
         let mut out = Self::exp(xi) * *self;
         out.rotation = UnitQuaternion::new_normalize(out.rotation.into_inner());
@@ -156,7 +156,7 @@ impl std::ops::Mul for Sim3 {
     }
 }
 
-/// Rotation vector, accurate near identity where `acos` is not.
+/// Rotation vector, accurate near the identity where `acos` is not.
 fn rotation_log(q: &UnitQuaternion<f64>) -> Vector3<f64> {
     let (mut w, mut v) = (q.w, q.imag());
     if w < 0.0 {
@@ -170,12 +170,12 @@ fn rotation_log(q: &UnitQuaternion<f64>) -> Vector3<f64> {
     v * (2.0 * n.atan2(w) / n)
 }
 
-/// `W·τ`. Where the series holds, which is where every step of a solver is, by Horner's rule: the products of
-/// matrices would be nearly all the time of an exponential.
+/// `W·τ`. Within the range of the series, which covers every solver step, Horner's rule is used:
+/// matrix products would take nearly all the time of an exponential.
 fn w_times(phi: &Vector3<f64>, sigma: f64, tau: &Vector3<f64>) -> Vector3<f64> {
     let size = phi.norm() + sigma.abs();
     if size < SERIES_LIMIT {
-        // (1/16)⁹/10! is below 1e-17, too.
+        // (1/16)⁹/10! is also below 1e-17.
         let terms = if size < 0.0625 { 8 } else { SERIES.len() };
         let shares = SERIES[..terms].iter().rev();
         return shares.fold(*tau, |t, share| tau + (phi.cross(&t) + t * sigma) * *share);
@@ -183,7 +183,7 @@ fn w_times(phi: &Vector3<f64>, sigma: f64, tau: &Vector3<f64>) -> Vector3<f64> {
     w_matrix(phi, sigma) * tau
 }
 
-/// `W = ∫₀¹ exp(t(σI + φ^)) dt`, which takes τ to the translation.
+/// `W = ∫₀¹ exp(t(σI + φ^)) dt`, which maps τ to the translation.
 fn w_matrix(phi: &Vector3<f64>, sigma: f64) -> Matrix3<f64> {
     let hat = phi.cross_matrix();
     let theta = phi.norm();
@@ -203,7 +203,7 @@ fn w_matrix(phi: &Vector3<f64>, sigma: f64) -> Matrix3<f64> {
         sigma.exp_m1() / sigma
     };
     let (a_coef, b_coef) = if theta < 1e-6 {
-        // |σ| ≥ 0.5 here.
+        // Here |σ| ≥ 0.5.
         let s2 = sigma * sigma;
         (
             ((sigma - 1.0) * s + 1.0) / s2,
@@ -220,9 +220,8 @@ fn w_matrix(phi: &Vector3<f64>, sigma: f64) -> Matrix3<f64> {
     Matrix3::identity() * c0 + hat * a_coef + hat * hat * b_coef
 }
 
-/// A pose from a look direction: the camera at `eye` looks at `target`, image y along `down`.
 impl Sim3 {
-    /// `world_from_camera` of a camera (z forward, x right, y down) at `eye` that looks at `target`.
+    /// `world_from_camera` of a camera (z forward, x right, y down) at `eye`, looking at `target`.
     pub fn look_at(eye: Vector3<f64>, target: Vector3<f64>, down: Vector3<f64>) -> Self {
         let z = Unit::new_normalize(target - eye).into_inner();
         let x = Unit::new_normalize(down.cross(&z)).into_inner();
@@ -245,7 +244,7 @@ mod tests {
         proptest::collection::vec(-limit..limit, 7).prop_map(|v| Tangent::from_column_slice(&v))
     }
 
-    /// exp of the 4×4 generator by scaling and squaring, an independent definition.
+    /// Matrix exponential of the 4×4 generator by scaling and squaring: an independent definition.
     fn exp_matrix(xi: &Tangent) -> Matrix4<f64> {
         let mut g = Matrix4::zeros();
         let hat = Vector3::new(xi[3], xi[4], xi[5]).cross_matrix();

@@ -1,49 +1,50 @@
-//! Image files to RGB.
+//! Decodes image files to RGB.
 
 use super::{ImageError, RgbImage};
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 use std::io::Cursor;
 use std::path::Path;
 
-/// No image may be wider or higher than this.
+/// Maximum width and height of an image.
 pub const MAX_SIDE: usize = 16384;
-/// A decoder may take no more memory than this.
+/// Maximum memory that a decoder may allocate.
 const MAX_BYTES: u64 = 1 << 30;
 
 const FORMATS: &str = "a PNG, JPEG, BMP, TIFF, WebP or PNM image";
 
-/// Reads an image file of any supported format, recognised by its content and not by its name.
+/// Reads an image file of any supported format, recognised by content rather than by name.
 ///
-/// Grey becomes RGB, alpha is dropped, 16 bits a channel become 8 (rounded), and an EXIF orientation
-/// is applied.
+/// Grey is expanded to RGB, alpha is dropped, 16-bit channels are rounded to 8 bits, and an EXIF
+/// orientation is applied.
 ///
 /// # Errors
-/// Each names the file: missing, empty, no image, truncated, damaged, or larger than [`MAX_SIDE`].
+/// Every error names the file: missing, empty, not an image, truncated, damaged, or larger than
+/// [`MAX_SIDE`].
 pub fn decode(path: &Path) -> Result<RgbImage, ImageError> {
     decode_bytes(&read(path)?, path)
 }
 
-/// [`decode`] for bytes in memory; `origin` is for messages.
+/// Like [`decode`], for bytes in memory; `origin` is used in messages.
 ///
 /// # Errors
-/// As [`decode`].
+/// See [`decode`].
 pub fn decode_bytes(bytes: &[u8], origin: &Path) -> Result<RgbImage, ImageError> {
     let (mut decoder, format) = open(bytes, origin)?;
     if format == ImageFormat::Jpeg && !jpeg_is_whole(bytes) {
         return Err(content(
             origin,
-            "a whole JPEG image",
+            "a complete JPEG image",
             format!(
-                "one that breaks off after {} bytes, without an end marker",
+                "one truncated after {} bytes, without an end marker",
                 bytes.len()
             ),
         ));
     }
-    let fail = |e: image::ImageError| content(origin, "a whole, undamaged image", e.to_string());
+    let fail = |e: image::ImageError| content(origin, "a complete, undamaged image", e.to_string());
     let orientation = decoder.orientation().map_err(fail)?;
     let mut image = DynamicImage::from_decoder(decoder).map_err(fail)?;
     image.apply_orientation(orientation);
-    let rgb = image.into_rgb8();
+    let rgb = without_alpha(image);
     if rgb.width() == 0 || rgb.height() == 0 {
         let found = format!("one of {}×{}", rgb.width(), rgb.height());
         return Err(content(origin, "an image of at least one pixel", found));
@@ -55,13 +56,20 @@ pub fn decode_bytes(bytes: &[u8], origin: &Path) -> Result<RgbImage, ImageError>
     })
 }
 
-/// Width and height of an image file as [`decode`] would return it, from its header alone.
+/// Width and height of an image file as returned by [`decode`], read from the header alone.
 ///
 /// # Errors
-/// As [`decode`], as far as the header tells.
+/// See [`decode`], limited to errors in the header.
 pub fn dimensions(path: &Path) -> Result<(usize, usize), ImageError> {
-    let bytes = read(path)?;
-    let (mut decoder, _) = open(&bytes, path)?;
+    dimensions_of_bytes(&read(path)?, path)
+}
+
+/// Like [`dimensions`], for bytes in memory; `origin` is used in messages.
+///
+/// # Errors
+/// See [`dimensions`].
+pub fn dimensions_of_bytes(bytes: &[u8], origin: &Path) -> Result<(usize, usize), ImageError> {
+    let (mut decoder, _) = open(bytes, origin)?;
     let (width, height) = decoder.dimensions();
     let (width, height) = (width as usize, height as usize);
     use image::metadata::Orientation::{Rotate90, Rotate90FlipH, Rotate270, Rotate270FlipH};
@@ -69,6 +77,22 @@ pub fn dimensions(path: &Path) -> Result<(usize, usize), ImageError> {
         Ok(Rotate90 | Rotate270 | Rotate90FlipH | Rotate270FlipH) => (height, width),
         _ => (width, height),
     })
+}
+
+/// The image as RGB. Alpha is dropped in place; other formats are copied.
+fn without_alpha(image: DynamicImage) -> image::RgbImage {
+    let DynamicImage::ImageRgba8(rgba) = image else {
+        return image.into_rgb8();
+    };
+    let (width, height) = rgba.dimensions();
+    let mut data = rgba.into_raw();
+    let pixels = data.len() / 4;
+    for k in 1..pixels {
+        data.copy_within(4 * k..4 * k + 3, 3 * k);
+    }
+    data.truncate(3 * pixels);
+    // The buffer has three bytes for each pixel, so it always fits.
+    image::RgbImage::from_raw(width, height, data).unwrap_or_default()
 }
 
 fn content(origin: &Path, expected: &str, found: String) -> ImageError {
@@ -120,13 +144,13 @@ fn open<'a>(
             e.to_string(),
         ),
         image::ImageError::Unsupported(_) => content(origin, FORMATS, e.to_string()),
-        _ => content(origin, "a whole, undamaged image", e.to_string()),
+        _ => content(origin, "a complete, undamaged image", e.to_string()),
     })?;
     Ok((decoder, format))
 }
 
-/// Whether the end marker follows the scans. The decoder fills what is missing with grey instead of
-/// failing, which would be tracked as if it had been seen.
+/// Whether the end marker follows the scans. The decoder would fill missing data with grey instead
+/// of failing, and tracking would treat the grey as scene content.
 fn jpeg_is_whole(bytes: &[u8]) -> bool {
     let mut at = 2;
     while let Some(&byte) = bytes.get(at) {
@@ -137,9 +161,9 @@ fn jpeg_is_whole(bytes: &[u8]) -> bool {
         }
         match bytes.get(at + 1) {
             None => return false,
-            // A fill byte; the marker is still to come.
+            // A fill byte precedes the marker.
             Some(0xFF) => at += 1,
-            // A stuffed zero, a restart, a marker without a length.
+            // A stuffed zero, a restart marker, or a marker without a length field.
             Some(0x00 | 0x01 | 0xD0..=0xD7) => at += 2,
             Some(0xD9) => return true,
             Some(_) => {

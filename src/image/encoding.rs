@@ -1,10 +1,10 @@
-//! Raw camera images: how their bytes become RGB. Exact integer arithmetic, one pixel at a time; the
-//! definition of correct for other devices.
+//! Pixel encodings of raw camera images and their conversion to RGB. Exact integer arithmetic, one
+//! pixel at a time; the reference for implementations on other devices.
 
 use super::{ImageError, RgbImage};
 use rayon::prelude::*;
 
-/// How a raw image holds its pixels. The numbers are those of `kernels/preprocess.cu`.
+/// Pixel encoding of a raw image. The discriminants must match `kernels/preprocess.cu`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Encoding {
@@ -18,15 +18,16 @@ pub enum Encoding {
     Bgra8 = 3,
     /// One byte of grey.
     Mono8 = 4,
-    /// 16 bits of grey, the low byte first; rounded to 8 as in [`super::decode`].
+    /// 16-bit grey, little-endian; rounded to 8 bits.
     Mono16 = 5,
-    /// The same, the high byte first.
+    /// 16-bit grey, big-endian.
     Mono16BigEndian = 6,
     /// YUV 4:2:2: U, Y, V, Y for two pixels.
     Uyvy = 7,
     /// YUV 4:2:2: Y, U, Y, V for two pixels.
     Yuyv = 8,
-    /// YUV 4:2:0: all Y, then half as many rows of U, V for blocks of 2×2 pixels, of the same stride.
+    /// YUV 4:2:0: a full plane of Y, then half as many rows of interleaved U and V for blocks of
+    /// 2×2 pixels, with the same stride.
     Nv12 = 9,
     /// Bayer mosaic of rows R G and G B.
     BayerRggb8 = 10,
@@ -39,7 +40,7 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// Every one.
+    /// Every encoding.
     pub const ALL: [Self; 14] = [
         Self::Rgb8,
         Self::Bgr8,
@@ -57,7 +58,7 @@ impl Encoding {
         Self::BayerBggr8,
     ];
 
-    /// The encoding of this name, as ROS 2's `sensor_msgs/image_encodings.hpp` has them.
+    /// The encoding with this name in ROS 2's `sensor_msgs/image_encodings.hpp`.
     pub fn from_name(name: &str, big_endian: bool) -> Option<Self> {
         Some(match name {
             "rgb8" => Self::Rgb8,
@@ -78,7 +79,7 @@ impl Encoding {
         })
     }
 
-    /// Bytes of a row of `width` pixels, without padding.
+    /// Bytes in a row of `width` pixels, without padding.
     pub fn row_bytes(self, width: usize) -> usize {
         width
             * match self {
@@ -89,10 +90,11 @@ impl Encoding {
             }
     }
 
-    /// Bytes of an image whose rows lie `stride` bytes apart, up to the end of the last row.
+    /// Bytes of an image with rows `stride` bytes apart, up to the end of the last row.
     ///
     /// # Errors
-    /// [`ImageError::Raw`] for a stride shorter than a row, or an odd size where pixels share chroma.
+    /// [`ImageError::Raw`] if the stride is shorter than a row, or if the size is odd where pixels
+    /// share chroma.
     pub fn bytes(self, width: usize, height: usize, stride: usize) -> Result<usize, ImageError> {
         let fail = |what, expected, found| {
             Err(ImageError::Raw {
@@ -105,7 +107,7 @@ impl Encoding {
         };
         let row = self.row_bytes(width);
         if stride < row {
-            return fail("bytes from row to row, at least", row, stride);
+            return fail("a row stride in bytes of at least", row, stride);
         }
         if matches!(self, Self::Uyvy | Self::Yuyv | Self::Nv12) && !width.is_multiple_of(2) {
             return fail("an even number of columns, for example", width + 1, width);
@@ -122,10 +124,10 @@ impl Encoding {
     }
 }
 
-/// A raw image in someone else's memory.
-#[derive(Debug, Clone, Copy)]
-pub struct RawImage<'a> {
-    /// How its bytes are to be read.
+/// Layout that all images of a camera share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImageFormat {
+    /// How a pixel is stored.
     pub encoding: Encoding,
     /// Columns.
     pub width: usize,
@@ -133,7 +135,49 @@ pub struct RawImage<'a> {
     pub height: usize,
     /// Bytes from the beginning of a row to that of the next.
     pub stride: usize,
-    /// At least as many as [`Encoding::bytes`] says.
+}
+
+impl ImageFormat {
+    /// That of an [`RgbImage`] of this size.
+    pub fn of_rgb(width: usize, height: usize) -> Self {
+        Self {
+            encoding: Encoding::Rgb8,
+            width,
+            height,
+            stride: 3 * width,
+        }
+    }
+}
+
+impl From<&RawImage<'_>> for ImageFormat {
+    fn from(image: &RawImage<'_>) -> Self {
+        Self {
+            encoding: image.encoding,
+            width: image.width,
+            height: image.height,
+            stride: image.stride,
+        }
+    }
+}
+
+impl From<&RgbImage> for ImageFormat {
+    fn from(image: &RgbImage) -> Self {
+        Self::from(&RawImage::from(image))
+    }
+}
+
+/// A borrowed raw image.
+#[derive(Debug, Clone, Copy)]
+pub struct RawImage<'a> {
+    /// How a pixel is stored.
+    pub encoding: Encoding,
+    /// Columns, pixels.
+    pub width: usize,
+    /// Rows, pixels.
+    pub height: usize,
+    /// Bytes between the starts of consecutive rows.
+    pub stride: usize,
+    /// At least [`Encoding::bytes`] bytes.
     pub data: &'a [u8],
 }
 
@@ -150,21 +194,21 @@ impl<'a> From<&'a RgbImage> for RawImage<'a> {
 }
 
 impl RawImage<'_> {
-    /// Makes `dst` the same image in RGB; it allocates only when `dst` has to grow.
+    /// Converts the image to RGB in `dst`; allocates only if `dst` has to grow.
     ///
-    /// YUV is BT.601 of limited range with OpenCV's integer coefficients, each pixel with its block's
-    /// chroma. A Bayer site takes the colours that it lacks as the rounded mean of its two or four
-    /// nearest sites of that colour; the image is mirrored about its border sites.
+    /// YUV is limited-range BT.601 with OpenCV's integer coefficients; each pixel uses the chroma
+    /// of its block. At a Bayer site, the missing colours are the rounded mean of the two or four
+    /// nearest sites of that colour, with mirroring at the border.
     ///
     /// # Errors
-    /// Those of [`Encoding::bytes`], and too little data.
+    /// Errors of [`Encoding::bytes`], and insufficient data.
     pub fn to_rgb(&self, dst: &mut RgbImage) -> Result<(), ImageError> {
         let bytes = self.encoding.bytes(self.width, self.height, self.stride)?;
         if self.data.len() < bytes {
             return Err(ImageError::Raw {
                 encoding: self.encoding,
                 size: (self.width, self.height),
-                what: "bytes in all, at least",
+                what: "a total number of bytes of at least",
                 expected: bytes,
                 found: self.data.len(),
             });
@@ -189,7 +233,7 @@ impl RawImage<'_> {
         Ok(())
     }
 
-    /// Pixel `(x, y)`, inside an image that was checked.
+    /// Pixel `(x, y)`; the image size has been checked and the pixel is inside.
     fn pixel(&self, x: usize, y: usize) -> [u8; 3] {
         let row = &self.data[y * self.stride..];
         match self.encoding {
@@ -219,7 +263,7 @@ impl RawImage<'_> {
         }
     }
 
-    /// `red`: the parities of the columns and rows of red sites.
+    /// `red` holds the column and row parity of red sites.
     fn demosaic(&self, x: usize, y: usize, red: (usize, usize)) -> [u8; 3] {
         let at = |dx: isize, dy: isize| {
             let (x, y) = (mirror(x, dx, self.width), mirror(y, dy, self.height));
@@ -230,7 +274,7 @@ impl RawImage<'_> {
         let upright = at(0, -1) + at(0, 1);
         let red_row = y % 2 == red.1;
         if (x % 2 == red.0) != red_row {
-            // Green: red on one axis, blue on the other.
+            // A green site: red neighbours on one axis, blue ones on the other.
             let (across, along) = (beside.div_ceil(2) as u8, upright.div_ceil(2) as u8);
             return if red_row {
                 [across, own, along]
@@ -249,7 +293,7 @@ impl RawImage<'_> {
     }
 }
 
-/// `at + step` with −1 taken to 1 and `n` to `n − 2`, which is a site of the same colour.
+/// `at + step`, with −1 mirrored to 1 and `n` to `n − 2`, which is a site of the same colour.
 fn mirror(at: usize, step: isize, n: usize) -> usize {
     let (at, last) = (at as isize + step, n as isize - 1);
     let inside = if at < 0 {
@@ -262,13 +306,13 @@ fn mirror(at: usize, step: isize, n: usize) -> usize {
     inside.clamp(0, last) as usize
 }
 
-/// 16 bits, the high byte first, to the nearest of 8 bits.
+/// Rounds 16 bits, big-endian, to 8 bits.
 fn narrow(bytes: [u8; 2]) -> u8 {
     ((u32::from(u16::from_be_bytes(bytes)) + 128) / 257) as u8
 }
 
-/// BT.601 with limited range: 1.164 (Y − 16), and 1.596 V, −0.813 V − 0.391 U, 2.018 U, in units of
-/// 2⁻²⁰ as OpenCV rounds them.
+/// Limited-range BT.601: 1.164 (Y − 16), and 1.596 V, −0.813 V − 0.391 U, 2.018 U, in units of 2⁻²⁰
+/// with OpenCV's rounding.
 fn from_yuv(y: u8, u: u8, v: u8) -> [u8; 3] {
     let (u, v) = (i32::from(u) - 128, i32::from(v) - 128);
     let luma = (i32::from(y) - 16).max(0) * 1_220_542;
@@ -301,7 +345,7 @@ mod tests {
     #[test]
     fn bytes_are_put_in_order() {
         let data: Vec<u8> = (1..=24).collect();
-        // Two pixels and padding a row.
+        // Two pixels and padding per row.
         let check = |encoding, stride, expected: [u8; 12]| {
             assert_eq!(
                 rgb(encoding, (2, 2), stride, &data),
@@ -340,8 +384,8 @@ mod tests {
 
     #[test]
     fn yuv_is_bt601_of_limited_range() {
-        // Within one level of the standard's real numbers: 1.164 for 255/219 is 0.1 levels off at
-        // white, and the rounding is half a level.
+        // Within one level of the real-valued standard: 1.164 for 255/219 is 0.1 levels off at
+        // white, and rounding adds half a level.
         for y in (16..=235).step_by(3) {
             for u in (16..=240).step_by(7) {
                 for v in (16..=240).step_by(7) {
@@ -361,7 +405,7 @@ mod tests {
                 }
             }
         }
-        // Beyond the range it is cut off.
+        // Values outside the range are clipped.
         assert_eq!(from_yuv(0, 128, 128), [0; 3]);
         assert_eq!(from_yuv(255, 128, 128), [255; 3]);
     }
@@ -396,7 +440,7 @@ mod tests {
                 let found = rgb(encoding, (width, height), width, &data);
                 assert_eq!(found, colour.repeat(width * height), "{encoding:?}");
             }
-            // Whatever a single row, column or site is, there is no pixel without a value.
+            // Every pixel gets a value, even in a single row or column.
             for (width, height) in [(1, 1), (1, 4), (4, 1)] {
                 let found = rgb(encoding, (width, height), width, &[77; 4]);
                 assert_eq!(found, [77; 3].repeat(width * height));

@@ -1,22 +1,22 @@
-//! From a raw image to the network's: undistort, resize, crop; and the intrinsics that go with it.
+//! Preprocessing from raw to network images: undistort, resize, crop; and the resulting intrinsics.
 
 use super::resample::{Crop, Filter, Resampler};
 use super::undistort::Undistorter;
 use super::{ImageError, MAX_SIDE, RgbImage};
 use crate::geometry::{Calibration, CalibrationError, Intrinsics};
 
-/// MASt3R's own encoder sees patches of this many pixels a side.
+/// Patch side of MASt3R's own encoder, in pixels.
 const PATCH: usize = 16;
 
-/// How the camera's pinhole is treated, and to what images are cut.
+/// Options for the pinhole model and the crop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PreprocessOptions {
-    /// Put the principal point in the middle of the image; costs some of the field of view.
+    /// Move the principal point to the image centre; reduces the field of view.
     pub center_principal_point: bool,
-    /// The reference's formulas for the intrinsics, which lack the half-pixel term and are off by
-    /// half a pixel when an odd number of rows or columns is cropped.
+    /// Use the reference implementation's formulas for the intrinsics, which lack the half-pixel
+    /// term and are off by half a pixel when an odd number of rows or columns is cropped.
     pub parity_intrinsics: bool,
-    /// Pixels of the side of the network's patches.
+    /// Patch side of the network, in pixels.
     pub patch: usize,
 }
 
@@ -30,7 +30,7 @@ impl Default for PreprocessOptions {
     }
 }
 
-/// How raw images become network images.
+/// Sizes of each preprocessing step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Shape {
     raw: (usize, usize),
@@ -49,7 +49,7 @@ impl Shape {
             })
         };
         if raw.0 == 0 || raw.1 == 0 {
-            return fail("an image needs at least one pixel");
+            return fail("an image must have at least one pixel");
         }
         if raw.0 > MAX_SIDE || raw.1 > MAX_SIDE || long_side > MAX_SIDE {
             return fail("no side may be longer than 16384 pixels");
@@ -62,15 +62,15 @@ impl Shape {
         let patches = |side: usize| side / 2 * 2 / patch * patch;
         let width = patches(resized.0);
         let height = if resized.0 == resized.1 && patch == PATCH {
-            // A square becomes 4:3, in whole patches: MASt3R never saw one.
+            // A square image becomes 4:3 in whole patches: MASt3R was not trained on square images.
             patches(width * 3 / 4)
         } else {
             patches(resized.1)
         };
         if width == 0 || height == 0 {
             return fail(
-                "less than one of the network's patches (16×16 pixels, DUNE's 14×14) would be left; \
-                 take a larger network size or images that are less narrow",
+                "less than one network patch (16×16 pixels, 14×14 for DUNE) would remain; \
+                 use a larger network size or images with a less extreme aspect ratio",
             );
         }
         Ok(Self {
@@ -99,7 +99,7 @@ impl Shape {
                     let offset = (resized - kept) as f64 / 2.0;
                     (focal / scale, centre / scale - offset)
                 } else {
-                    // An integer coordinate is a pixel's centre, so pixel 0 begins at −0.5.
+                    // Integer coordinates are pixel centres, so pixel 0 begins at −0.5.
                     let scale = resized as f64 / raw as f64;
                     (focal * scale, (centre + 0.5) * scale - 0.5 - cut as f64)
                 }
@@ -110,7 +110,7 @@ impl Shape {
     }
 }
 
-/// `numerator / denominator` to the nearest integer, halves to the even one.
+/// `numerator / denominator` rounded to the nearest integer, ties to even.
 fn round_half_even(numerator: usize, denominator: usize) -> usize {
     let (quotient, rest) = (numerator / denominator, numerator % denominator);
     match (2 * rest).cmp(&denominator) {
@@ -120,11 +120,12 @@ fn round_half_even(numerator: usize, denominator: usize) -> usize {
     }
 }
 
-/// Turns raw images of one size into network images; all tables and buffers are made once.
+/// Converts raw images of one size into network images; all tables and buffers are allocated once.
 ///
-/// The long side becomes the network's, the other follows (halves round to even), and the middle is
-/// cut to whole patches; where these are of 16 pixels a square becomes 4:3. Portrait stays portrait. Lanczos when the
-/// long side shrinks, else bicubic.
+/// The long side is scaled to the network's size and the other side by the same ratio (ties round
+/// to even); the result is centre-cropped to whole patches. With 16-pixel patches, a square image
+/// becomes 4:3. Portrait orientation is kept. The filter is Lanczos when shrinking, otherwise
+/// bicubic.
 #[derive(Debug, Clone)]
 pub struct Preprocessor {
     shape: Shape,
@@ -135,16 +136,17 @@ pub struct Preprocessor {
 }
 
 impl Preprocessor {
-    /// For raw images of `raw_width` × `raw_height` and a network of long side `size` (512, 256, …).
+    /// For raw images of `raw_width` × `raw_height` and a network long side `size` (512, 256, …),
+    /// in pixels.
     ///
-    /// With a calibration the images are undistorted, and `options.center_principal_point` also moves
-    /// the principal point to the middle, through the optimal new camera matrix with alpha = 0
-    /// (every pixel of the result is inside the raw image). When that changes nothing (no distortion,
-    /// principal point within 1e-9 of where it should be), no remapping is done.
+    /// With a calibration, images are undistorted, and `options.center_principal_point` also moves
+    /// the principal point to the centre, using the optimal new camera matrix with alpha = 0 (every
+    /// pixel of the result lies inside the raw image). If that changes nothing (no distortion,
+    /// principal point within 1e-9 of its target), remapping is skipped.
     ///
     /// # Errors
-    /// Sizes of which less than a patch would be left, a calibration for another size or with
-    /// impossible numbers, a lens that cannot be made a pinhole.
+    /// An image too small to leave one patch, a calibration for another size or with invalid
+    /// values, or a lens that cannot be converted to a pinhole.
     pub fn new(
         raw_width: usize,
         raw_height: usize,
@@ -187,32 +189,32 @@ impl Preprocessor {
         self.shape.raw
     }
 
-    /// Width and height of the network images, multiples of the patch's side.
+    /// Width and height of the network images, multiples of the patch side.
     pub fn output_size(&self) -> (usize, usize) {
         self.resampler.output_size()
     }
 
-    /// The pinhole of the network images; `None` without a calibration.
+    /// Intrinsics of the network images; `None` without a calibration.
     pub fn intrinsics(&self) -> Option<Intrinsics> {
         self.intrinsics
     }
 
-    /// Whether images are remapped before they are resized.
+    /// Whether images are remapped before resizing.
     pub fn undistorts(&self) -> bool {
         self.undistorter.is_some()
     }
 
-    /// The resampler, and the undistorter where one is needed, whose tables a device takes over.
+    /// The resampler and, if needed, the undistorter, so that a device can copy their tables.
     #[cfg(feature = "cuda")]
     pub(crate) fn parts(&self) -> (&Resampler, Option<&Undistorter>) {
         (&self.resampler, self.undistorter.as_ref())
     }
 
-    /// Makes the network image of `src` in `dst`, which is given the right size; it allocates only
-    /// when `dst` has to grow.
+    /// Writes the network image of `src` to `dst`, which is resized; allocates only if `dst` has to
+    /// grow.
     ///
     /// # Errors
-    /// [`ImageError::Size`] when `src` is not of the size given at construction.
+    /// [`ImageError::Size`] if `src` does not have the size given at construction.
     pub fn run(&mut self, src: &RgbImage, dst: &mut RgbImage) -> Result<(), ImageError> {
         match &self.undistorter {
             Some(undistorter) => {
@@ -230,7 +232,7 @@ mod tests {
     use crate::geometry::Distortion;
     use proptest::prelude::*;
 
-    /// Raw size; resized; crop width, height, left, top (spec 1.2).
+    /// Raw size; resized; crop width, height, left, top (docs/algorithm.md, Preprocessing).
     const TABLE: [[usize; 8]; 11] = [
         [640, 480, 512, 384, 512, 384, 0, 0],
         [752, 480, 512, 327, 512, 320, 0, 3],
@@ -260,7 +262,8 @@ mod tests {
             let lanczos = w1.max(h1) > 512;
             assert_eq!(shape.filter == Filter::Lanczos3, lanczos, "{w1}×{h1}");
         }
-        // 256 is the same rule with 256 in its place; a square of odd patches stays in whole ones.
+        // The same rule applies at 256; a square with an odd number of patches stays in whole
+        // patches.
         let half = Shape::new((512, 384), 256, PATCH).unwrap();
         assert_eq!((half.resized, half.filter), ((256, 192), Filter::Lanczos3));
         assert_eq!(Shape::new((300, 300), 224, PATCH).unwrap().crop.height, 160);
@@ -268,7 +271,8 @@ mod tests {
 
     #[test]
     fn patches_of_14_pixels_leave_squares_alone() {
-        // 640×480 at 518: 388.5 rows, to the even 388, of which 27 patches' are kept from row 194 − 189 on.
+        // 640×480 at 518: 388.5 rows round to the even 388, of which 27 patches from row 194 − 189
+        // on are kept.
         let shape = Shape::new((640, 480), 518, 14).unwrap();
         assert_eq!((shape.crop.width, shape.crop.height), (518, 378));
         assert_eq!((shape.crop.left, shape.crop.top), (0, 5));
@@ -331,7 +335,8 @@ mod tests {
 
     #[test]
     fn the_reference_formulas_differ_by_the_half_pixels_they_lack() {
-        // EuRoC's size: scale 752/512 across, 480/327 down; 7 rows cut, 3 above (spec: 3.5 assumed).
+        // EuRoC's size: scale 752/512 across, 480/327 down; 7 rows cropped, 3 of them above (the
+        // reference assumes 3.5).
         let k = Intrinsics {
             fx: 458.0,
             fy: 457.0,
@@ -348,7 +353,8 @@ mod tests {
         near(parity.cx, 375.5 * sx);
         near(parity.cy, 239.5 * sy - 3.5);
         near(right.fy, 457.0 * sy);
-        // The middle of the raw image stays the middle of the resized one: (512 − 1)/2, (327 − 1)/2.
+        // The centre of the raw image maps to the centre of the resized one: (512 − 1)/2, (327 −
+        // 1)/2.
         near(right.cx, 255.5);
         near(right.cy, 163.0 - 3.0);
     }
@@ -407,10 +413,10 @@ mod tests {
         assert!(!make(false).undistorts());
         let centred = make(true);
         assert!(centred.undistorts());
-        // 540×360 → 512×341 → 336 rows from row 2; the middle (359/2) goes to (341 − 1)/2 − 2.
+        // 540×360 → 512×341 → 336 rows from row 2; the centre (359/2) maps to (341 − 1)/2 − 2.
         let k = centred.intrinsics().unwrap();
         assert!((k.cy - 168.0).abs() < 1e-9, "{k:?}");
-        // The field of view shrinks by 179.5/169.19, as the upper edge is the near one.
+        // The field of view shrinks by 179.5/169.19 because the upper edge is the nearer one.
         let expected = 495.57 * (179.5 / 169.19) * 512.0 / 540.0;
         assert!((k.fx - expected).abs() < 1e-9, "{k:?} {expected}");
     }
@@ -435,8 +441,8 @@ mod tests {
             w in 100usize..2000, h in 100usize..2000,
             x in 0.0f64..1.0, y in 0.0f64..1.0
         ) {
-            // A point's place in the raw image, scaled by area and shifted by the crop, is where the
-            // new pinhole projects its ray.
+            // The position of a point in the raw image, scaled and shifted by the crop, is where
+            // the new pinhole projects its ray.
             let Ok(s) = Shape::new((w, h), 512, PATCH) else { return Ok(()) };
             let k = Intrinsics { fx: 400.0, fy: 410.0, cx: w as f64 * 0.45, cy: h as f64 * 0.55 };
             let (u, v) = (x * w as f64 - 0.5, y * h as f64 - 0.5);

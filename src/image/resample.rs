@@ -1,26 +1,26 @@
-//! Separable antialiased 8-bit resampling, equal bit for bit to Pillow's `Image.resize`.
+//! Separable antialiased 8-bit resampling, bit-identical to Pillow's `Image.resize`.
 //!
-//! Each pass: output `i` has its centre at `c = (i + 0.5) · in/out`; the filter is widened by
-//! `fs = max(in/out, 1)`; the weights are normalised to sum 1 in f64, rounded (half away from zero)
-//! to multiples of 2⁻²², and the sum of weight · pixel is rounded and clipped to 8 bits. The
-//! horizontal pass comes first and its result is 8-bit. The tables are made once.
+//! In each pass, output `i` is centred at `c = (i + 0.5) · in/out`; the filter is widened by `fs =
+//! max(in/out, 1)`; the weights are normalised to sum 1 in f64 and rounded (half away from zero) to
+//! multiples of 2⁻²², and the sum of weight · pixel is rounded and clipped to 8 bits. The
+//! horizontal pass runs first and its result is 8-bit. The tables are computed once.
 
 use super::{ImageError, RgbImage};
 use multiversion::multiversion;
 use rayon::prelude::*;
 
-/// Fraction bits of the integer weights: 32 − 8 for the pixel − 2 for over- and undershoot.
+/// Fractional bits of the integer weights: 32 − 8 for the pixel − 2 for over- and undershoot.
 const WEIGHT_BITS: u32 = 22;
 const HALF: i32 = 1 << (WEIGHT_BITS - 1);
-/// Rows that one task of the horizontal pass takes.
+/// Rows per task of the horizontal pass.
 const BAND: usize = 16;
 
 /// A resampling kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filter {
-    /// Keys' cubic with a = −0.5, reach 2.
+    /// Keys' cubic with a = −0.5 and support 2.
     Bicubic,
-    /// `sinc(x)·sinc(x/3)`, reach 3.
+    /// `sinc(x)·sinc(x/3)` with support 3.
     Lanczos3,
 }
 
@@ -64,21 +64,19 @@ fn sinc(x: f64) -> f64 {
     x.sin() / x
 }
 
-/// Which part of the resized image is wanted, in its pixels.
+/// The region of the resized image to keep, in pixels of the resized image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Crop {
     /// First column.
     pub left: usize,
     /// First row.
     pub top: usize,
-    /// Columns.
     pub width: usize,
-    /// Rows.
     pub height: usize,
 }
 
 impl Crop {
-    /// The whole of an image.
+    /// The whole image.
     pub fn all(width: usize, height: usize) -> Self {
         Self {
             left: 0,
@@ -89,7 +87,7 @@ impl Crop {
     }
 }
 
-/// One output position: its weights are `weights[offset..offset + len]`, for inputs from `first`.
+/// Weights of one output position: `weights[offset..offset + len]`, for inputs starting at `first`.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     first: usize,
@@ -97,7 +95,7 @@ struct Span {
     len: usize,
 }
 
-/// One axis: the weights of each wanted output position.
+/// Weights of every output position along one axis.
 #[derive(Debug, Clone)]
 struct Axis {
     spans: Vec<Span>,
@@ -116,12 +114,12 @@ impl Axis {
         let mut exact = Vec::new();
         for i in first..first + count {
             let centre = (i as f64 + 0.5) * scale;
-            // `as usize` truncates and takes what is negative to 0.
+            // `as usize` truncates and maps negative values to 0.
             let begin = (centre - support + 0.5) as usize;
             let end = ((centre + support + 0.5) as usize).min(input);
             exact.clear();
             exact.extend((begin..end).map(|k| {
-                // Pillow's order of operations; another one differs in the last bit.
+                // Pillow's order of operations; another order differs in the last bit.
                 filter.at((k as f64 - centre + 0.5) * per_input)
             }));
             let sum: f64 = exact.iter().sum();
@@ -139,7 +137,7 @@ impl Axis {
         axis
     }
 
-    /// The inputs that are used, as first and one past the last.
+    /// The range of inputs in use: first, and one past the last.
     fn inputs(&self) -> (usize, usize) {
         let first = self.spans.iter().map(|s| s.first).min().unwrap_or(0);
         let end = self.spans.iter().map(|s| s.first + s.len).max();
@@ -151,22 +149,22 @@ impl Axis {
     }
 }
 
-/// One axis for a device that has one rule for all sizes: an axis that keeps its size has one weight
-/// of 1 for each position.
+/// Weight table for a device kernel that handles all sizes uniformly: an axis that keeps its size
+/// has a single weight of 1 per position.
 #[cfg(feature = "cuda")]
 pub(crate) struct AxisTable {
-    /// For each output position: first input, how many.
+    /// For each output position, the first input and the number of inputs.
     pub spans: Vec<[u32; 2]>,
-    /// For each output position `taps` weights in units of 2⁻²², zeros behind the last.
+    /// For each output position, `taps` weights in units of 2⁻²², zero-padded.
     pub weights: Vec<i32>,
-    /// Most weights of any position.
+    /// Maximum number of weights per position.
     pub taps: usize,
 }
 
 #[cfg(feature = "cuda")]
 impl AxisTable {
-    /// Of `axis`, or of `count` positions from `first` that are kept as they are; inputs are counted
-    /// from `origin`.
+    /// Builds the table from `axis`, or an identity table of `count` positions from `first`; input
+    /// indices are relative to `origin`.
     fn new(axis: Option<&Axis>, first: usize, count: usize, origin: usize) -> Self {
         let Some(axis) = axis else {
             let spans = (first..first + count).map(|i| [(i - origin) as u32, 1]);
@@ -193,19 +191,19 @@ impl AxisTable {
     }
 }
 
-/// Resizes images of one size to another and keeps a part of the result.
+/// Resizes images of one size to another and keeps a crop of the result.
 #[derive(Debug, Clone)]
 pub struct Resampler {
     input: (usize, usize),
     crop: Crop,
-    /// `None` where that axis keeps its size.
+    /// `None` if the axis keeps its size.
     horizontal: Option<Axis>,
     vertical: Option<Axis>,
-    /// Source rows that the vertical pass reads.
+    /// Range of source rows that the vertical pass reads.
     rows: (usize, usize),
-    /// Result of the horizontal pass, for `rows`.
+    /// Result of the horizontal pass for `rows`.
     middle: Vec<u8>,
-    /// Per band, one source row as 4 × i32 a pixel.
+    /// One source row per band, with 4 × i32 per pixel.
     wide: Vec<[i32; 4]>,
 }
 
@@ -213,7 +211,7 @@ impl Resampler {
     /// Tables for `input` (width, height) → `output`, of which `crop` is kept.
     ///
     /// # Panics
-    /// When a size is zero or the crop does not lie within `output`.
+    /// If a size is zero or the crop is not inside `output`.
     pub fn new(input: (usize, usize), output: (usize, usize), filter: Filter, crop: Crop) -> Self {
         assert!(
             input.0 > 0 && input.1 > 0 && output.0 > 0 && output.1 > 0,
@@ -249,8 +247,8 @@ impl Resampler {
         }
     }
 
-    /// The tables of both passes, the vertical one's inputs counted from the first source row that is
-    /// read; and those rows, as first and one past the last.
+    /// The tables of both passes, with the vertical inputs relative to the first source row read,
+    /// and the range of those rows: first, and one past the last.
     #[cfg(feature = "cuda")]
     pub(crate) fn tables(&self) -> (AxisTable, AxisTable, (usize, usize)) {
         let Crop {
@@ -266,21 +264,22 @@ impl Resampler {
         )
     }
 
-    /// Width and height of what [`Self::run`] writes.
+    /// Width and height of the images that [`Self::run`] writes.
     pub fn output_size(&self) -> (usize, usize) {
         (self.crop.width, self.crop.height)
     }
 
-    /// Resamples `src` into `dst`, which is given the right size.
+    /// Resamples `src` into `dst`, which is resized.
     ///
     /// # Errors
-    /// When `src` has not the size that the tables are for.
+    /// If `src` does not have the size the tables were made for.
     pub fn run(&mut self, src: &RgbImage, dst: &mut RgbImage) -> Result<(), ImageError> {
         src.expect_size(self.input)?;
         dst.reshape(self.crop.width, self.crop.height);
         let source_row = self.input.0 * 3;
         let row = self.crop.width * 3;
-        // What the vertical pass reads: rows of `stride` bytes, of which `row` from `shift` on.
+        // Input of the vertical pass: rows of `stride` bytes, starting at byte `shift` of row
+        // `row`.
         let (data, stride, shift) = match &self.horizontal {
             Some(axis) => {
                 let rows = &src.data[self.rows.0 * source_row..self.rows.1 * source_row];
@@ -347,7 +346,7 @@ fn resample_row(axis: &Axis, line: &[[i32; 4]], out: &mut [u8]) {
     }
 }
 
-/// `out = Σ weights[k] · lines[k · stride..]`, in columns that fit the registers.
+/// `out = Σ weights[k] · lines[k · stride..]`, in column blocks that fit the registers.
 #[multiversion(targets("x86_64+avx2", "x86_64+sse4.1"))]
 fn blend_rows(weights: &[i32], lines: &[u8], stride: usize, out: &mut [u8]) {
     const LANES: usize = 32;
@@ -387,7 +386,7 @@ mod tests {
                 let axis = Axis::new(input, output, 0, output, filter);
                 for span in &axis.spans {
                     let sum: i64 = axis.weights(*span).iter().map(|&w| i64::from(w)).sum();
-                    // Each weight is rounded once: at most half a unit each.
+                    // Each weight is rounded once, by at most half a unit.
                     let slack = span.len as i64 / 2 + 1;
                     assert!((sum - (1 << 22)).abs() <= slack, "{input}->{output}: {sum}");
                 }

@@ -1,22 +1,23 @@
-//! From a lens to a pinhole: OpenCV's distortion models, its optimal new camera matrix with
-//! alpha = 0, and its 8-bit bilinear remapping.
+//! Undistortion from a lens model to a pinhole: OpenCV's distortion models, its optimal new camera
+//! matrix with alpha = 0, and its 8-bit bilinear remapping.
 //!
-//! Map coordinates are f32 as OpenCV's are and rounded to 1/32 pixel, which makes the weights exact
-//! integers: on every camera of tests/image_reference.rs the result equals OpenCV 4.11's bit for bit.
-//! (OpenCV adds up coordinates along a row where this multiplies; should an f32 differ by an ulp just
-//! at a step's edge, that pixel is interpolated 1/32 pixel aside. OpenCV 5 does not round coordinates;
-//! its camera matrices are the same, its pixels differ by a few grey levels at hard edges.)
+//! Map coordinates are f32 as in OpenCV and rounded to 1/32 pixel, which makes the interpolation
+//! weights exact integers: for every camera in tests/image/reference.rs the result is bit-identical
+//! to OpenCV 4.11. (OpenCV accumulates coordinates along a row where this code multiplies; if an
+//! f32 differs by one ulp at the edge of a step, that pixel is interpolated 1/32 pixel away. OpenCV
+//! 5 does not round coordinates; its camera matrices are the same, its pixels differ by a few grey
+//! levels at hard edges.)
 
 use super::{ImageError, RgbImage};
 use crate::geometry::{Calibration, Distortion, Intrinsics};
 use rayon::prelude::*;
 
-/// Sub-pixel steps of a remapping.
+/// Sub-pixel steps of the remapping.
 const STEPS: i32 = 32;
-/// A wider angle (85°) than a pinhole image can usefully hold.
+/// Maximum angle from the optical axis (85°) that a pinhole image can usefully represent.
 const WIDEST: f64 = 85.0 / 180.0 * std::f64::consts::PI;
 
-/// Where the lens puts the pinhole's normalised point `(x, y)`, normalised too.
+/// Distorts the normalised pinhole point `(x, y)`; the result is normalised too.
 pub fn distort(distortion: &Distortion, x: f64, y: f64) -> (f64, f64) {
     match distortion {
         Distortion::None => (x, y),
@@ -57,12 +58,11 @@ fn fisheye_angle(k: &[f64; 4], theta: f64) -> (f64, f64) {
     )
 }
 
-/// The pinhole's normalised point that the lens puts at `(x, y)`; `None` where there is none within
-/// 85° of the axis.
+/// Inverse of [`distort`]; `None` if no solution exists within 85° of the optical axis.
 ///
-/// Plumb-bob and rational take OpenCV's five fixed-point steps, converged or not, because the
-/// optimal camera matrix is defined by them; it then differs from the true optimum by a fraction of
-/// a pixel, which costs field of view but no accuracy.
+/// Plumb-bob and rational models use OpenCV's five fixed-point iterations, converged or not,
+/// because the optimal camera matrix is defined by them; the matrix then differs from the true
+/// optimum by a fraction of a pixel, which costs field of view but no accuracy.
 pub fn undistort(distortion: &Distortion, x: f64, y: f64) -> Option<(f64, f64)> {
     let d = match distortion {
         Distortion::None => return Some((x, y)),
@@ -102,7 +102,7 @@ fn undistort_fisheye(k: &[f64; 4], x: f64, y: f64) -> Option<(f64, f64)> {
         }
     }
     let missed = (fisheye_angle(k, theta).0 - target).abs();
-    // NaN fails the comparison and ends here too.
+    // NaN also fails the comparison.
     if !(missed < 1e-9 && (0.0..WIDEST).contains(&theta)) {
         return None;
     }
@@ -110,15 +110,16 @@ fn undistort_fisheye(k: &[f64; 4], x: f64, y: f64) -> Option<(f64, f64)> {
     Some((x * scale, y * scale))
 }
 
-/// The pinhole for undistorted images of the same size whose every pixel lies inside the raw image:
-/// OpenCV's `getOptimalNewCameraMatrix` with alpha = 0, optionally with `centerPrincipalPoint`.
+/// The largest pinhole of the same image size whose pixels all lie inside the raw image: OpenCV's
+/// `getOptimalNewCameraMatrix` with alpha = 0, optionally with `centerPrincipalPoint`.
 ///
-/// The points of a 9×9 grid over the image are undistorted; the inner rectangle is bounded by the
-/// innermost points of each border. Without centring it is stretched over the image; with centring
-/// both focal lengths are scaled alike, just so much that an image about the principal point fits.
+/// The points of a 9×9 grid over the image are undistorted; the innermost points along each border
+/// bound the inner rectangle. Without centring, it is stretched over the image; with centring, both
+/// focal lengths are scaled equally, just enough for an image centred on the principal point to
+/// fit.
 ///
 /// # Errors
-/// [`ImageError::Lens`] when the rectangle is empty or reaches past 85° from the axis.
+/// [`ImageError::Lens`] if the rectangle is empty or extends beyond 85° from the axis.
 pub fn optimal_camera(calibration: &Calibration, centre: bool) -> Result<Intrinsics, ImageError> {
     let k = calibration.intrinsics;
     let (right, bottom) = (
@@ -149,12 +150,12 @@ pub fn optimal_camera(calibration: &Calibration, centre: bool) -> Result<Intrins
     }
     if !(x0.is_finite() && x1.is_finite() && y0.is_finite() && y1.is_finite()) {
         return Err(ImageError::Lens(
-            "a side of the image lies farther than 85° from the axis, or nowhere",
+            "a border of the image lies more than 85° from the optical axis, or cannot be undistorted",
         ));
     }
     if !(x0 < x1 && y0 < y1) {
         return Err(ImageError::Lens(
-            "no rectangle of the undistorted image is inside the raw one",
+            "no rectangle of the undistorted image lies inside the raw image",
         ));
     }
     if !centre {
@@ -194,7 +195,7 @@ fn usable(k: Intrinsics) -> Result<Intrinsics, ImageError> {
     }
 }
 
-/// From where one pixel is interpolated: the upper left of four neighbours and 1/32 steps.
+/// Bilinear source of one pixel: the upper left of four neighbours, and offsets in 1/32 pixel.
 #[derive(Debug, Clone, Copy)]
 struct Tap {
     x: i16,
@@ -203,20 +204,20 @@ struct Tap {
     down: u8,
 }
 
-/// Undistorts images of one camera; the map is made once.
+/// Undistorts images of one camera; the map is computed once.
 #[derive(Debug, Clone)]
 pub struct Undistorter {
     size: (usize, usize),
     camera: Intrinsics,
-    /// Empty when nothing is to be done.
+    /// Empty if undistortion is the identity.
     taps: Vec<Tap>,
 }
 
 impl Undistorter {
-    /// For images of `calibration`; `centre` as in [`optimal_camera`].
+    /// An undistorter for images of `calibration`; `centre` as in [`optimal_camera`].
     ///
     /// # Errors
-    /// Those of [`Calibration::validate`] and [`optimal_camera`].
+    /// Errors of [`Calibration::validate`] and [`optimal_camera`].
     pub fn new(calibration: &Calibration, centre: bool) -> Result<Self, ImageError> {
         calibration.validate()?;
         let size = (calibration.width, calibration.height);
@@ -238,10 +239,10 @@ impl Undistorter {
         Self::to_camera(calibration, optimal_camera(calibration, centre)?)
     }
 
-    /// For images of `calibration`, to be turned into those of the pinhole `camera`.
+    /// An undistorter from `calibration` to the pinhole `camera`.
     ///
     /// # Errors
-    /// Those of [`Calibration::validate`]; a camera with impossible numbers.
+    /// Errors of [`Calibration::validate`]; invalid intrinsics in `camera`.
     pub fn to_camera(calibration: &Calibration, camera: Intrinsics) -> Result<Self, ImageError> {
         calibration.validate()?;
         let size = (calibration.width, calibration.height);
@@ -258,28 +259,28 @@ impl Undistorter {
         Ok(Self { size, camera, taps })
     }
 
-    /// The pinhole of the undistorted images.
+    /// Intrinsics of the undistorted images.
     pub fn camera(&self) -> Intrinsics {
         self.camera
     }
 
-    /// Whether images come out as they go in.
+    /// Whether images are left unchanged.
     pub fn is_identity(&self) -> bool {
         self.taps.is_empty()
     }
 
-    /// For each pixel: its upper left neighbour in the raw image, and 1/32 pixels to the right and down
-    /// of it. Nothing when images come out as they go in.
+    /// For each pixel, its upper left neighbour in the raw image and the offset to the right and
+    /// down in 1/32 pixel. Empty if images are left unchanged.
     #[cfg(feature = "cuda")]
     pub(crate) fn table(&self) -> (Vec<[i16; 2]>, Vec<[u8; 2]>) {
         let taps = self.taps.iter();
         taps.map(|t| ([t.x, t.y], [t.right, t.down])).unzip()
     }
 
-    /// Undistorts `src` into `dst`, which is given the same size. What lies outside `src` is black.
+    /// Undistorts `src` into `dst`, which is resized. Areas outside `src` are black.
     ///
     /// # Errors
-    /// When `src` has not the calibration's size.
+    /// If `src` does not have the size in the calibration.
     pub fn run(&self, src: &RgbImage, dst: &mut RgbImage) -> Result<(), ImageError> {
         src.expect_size(self.size)?;
         dst.reshape(src.width, src.height);
@@ -304,12 +305,12 @@ fn is_zero(distortion: &Distortion) -> bool {
         Distortion::None => true,
         Distortion::PlumbBob(d) => d.iter().all(|&k| k == 0.0),
         Distortion::Rational(d) => d.iter().all(|&k| k == 0.0),
-        // All zero is still a fisheye.
+        // An equidistant model with zero coefficients is still a fisheye.
         Distortion::Equidistant(_) => false,
     }
 }
 
-/// Where in the raw image pixel `(u, v)` of `camera` is seen, in pixels.
+/// Position in the raw image, in pixels, at which pixel `(u, v)` of `camera` is seen.
 pub fn map_at(calibration: &Calibration, camera: &Intrinsics, u: f64, v: f64) -> (f32, f32) {
     let ray = camera.ray(u, v);
     let (x, y) = distort(&calibration.distortion, ray.x, ray.y);
@@ -320,7 +321,7 @@ pub fn map_at(calibration: &Calibration, camera: &Intrinsics, u: f64, v: f64) ->
 fn tap((x, y): (f32, f32)) -> Tap {
     let steps = |c: f32| {
         let scaled = (c * STEPS as f32).round_ties_even();
-        // Far outside either way is black; NaN too.
+        // Positions far outside are black, and NaN too.
         if scaled.abs() < 1e6 {
             scaled as i32
         } else {
@@ -341,7 +342,7 @@ fn sample(src: &RgbImage, tap: Tap, out: &mut [u8; 3]) {
     let (left, up) = (STEPS as u32 - right, STEPS as u32 - down);
     let weights = [left * up, right * up, left * down, right * down];
     let (x, y) = (tap.x as usize, tap.y as usize);
-    // A negative i16 is a huge usize here.
+    // A negative i16 becomes a huge usize.
     if x < src.width - 1 && y < src.height - 1 {
         let at = (y * src.width + x) * 3;
         let below = at + src.width * 3;

@@ -1,11 +1,12 @@
-//! From the heads' raw outputs to points, descriptors and confidences, in one pass over the
-//! pixels. The same formulas are in the emitted graph for runtimes that are quick at them.
+//! Output activations: raw head outputs to points, descriptors and confidences, in one pass over
+//! the pixels. The emitted graph contains the same formulas for runtimes that execute them
+//! efficiently.
 
 use rayon::prelude::*;
 
 use super::{NetworkShape, ViewOutput};
 
-/// One view's raw outputs, as `Network::raw_decoder` lays them out.
+/// Raw outputs of one view, as laid out by `Network::raw_decoder`.
 pub struct RawView<'a> {
     /// `4 × N`: points and confidence.
     pub points: &'a [f32],
@@ -15,8 +16,8 @@ pub struct RawView<'a> {
     pub descriptor_confidence: &'a [f32],
 }
 
-/// Applies the activations; the lengths of all slices are `shape`'s. Runs on the current rayon
-/// pool, a row of tokens at a time.
+/// Applies the activations; all slice lengths follow from `shape`. Runs on the current rayon pool,
+/// one row of tokens at a time.
 pub fn finish(raw: &RawView, shape: &NetworkShape, out: &mut ViewOutput) {
     let dim = shape.descriptor_dim;
     let patch = shape.patch();
@@ -55,7 +56,8 @@ pub fn finish(raw: &RawView, shape: &NetworkShape, out: &mut ViewOutput) {
         .zip(confidence)
         .zip(raw_descriptors.zip(raw_confidence))
         .for_each(|((descriptors, confidence), (raw, omegas))| {
-            // Runs of a patch's row: side by side in a patch there, in an image row here.
+            // Runs of a patch row: contiguous within a patch in the input, within an image row in
+            // the output.
             let runs = raw
                 .chunks_exact(patch * dim)
                 .zip(omegas.chunks_exact(patch));
@@ -64,7 +66,7 @@ pub fn finish(raw: &RawView, shape: &NetworkShape, out: &mut ViewOutput) {
                 let at = line * shape.width + token * patch;
                 let unit = &mut descriptors[at * dim..(at + patch) * dim];
                 for (unit, raw) in unit.chunks_exact_mut(dim).zip(raw.chunks_exact(dim)) {
-                    // Not guarded: a zero vector has no direction, and NaN says so.
+                    // Deliberately unguarded: a zero vector has no direction and becomes NaN.
                     let scale = 1.0 / squared_norm(raw).sqrt();
                     for (unit, raw) in unit.iter_mut().zip(raw) {
                         *unit = raw * scale;
@@ -107,7 +109,7 @@ mod tests {
     fn every_pixel_gets_its_own_values() {
         let shape = shape(48, 32, 3);
         let n = shape.pixels();
-        // Position of a pixel in the token-by-token order.
+        // Index of a pixel in token order.
         let shuffled = |u: usize, v: usize| ((v / 16 * 3 + u / 16) * 16 + v % 16) * 16 + u % 16;
         let mut points = vec![0.0; 4 * n];
         let mut descriptors = vec![0.0; 3 * n];
@@ -129,7 +131,7 @@ mod tests {
         finish(&raw, &shape, &mut out);
         for pixel in 0..n {
             let x = f64::from(pixel as f32 * 1e-3);
-            // Neighbours differ by 1e-3 of their value or more; rounding is a few 1e-7.
+            // Neighbours differ by at least 1e-3 of their value; rounding is a few 1e-7.
             let near = |found: f32, expected: f64| {
                 let error = (f64::from(found) - expected).abs();
                 assert!(

@@ -1,21 +1,22 @@
-//! Is what the network gives possible? Once at load, thoroughly; then per frame, cheaply.
+//! Plausibility checks of the network's outputs: thorough at load, cheap per frame.
 
 use super::{Backend, InferenceError, PairOutput, ViewOutput};
 use crate::image::RgbImage;
 
-/// Points closer to the camera than this have no direction (network units, about metres).
+/// Points closer to the camera than this have no direction (network units, roughly metres).
 const MIN_RANGE: f32 = 1e-6;
-/// Points farther away than this carry nothing and would overflow squared sums.
+/// Points farther away than this carry no information and would overflow squared sums.
 const MAX_RANGE: f32 = 1e6;
-/// Confidences beyond this are clamped: `1 + exp(κ)` can overflow, and fusion multiplies by it.
+/// Larger confidences are clamped: `1 + exp(κ)` can overflow, and fusion multiplies by it.
 pub const MAX_CONFIDENCE: f32 = 1e6;
 
-/// Runs a fixed pair of images and looks for outputs that a working network cannot give.
+/// Runs the network on a fixed pair of images and checks for outputs that a working network cannot
+/// produce.
 ///
 /// # Errors
-/// [`InferenceError::SelfTest`] says what was seen and what it means: all-zero weights, outputs
-/// that were never written, values that are not finite, an encoder that ignores its image. Errors
-/// of the backend itself are passed on.
+/// [`InferenceError::SelfTest`] describes the observation and its likely cause: all-zero weights,
+/// outputs never written, non-finite values, or an encoder that ignores its image. Errors of the
+/// backend are passed through.
 pub fn self_test(backend: &mut dyn Backend) -> Result<(), InferenceError> {
     let shape = backend.shape().clone();
     let images = [0, 1].map(|view| test_image(shape.width, shape.height, view));
@@ -30,12 +31,12 @@ pub fn self_test(backend: &mut dyn Backend) -> Result<(), InferenceError> {
     for (view, output) in [(1, &out.view1), (2, &out.view2)] {
         check_view(view, output, shape.descriptor_dim)?;
     }
-    // After the outputs: zero weights show here as well, but there they are recognised.
+    // Checked after the outputs: zero weights also show here, but are identified above.
     let broken = features1.iter().chain(features2).filter(|f| !f.is_finite());
     fail_if_any(broken.count(), 2 * features1.len(), "encoded features")?;
     if features1 == features2 {
         return Err(failed(
-            "two different images were encoded to exactly the same features, so the encoder does \
+            "two different images have exactly the same features, so the encoder does \
              not read its input: a wrong input binding, or damaged weights",
         ));
     }
@@ -75,11 +76,11 @@ fn check_view(view: usize, out: &ViewOutput, dim: usize) -> Result<(), Inference
     }
     if let Some(low) = out.confidence.iter().find(|&&c| c < 1.0) {
         return Err(failed(format!(
-            "view {view} has a confidence of {low}; 1 + exp(x) cannot be below 1, so these are not \
+            "view {view} has a confidence of {low}, but 1 + exp(x) is at least 1, so these are not \
              this network's confidences"
         )));
     }
-    // Unit length within what binary16 arithmetic leaves.
+    // Unit length up to the error of binary16 arithmetic.
     let off = |d: &[f32]| (d.iter().map(|v| v * v).sum::<f32>().sqrt() - 1.0).abs() > 0.02;
     let broken = out.descriptors.chunks_exact(dim).filter(|d| off(d)).count();
     if broken > 0 {
@@ -105,14 +106,14 @@ fn fail_if_any(broken: usize, of: usize, what: &str) -> Result<(), InferenceErro
     )))
 }
 
-/// A shaded, textured pattern; view 1 is view 0 moved by a few pixels.
+/// A shaded, textured pattern; view 1 is view 0 shifted by a few pixels.
 fn test_image(width: usize, height: usize, view: usize) -> RgbImage {
     let mut image = RgbImage::new(width, height);
     let (pixels, _) = image.data.as_chunks_mut::<3>();
     for (n, pixel) in pixels.iter_mut().enumerate() {
         let (u, v) = (n % width + 5 * view, n / width + 2 * view);
         let tile = u32::from((u / 24 + v / 24) % 2 == 0);
-        // Integer hash of the 4x4 cell, for texture.
+        // Integer hash of the 4x4 cell, as texture.
         let cell =
             ((u / 4) as u32).wrapping_mul(0x9E37_79B1) ^ ((v / 4) as u32).wrapping_mul(0x85EB_CA6B);
         let grain = (cell ^ cell >> 15).wrapping_mul(0x2C1B_3C6D) >> 27;
@@ -127,13 +128,12 @@ fn test_image(width: usize, height: usize, view: usize) -> RgbImage {
     image
 }
 
-/// Makes one view's outputs safe to compute with, and returns how many pixels cannot be used; all
-/// of them means that the network showed nothing.
+/// Makes the outputs of one view safe to process, and returns the number of unusable pixels; if all
+/// are unusable, the network failed.
 ///
-/// A pixel that cannot be used (anything of it not finite, a point without a direction or out of
-/// all range, a negative confidence) gets a zero point and a zero descriptor, and both
-/// confidences zero. Confidences are clamped to [`MAX_CONFIDENCE`]; an infinite one is a very
-/// confident pixel, not a broken one.
+/// An unusable pixel (any non-finite value, a point without direction or out of range, a negative
+/// confidence) gets a zero point, a zero descriptor and zero confidences. Confidences are clamped
+/// to [`MAX_CONFIDENCE`]; an infinite one indicates a very confident pixel, not a broken one.
 pub fn sanitise(out: &mut ViewOutput) -> usize {
     let pixels = out.confidence.len();
     if pixels == 0 {
@@ -150,13 +150,13 @@ pub fn sanitise(out: &mut ViewOutput) -> usize {
     for ((point, (c, q)), descriptor) in points.iter_mut().zip(confidences).zip(descriptors) {
         let [x, y, z] = *point;
         let squared = x * x + y * y + z * z;
-        // Comparisons that NaN fails.
+        // Comparisons that are false for NaN.
         let usable = (MIN_RANGE * MIN_RANGE..=MAX_RANGE * MAX_RANGE).contains(&squared)
             && *c >= 0.0
             && *q >= 0.0
             && all_finite(descriptor);
         if !usable {
-            // Outputs that were never written are all zero: nothing to change, but not usable.
+            // Outputs that were never written are all zero: unusable, but nothing to change.
             *point = [0.0; 3];
             descriptor.fill(0.0);
             (*c, *q) = (0.0, 0.0);
@@ -169,8 +169,8 @@ pub fn sanitise(out: &mut ViewOutput) -> usize {
     unusable
 }
 
-/// Whether no exponent is all ones; integer operations, which vectorise where a comparison with
-/// an early exit does not.
+/// Whether no exponent is all ones. Integer operations vectorise, unlike a comparison with early
+/// exit.
 fn all_finite(values: &[f32]) -> bool {
     const EXPONENT: u32 = 0x7F80_0000;
     let largest = values

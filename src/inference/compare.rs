@@ -1,47 +1,46 @@
-//! How far one backend's outputs are from another's.
+//! Comparison of the outputs of two backends.
 
 use super::{Backend, InferenceError, PairOutput, ViewOutput};
 use crate::image::RgbImage;
 
-/// Spread of an error over an output's elements.
+/// Distribution of an error over the elements of an output.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Errors {
-    /// Half of them are below.
     pub median: f64,
-    /// Of a hundred, 99 are below.
+    /// 99th percentile.
     pub p99: f64,
-    /// None is above.
+    /// Maximum.
     pub max: f64,
-    /// Elements that are finite in the reference and not here.
+    /// Elements that are finite in the reference but not in the candidate.
     pub broken: usize,
 }
 
-/// How far a candidate's outputs are from a reference's.
+/// Deviations of a candidate's outputs from a reference's.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ViewErrors {
-    /// Distance of the points over the distance of the reference's from the camera.
+    /// Distance between points relative to the reference point's distance from the camera.
     pub points: Errors,
-    /// Difference over the reference's value.
+    /// Difference relative to the reference value.
     pub confidence: Errors,
-    /// One less the cosine of the angle between the descriptors.
+    /// One minus the cosine of the angle between descriptors.
     pub descriptors: Errors,
-    /// Difference over the reference's value.
+    /// Difference relative to the reference value.
     pub descriptor_confidence: Errors,
 }
 
-/// Both parts of the network on one pair of images.
+/// Deviations of both parts of the network on a pair of images.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Comparison {
-    /// Of the encoder's tokens: distance over the length of the reference's, a token at a time.
+    /// Encoder tokens: distance relative to the length of the reference token.
     pub features: Errors,
-    /// Of the decoder's outputs, each backend reading its own tokens.
+    /// Decoder outputs, where each backend reads its own tokens.
     pub views: [ViewErrors; 2],
 }
 
 /// Runs both backends on a pair of images.
 ///
 /// # Errors
-/// Those of the backends, and [`InferenceError::Shape`] if their shapes differ.
+/// Errors of the backends; [`InferenceError::Shape`] if their shapes differ.
 pub fn compare(
     reference: &mut dyn Backend,
     candidate: &mut dyn Backend,
@@ -85,7 +84,7 @@ pub fn compare(
     })
 }
 
-/// Elements of the reference and the candidate, side by side.
+/// Corresponding elements of the reference and the candidate.
 fn vectors<'a>(
     a: &'a [f32],
     b: &'a [f32],
@@ -102,7 +101,7 @@ fn length(values: impl Iterator<Item = f64>) -> f64 {
 fn relative((a, b): (&[f32], &[f32])) -> f64 {
     let pairs = a.iter().zip(b);
     let away = length(pairs.map(|(a, b)| f64::from(*b) - f64::from(*a)));
-    // Two zeros are the same.
+    // Two zeros are equal.
     match length(a.iter().map(|&v| f64::from(v))) {
         0.0 if away == 0.0 => 0.0,
         whole => away / whole,
@@ -141,7 +140,7 @@ mod tests {
     use super::*;
     use crate::inference::NetworkShape;
 
-    /// Gives the image's first byte everywhere, turned a little.
+    /// Returns the image's first byte everywhere, rotated slightly.
     struct Fake {
         shape: NetworkShape,
         off: f32,
@@ -213,7 +212,7 @@ mod tests {
         near(off.views[0].points.p99, 0.01);
         near(off.views[0].confidence.max, 0.0);
         near(off.views[0].descriptor_confidence.median, 0.01);
-        // The angle whose tangent is 0.1.
+        // The angle with tangent 0.1.
         near(off.views[1].descriptors.median, 1.0 - 1.0 / 1.01f64.sqrt());
         assert_eq!(
             (

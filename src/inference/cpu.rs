@@ -1,4 +1,4 @@
-//! The CPU backend: the emitted ONNX on `rten`.
+//! The CPU backend, which runs the ONNX model with `rten`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,22 +16,22 @@ use crate::network::onnx::{OnnxModel, names};
 use crate::network::{Network, load_network};
 
 const RUNTIME: &str = "rten";
-/// The version that `Cargo.toml` asks for.
+/// The version requested in `Cargo.toml`.
 const RUNTIME_VERSION: &str = "0.27";
-/// Name under which the weights are handed over beside the graph.
+/// Name of the weights passed alongside the graph.
 const WEIGHTS: &str = "weights.data";
 
-/// Raw points with confidence, descriptors, their confidence.
+/// Points with confidence, descriptors, and descriptor confidence.
 const OUTPUTS_PER_VIEW: usize = 3;
 
-/// The network on the CPU, for one input size.
+/// The network on the CPU for one input size.
 pub struct CpuBackend {
     loaded: Arc<Loaded>,
-    /// The image as the encoder takes it, `3 × H × W`.
+    /// The encoder's input image, `3 × H × W`.
     normalised: Vec<f32>,
 }
 
-/// What all handles of one network share.
+/// Data shared by all handles of one network.
 struct Loaded {
     shape: NetworkShape,
     encoder: Model,
@@ -39,21 +39,21 @@ struct Loaded {
     image_id: NodeId,
     features_id: NodeId,
     view_features_ids: [NodeId; 2],
-    /// Points, descriptors and their confidence of view 1, then of view 2, all raw.
+    /// Raw points, descriptors and descriptor confidence of view 1, then of view 2.
     output_ids: [NodeId; 2 * OUTPUTS_PER_VIEW],
     pool: Arc<ThreadPool>,
     threads: usize,
 }
 
 impl CpuBackend {
-    /// Reads the weights (safetensors or `.pth`), builds the network for images of
-    /// `width × height`, both multiples of the patch's side, and runs [`self_test`] on it. `threads` is the
-    /// number of threads that one call uses; outputs are the same bits from run to run.
+    /// Reads the weights (safetensors or `.pth`), builds the network for images of `width ×
+    /// height`, both multiples of the patch side, and runs [`self_test`]. `threads` is the number
+    /// of threads per call; outputs are reproducible bit for bit.
     ///
     /// # Errors
-    /// [`InferenceError::Weights`] where the file cannot be used, [`InferenceError::Shape`] for
-    /// an impossible size or no threads, [`InferenceError::SelfTest`] for a network that runs and
-    /// cannot be right.
+    /// [`InferenceError::Weights`] if the file cannot be used, [`InferenceError::Shape`] for an
+    /// invalid size or zero threads, [`InferenceError::SelfTest`] if the network runs but its
+    /// outputs are wrong.
     pub fn load(
         weights: &Path,
         width: usize,
@@ -65,11 +65,11 @@ impl CpuBackend {
         Ok(backend)
     }
 
-    /// Builds the network for images of `width × height` from weights that have been read
-    /// already, without testing it.
+    /// Builds the network for images of `width × height` from weights already read, without testing
+    /// it.
     ///
     /// # Errors
-    /// [`InferenceError::Shape`] for an impossible size or no threads.
+    /// [`InferenceError::Shape`] for an invalid size or zero threads.
     pub fn new(
         network: &Network,
         width: usize,
@@ -126,7 +126,8 @@ impl CpuBackend {
         RunOptions::default().with_thread_pool(Some(self.loaded.pool.clone()))
     }
 
-    /// Runs the decoder for the first `outs.len()` views. What only other outputs need is skipped.
+    /// Runs the decoder for the first `outs.len()` views; nodes needed only for other outputs are
+    /// skipped.
     fn run_decoder(
         &self,
         features: [&[f32]; 2],
@@ -236,8 +237,8 @@ impl Backend for CpuBackend {
     }
 }
 
-/// The weights are not prepacked: measured, that gains nothing (products here have 192 rows and
-/// more, which pay for the packing), and it doubles the weights' memory.
+/// Weights are not prepacked: measurements showed no gain (products have at least 192 rows, which
+/// amortise the packing), and prepacking would double their memory.
 fn build(model: OnnxModel, doing: &'static str) -> Result<Model, InferenceError> {
     let (graph, weights) = model.into_external(WEIGHTS);
     ModelOptions::with_all_ops()

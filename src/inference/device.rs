@@ -1,44 +1,24 @@
-//! A network that computes in the memory of the GPU which SLAM uses.
+//! Network inference in the GPU memory used by SLAM.
 
-use super::InferenceError;
-use std::ffi::c_void;
+use super::{InferenceError, NetworkShape};
+use crate::gpu::{CudaError, DeviceBuffer, DeviceSlice, Stream};
 
-/// Bytes of device memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DeviceSpan {
-    /// The first byte's address on the device, a multiple of 256.
-    pub address: u64,
-    /// How many.
-    pub bytes: usize,
+/// Dense outputs of one view on the device; see [`super::ViewOutput`] for the host version.
+#[derive(Debug, Clone, Copy)]
+pub struct DeviceView<'a> {
+    /// `N × 3` points in the camera frame of view 1.
+    pub points: DeviceSlice<'a, f32>,
+    /// `N` confidences of the points.
+    pub confidence: DeviceSlice<'a, f32>,
+    /// `N × D` descriptors, 16-byte aligned.
+    pub descriptors: DeviceSlice<'a, f32>,
+    /// `N` confidences of the descriptors.
+    pub descriptor_confidence: DeviceSlice<'a, f32>,
 }
 
-impl DeviceSpan {
-    /// One of its `of` equal parts.
-    pub(super) fn part(self, which: usize, of: usize) -> Self {
-        let bytes = self.bytes / of.max(1);
-        Self {
-            address: self.address + (which * bytes) as u64,
-            bytes,
-        }
-    }
-}
-
-/// Where one view's dense outputs go, f32 each; see [`super::ViewOutput`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DeviceViewOutput {
-    /// `N × 3`.
-    pub points: DeviceSpan,
-    /// `N`.
-    pub confidence: DeviceSpan,
-    /// `N × D`.
-    pub descriptors: DeviceSpan,
-    /// `N`.
-    pub descriptor_confidence: DeviceSpan,
-}
-
-impl DeviceViewOutput {
-    /// All of it, in the order of the fields, which is that of a decoder's outputs.
-    pub fn spans(self) -> [DeviceSpan; 4] {
+impl<'a> DeviceView<'a> {
+    /// All four slices in field order, which is the order of a decoder's outputs.
+    pub fn slices(self) -> [DeviceSlice<'a, f32>; 4] {
         [
             self.points,
             self.confidence,
@@ -47,114 +27,173 @@ impl DeviceViewOutput {
         ]
     }
 
-    /// One of `of` equal parts of everything.
-    pub(super) fn part(self, which: usize, of: usize) -> Self {
-        Self {
-            points: self.points.part(which, of),
-            confidence: self.confidence.part(which, of),
-            descriptors: self.descriptors.part(which, of),
-            descriptor_confidence: self.descriptor_confidence.part(which, of),
+    /// Rejects slices too short for `pixels` of `channels`, and misaligned descriptors.
+    pub fn check(&self, pixels: usize, channels: usize) -> Result<(), CudaError> {
+        self.points.at_least("points", pixels * 3)?;
+        self.confidence.at_least("confidences", pixels)?;
+        self.descriptors
+            .at_least("descriptors", pixels * channels)?;
+        self.descriptor_confidence
+            .at_least("descriptor confidences", pixels)?;
+        self.descriptors.aligned("descriptors", 16)?;
+        Ok(())
+    }
+
+    /// Rejects slices that do not have exactly the size for `images` images of `shape`.
+    pub(super) fn check_exactly(
+        &self,
+        images: usize,
+        shape: &NetworkShape,
+    ) -> Result<(), InferenceError> {
+        let n = images * shape.pixels();
+        let expected = [3 * n, n, shape.descriptor_dim * n, n];
+        let names = [
+            "points on the device",
+            "confidences on the device",
+            "descriptors on the device",
+            "descriptor confidences on the device",
+        ];
+        for ((what, expected), found) in names.into_iter().zip(expected).zip(self.slices()) {
+            check_len(what, expected, found)?;
         }
+        Ok(())
+    }
+
+    /// Part `which` of `of` equal parts of every slice.
+    pub(super) fn part(self, which: usize, of: usize) -> Result<Self, CudaError> {
+        Ok(Self {
+            points: part(self.points, which, of)?,
+            confidence: part(self.confidence, which, of)?,
+            descriptors: part(self.descriptors, which, of)?,
+            descriptor_confidence: part(self.descriptor_confidence, which, of)?,
+        })
     }
 }
 
-/// A loaded network whose inputs and outputs stay on the GPU. It works in the primary context of that GPU
-/// (device ordinal as given when it was loaded) and leaves it current.
+/// Part `which` of `of` equal parts.
+pub(super) fn part(
+    slice: DeviceSlice<'_, f32>,
+    which: usize,
+    of: usize,
+) -> Result<DeviceSlice<'_, f32>, CudaError> {
+    let each = slice.len() / of.max(1);
+    slice.slice(which * each..(which + 1) * each)
+}
+
+/// Rejects a wrong number of values.
+pub(super) fn check_len(
+    what: &'static str,
+    expected: usize,
+    found: DeviceSlice<'_, f32>,
+) -> Result<(), InferenceError> {
+    super::expect::values(what, expected, found.len())
+}
+
+/// Device memory allocated by a backend itself, for the memory plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holding {
+    pub name: &'static str,
+    /// Size in bytes, as far as the runtime reports it.
+    pub bytes: u64,
+}
+
+/// A loaded network with inputs and outputs on the GPU.
 ///
-/// # Safety
-/// What is enqueued reads and writes only the spans of the call, and is complete when the stream's
-/// work so far is.
-pub unsafe trait DeviceBackend: Send {
-    /// Bytes of device memory that runs need besides their spans and that the caller is to give, once, by
-    /// [`DeviceBackend::use_workspace`], for a handle that decodes up to `edges` edges at once; 0 edges: for one
-    /// that encodes and decodes single pairs. 0 bytes: none, the backend has its own.
+/// Enqueued work accesses only the slices of the call and the backend's own memory, and is complete
+/// when the preceding work of the stream is. Slices must be aligned to 256 bytes.
+pub trait DeviceBackend: Send {
+    /// Device memory in bytes that runs need in addition to their slices, which the caller provides
+    /// once with [`DeviceBackend::use_workspace`], for a handle that decodes up to `edges` edges at
+    /// once; with 0 edges, for one that encodes and decodes single pairs. 0 if the backend
+    /// allocates its own.
     fn workspace_bytes(&mut self, edges: usize) -> Result<usize, InferenceError> {
         let _ = edges;
         Ok(0)
     }
 
-    /// Gives the memory that runs of this handle use from now on.
-    ///
-    /// # Safety
-    /// It is device memory of the context, stays allocated as long as the handle runs anything, and nobody
-    /// else uses it meanwhile.
-    unsafe fn use_workspace(&mut self, span: DeviceSpan) -> Result<(), InferenceError> {
-        let _ = span;
+    /// Provides the memory that runs of this handle use from now on.
+    fn use_workspace(&mut self, workspace: DeviceBuffer<u8>) -> Result<(), InferenceError> {
+        let _ = workspace;
         Ok(())
     }
 
-    /// Bytes of device memory that it will take by itself in the first runs, about, if up to `edges` edges are
-    /// decoded at once: what others must leave free. What it holds already does not count.
+    /// Device memory allocated by all handles of this network together.
+    fn holds(&self) -> Vec<Holding> {
+        Vec::new()
+    }
+
+    /// Approximate device memory in bytes that the backend will allocate itself in the first runs
+    /// if up to `edges` edges are decoded at once, and which must be left free. Memory already
+    /// allocated is not counted.
     fn still_takes(&self, edges: usize) -> u64 {
         let _ = edges;
         0
     }
 
-    /// Makes at once what the first runs would make one after the other: those of a handle that encodes and
-    /// decodes single pairs on streams of the highest priority, and of one that decodes up to `edges` edges at
-    /// once on streams of the lowest. It saves time.
+    /// Prepares in parallel what the first runs would prepare sequentially: for a handle that
+    /// encodes and decodes single pairs on streams of the highest priority, and for one that
+    /// decodes up to `edges` edges at once on streams of the lowest. An optimisation of start-up
+    /// time.
     fn prepare(&mut self, edges: usize) -> Result<(), InferenceError> {
         let _ = edges;
         Ok(())
     }
 
-    /// Enqueues encoding an image. `planes`: `3 × H × W` f32, `byte / 127.5 − 1`; `features`: `T × C` f32.
+    /// Enqueues encoding an image. `planes`: `3 × H × W`, `byte / 127.5 − 1`; `features`: `T × C`.
     ///
-    /// # Safety
-    /// `stream` is a live stream of the context. Both spans are device memory of that size, which
-    /// stays allocated and which nobody else uses until the work has run.
-    unsafe fn enqueue_encode(
+    /// # Errors
+    /// [`InferenceError::Shape`] for slices of the wrong length; errors of the runtime.
+    fn enqueue_encode(
         &mut self,
-        stream: *mut c_void,
-        planes: DeviceSpan,
-        features: DeviceSpan,
+        stream: &Stream,
+        planes: DeviceSlice<'_, f32>,
+        features: DeviceSlice<'_, f32>,
     ) -> Result<(), InferenceError>;
 
-    /// Enqueues decoding a pair of encoded images, both `T × C` f32 (they may be the same).
+    /// Enqueues decoding a pair of encoded images, both `T × C` (they may be the same).
     ///
-    /// # Safety
-    /// As for [`DeviceBackend::enqueue_encode`].
-    unsafe fn enqueue_decode(
+    /// # Errors
+    /// See [`DeviceBackend::enqueue_encode`].
+    fn enqueue_decode(
         &mut self,
-        stream: *mut c_void,
-        features: [DeviceSpan; 2],
-        views: [DeviceViewOutput; 2],
+        stream: &Stream,
+        features: [DeviceSlice<'_, f32>; 2],
+        views: [DeviceView<'_>; 2],
     ) -> Result<(), InferenceError>;
 
-    /// As [`DeviceBackend::enqueue_decode`], but only what is written of view 1 is looked at; of view 2
-    /// anything may be written, or nothing.
+    /// Like [`DeviceBackend::enqueue_decode`], if the caller reads only view 1; view 2 may be left
+    /// in any state.
     ///
-    /// # Safety
-    /// As for [`DeviceBackend::enqueue_encode`].
-    unsafe fn enqueue_decode_view1(
+    /// # Errors
+    /// See [`DeviceBackend::enqueue_encode`].
+    fn enqueue_decode_view1(
         &mut self,
-        stream: *mut c_void,
-        features: [DeviceSpan; 2],
-        views: [DeviceViewOutput; 2],
+        stream: &Stream,
+        features: [DeviceSlice<'_, f32>; 2],
+        views: [DeviceView<'_>; 2],
     ) -> Result<(), InferenceError> {
-        // SAFETY: the caller's promise.
-        unsafe { self.enqueue_decode(stream, features, views) }
+        self.enqueue_decode(stream, features, views)
     }
 
-    /// Enqueues decoding `edges` pairs both ways. `features`: `2·edges × T × C` f32, each two images a pair;
-    /// each part of `views` has room for as many: part `n` is of image `n` as view 1, its partner as view 2.
-    /// The first call with some `edges` may take long.
+    /// Enqueues decoding of `edges` pairs in both directions. `features`: `2·edges × T × C`, where
+    /// every two consecutive images form a pair; each slice of `views` has room for as many: part
+    /// `n` has image `n` as view 1 and its partner as view 2. The first call with a given `edges`
+    /// may take long.
     ///
-    /// # Safety
-    /// As for [`DeviceBackend::enqueue_encode`].
-    unsafe fn enqueue_decode_edges(
+    /// # Errors
+    /// See [`DeviceBackend::enqueue_encode`].
+    fn enqueue_decode_edges(
         &mut self,
-        stream: *mut c_void,
+        stream: &Stream,
         edges: usize,
-        features: DeviceSpan,
-        views: [DeviceViewOutput; 2],
+        features: DeviceSlice<'_, f32>,
+        views: [DeviceView<'_>; 2],
     ) -> Result<(), InferenceError> {
         let images = 2 * edges;
         for image in 0..images {
-            let order = [image, image ^ 1].map(|k| features.part(k, images));
-            let views = views.map(|view| view.part(image, images));
-            // SAFETY: the caller's promise; these are parts of its spans.
-            unsafe { self.enqueue_decode(stream, order, views)? };
+            let [own, partner] = [image, image ^ 1].map(|k| part(features, k, images));
+            let [first, second] = views.map(|view| view.part(image, images));
+            self.enqueue_decode(stream, [own?, partner?], [first?, second?])?;
         }
         Ok(())
     }

@@ -1,9 +1,9 @@
-//! What every backend asks of the buffers that it is given.
+//! Checks of the buffers passed to a backend.
 
 use super::{InferenceError, NetworkShape, ViewOutput};
 use crate::image::RgbImage;
 
-/// Refuses an image that is not of the network's size.
+/// Rejects an image that does not have the network's size.
 pub(super) fn image(image: &RgbImage, shape: &NetworkShape) -> Result<(), InferenceError> {
     let size = (shape.width, shape.height);
     if (image.width, image.height) == size && image.data.len() == shape.pixels() * 3 {
@@ -21,12 +21,12 @@ pub(super) fn image(image: &RgbImage, shape: &NetworkShape) -> Result<(), Infere
     })
 }
 
-/// Refuses encoder tokens that are not `T × C`.
+/// Rejects encoder tokens that are not `T × C`.
 pub(super) fn features(features: &[f32], shape: &NetworkShape) -> Result<(), InferenceError> {
     values("features", shape.tokens * shape.feature_dim, features.len())
 }
 
-/// Refuses buffers for a view that are not of the network's size.
+/// Rejects output buffers that do not have the network's size.
 pub(super) fn view(view: &ViewOutput, shape: &NetworkShape) -> Result<(), InferenceError> {
     let n = shape.pixels();
     values("points", 3 * n, view.points.len())?;
@@ -39,7 +39,7 @@ pub(super) fn view(view: &ViewOutput, shape: &NetworkShape) -> Result<(), Infere
     values("descriptor confidence", n, view.descriptor_confidence.len())
 }
 
-/// Refuses another number of values than expected.
+/// Rejects a wrong number of values.
 pub(super) fn values(
     what: &'static str,
     expected: usize,

@@ -1,40 +1,46 @@
-//! Running the network: one trait, several runtimes.
+//! Network inference: one trait, several runtimes.
 
 mod activations;
 mod check;
 pub mod compare;
 pub mod cpu;
+#[cfg(feature = "cuda")]
 mod device;
 mod expect;
+#[cfg(feature = "cuda")]
+mod host;
+#[cfg(feature = "cuda")]
+pub mod native;
 #[cfg(feature = "onnxruntime")]
 pub mod onnxruntime;
 #[cfg(feature = "tensorrt")]
 pub mod tensorrt;
 
 pub use check::{MAX_CONFIDENCE, sanitise, self_test};
-pub use device::{DeviceBackend, DeviceSpan, DeviceViewOutput};
+#[cfg(feature = "cuda")]
+pub use device::{DeviceBackend, DeviceView, Holding};
 
 use crate::image::RgbImage;
-use crate::network::onnx::InputSize;
+use crate::network::InputSize;
 use crate::network::{CheckpointError, Network};
 
-/// What a loaded network takes and gives. `N = width * height`, `T = N / patch²`.
+/// Input and output sizes of a loaded network. `N = width * height`, `T = N / patch²`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetworkShape {
-    /// Input width in pixels, a multiple of the patch's side.
+    /// Input width in pixels, a multiple of the patch side.
     pub width: usize,
-    /// Input height in pixels, a multiple of the patch's side.
+    /// Input height in pixels, a multiple of the patch side.
     pub height: usize,
     /// Tokens per image.
     pub tokens: usize,
-    /// Channels of an encoder token.
+    /// Channels per encoder token.
     pub feature_dim: usize,
-    /// Channels of a descriptor.
+    /// Channels per descriptor.
     pub descriptor_dim: usize,
 }
 
 impl NetworkShape {
-    /// Of a network that takes images of `size`.
+    /// The shape of a network for input images of `size`.
     fn of(network: &Network, size: &InputSize) -> Self {
         Self {
             width: size.width,
@@ -45,21 +51,21 @@ impl NetworkShape {
         }
     }
 
-    /// Pixels of a patch's side.
+    /// Side of a patch in pixels.
     pub fn patch(&self) -> usize {
         (self.pixels() / self.tokens.max(1)).isqrt()
     }
 
-    /// Pixels of the input.
+    /// Number of input pixels.
     pub fn pixels(&self) -> usize {
         self.width * self.height
     }
 }
 
-/// One view's dense outputs, for every pixel in row-major order.
+/// Dense outputs of one view, for every pixel in row-major order.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ViewOutput {
-    /// `N × 3`: points in the camera frame of view 1, metres as the network predicts them.
+    /// `N × 3`: points in the camera frame of view 1, in the metric scale of the network.
     pub points: Vec<f32>,
     /// `N`: confidence of the point, `1 + exp(κ)`.
     pub confidence: Vec<f32>,
@@ -82,12 +88,12 @@ impl ViewOutput {
     }
 }
 
-/// Both views' outputs of one decoder pass.
+/// Outputs of one decoder pass for both views.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PairOutput {
     /// View 1, the reference camera.
     pub view1: ViewOutput,
-    /// View 2; its points too are in the camera frame of view 1.
+    /// View 2; its points are also in the camera frame of view 1.
     pub view2: ViewOutput,
 }
 
@@ -101,24 +107,25 @@ impl PairOutput {
     }
 }
 
-/// A loaded network on some runtime, for one input size.
+/// A network loaded for one input size.
 pub trait Backend: Send {
-    /// The shapes that every call uses.
+    /// Shapes of all inputs and outputs.
     fn shape(&self) -> &NetworkShape;
-    /// The runtime's name and version, for reports.
+    /// Name and version of the runtime, for reports.
     fn name(&self) -> String;
-    /// Another handle on the same weights, for another thread.
+    /// Another handle to the same weights, for another thread.
     fn share(&self) -> Box<dyn Backend>;
-    /// Encodes one image of exactly `shape().width × shape().height`; `features` is `T × C`.
+    /// Encodes an image of exactly `shape().width × shape().height`; `features` is `T × C`.
     fn encode(&mut self, image: &RgbImage, features: &mut [f32]) -> Result<(), InferenceError>;
-    /// Decodes a pair of encoded images; both slices are `T × C`.
+    /// Decodes a pair of encoded images; both inputs are `T × C`.
     fn decode(
         &mut self,
         features1: &[f32],
         features2: &[f32],
         out: &mut PairOutput,
     ) -> Result<(), InferenceError>;
-    /// As [`Backend::decode`], but only `out` of view 1 is wanted (mono inference uses just that).
+    /// Like [`Backend::decode`], but only view 1 of `out` is needed (used to decode a single
+    /// image).
     fn decode_view1(
         &mut self,
         features1: &[f32],
@@ -127,51 +134,49 @@ pub trait Backend: Send {
     ) -> Result<(), InferenceError> {
         self.decode(features1, features2, out)
     }
-    /// The network in the memory of the GPU that it runs on, if it runs on one.
+    /// Access to the network in GPU memory, if it runs on a GPU.
+    #[cfg(feature = "cuda")]
     fn device(&mut self) -> Option<&mut dyn DeviceBackend> {
         None
     }
 }
 
-/// Why the network could not be run.
+/// Inference error.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the text of an error names its fields")]
 pub enum InferenceError {
     /// The weights cannot be used.
     #[error(transparent)]
     Weights(#[from] CheckpointError),
-    /// A buffer or image of the wrong size.
+    /// A buffer or image has the wrong size.
     #[error("{what}: expected {expected}, found {found}")]
     Shape {
-        /// Which buffer.
         what: &'static str,
-        /// Its size by the network's shape.
         expected: String,
-        /// Its size as given.
         found: String,
     },
-    /// The runtime is not there, or cannot run the network here.
+    /// The runtime is missing or cannot run the network.
     #[error("{runtime} cannot be used: {reason}")]
     Unavailable {
-        /// The runtime's name.
         runtime: &'static str,
-        /// Why, and what to do.
         reason: String,
     },
-    /// The runtime refused.
+    /// The runtime reported an error.
     #[error("{runtime} failed while {doing}: {message}")]
     Runtime {
-        /// The runtime's name.
         runtime: &'static str,
-        /// What was asked of it.
         doing: &'static str,
-        /// Its own words.
         message: String,
     },
+    /// The GPU refused.
+    #[cfg(feature = "cuda")]
+    #[error(transparent)]
+    Gpu(#[from] crate::gpu::CudaError),
     /// TensorRT or its engine cannot be used.
     #[cfg(feature = "tensorrt")]
     #[error(transparent)]
     TensorRt(#[from] tensorrt::TensorRtError),
-    /// The network ran but what it gives cannot be true (all zero, not finite).
+    /// The network runs but its outputs are implausible (all zero, not finite).
     #[error("the network's self-test failed: {0}")]
     SelfTest(String),
 }
@@ -189,7 +194,7 @@ fn input_size(network: &Network, width: usize, height: usize) -> Result<InputSiz
     })
 }
 
-/// `rgb / 127.5 − 1`, channels first: interleaved `H × W × 3` bytes to `3 × H × W` floats.
+/// `rgb / 127.5 − 1`, from interleaved `H × W × 3` bytes to `3 × H × W` floats.
 fn normalise(image: &RgbImage, out: &mut [f32]) {
     let plane = out.len() / 3;
     let (red, rest) = out.split_at_mut(plane);

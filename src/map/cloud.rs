@@ -1,23 +1,24 @@
-//! The dense coloured cloud: what the PLY file, COLMAP and the report's picture share.
+//! The dense coloured point cloud used by the PLY file, COLMAP and the report.
 
-use super::{ExportError, KeyframeRecord, MapSnapshot};
+use super::{KeyframeRecord, MapSnapshot};
+use crate::files::export::ExportError;
 use crate::geometry::Intrinsics;
 use nalgebra::Vector3;
 use rustc_hash::FxHashMap;
 use std::collections::hash_map::Entry;
 
-/// Which points of the map belong to the cloud.
+/// Selection of map points for the cloud.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CloudOptions {
-    /// Points need more than this average confidence.
+    /// Points must have a higher average confidence than this.
     pub min_confidence: f32,
-    /// Edge of the voxels in metres, of which each keeps its most confident point; 0 (or anything
-    /// that is no positive number) keeps every point.
+    /// Voxel edge in metres; the most confident point of each voxel is kept. A value of 0 (or any
+    /// value that is not a positive number) keeps every point.
     pub voxel_size: f32,
 }
 
 impl Default for CloudOptions {
-    /// The reference's: confidence above 1.5, every point.
+    /// The reference's choice: confidence above 1.5, every point.
     fn default() -> Self {
         Self {
             min_confidence: 1.5,
@@ -26,18 +27,17 @@ impl Default for CloudOptions {
     }
 }
 
-/// One point of the cloud.
+/// A point of the cloud.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CloudPoint {
-    /// In the world, metres.
+    /// Position in the world frame, in metres.
     pub position: [f32; 3],
-    /// R, G, B of its pixel.
+    /// R, G, B of the point's pixel.
     pub color: [u8; 3],
-    /// Average confidence.
     pub confidence: f32,
 }
 
-/// Refuses a snapshot in which a keyframe's arrays do not fit its image.
+/// Rejects a snapshot in which a keyframe's arrays do not match its image size.
 pub fn check(snapshot: &MapSnapshot) -> Result<(), ExportError> {
     for k in &snapshot.keyframes {
         let (width, height) = (k.image.width, k.image.height);
@@ -62,9 +62,9 @@ pub fn check(snapshot: &MapSnapshot) -> Result<(), ExportError> {
     Ok(())
 }
 
-/// A keyframe's points in its camera (before scale) with pixel indices and confidences: those whose
-/// confidence exceeds the threshold; with intrinsics, moved along z onto their pixel's ray,
-/// `z·K⁻¹[u, v, 1]ᵀ`. Points and confidences that are not finite are left out.
+/// A keyframe's points in its camera frame (before scale) with pixel indices and confidences,
+/// limited to points above the confidence threshold. With intrinsics, points are projected onto
+/// their pixel's ray, `z·K⁻¹[u, v, 1]ᵀ`. Non-finite points and confidences are skipped.
 pub fn camera_points<'a>(
     keyframe: &'a KeyframeRecord,
     intrinsics: Option<&'a Intrinsics>,
@@ -79,7 +79,8 @@ pub fn camera_points<'a>(
         .filter_map(move |(i, (p, &c))| {
             let mut p = Vector3::new(f64::from(p[0]), f64::from(p[1]), f64::from(p[2]));
             if let Some(k) = intrinsics {
-                // Before the constraint: a NaN in x or y marks a point that was never measured.
+                // Checked before the ray constraint: a NaN in x or y marks a point that was never
+                // measured.
                 if !(p.x.is_finite() && p.y.is_finite()) {
                     return None;
                 }
@@ -89,7 +90,7 @@ pub fn camera_points<'a>(
         })
 }
 
-/// A keyframe's part of the cloud: [`camera_points`] through its full Sim(3).
+/// A keyframe's part of the cloud: [`camera_points`] transformed by its full Sim(3).
 pub fn keyframe_points<'a>(
     keyframe: &'a KeyframeRecord,
     intrinsics: Option<&'a Intrinsics>,
@@ -113,7 +114,7 @@ pub fn keyframe_points<'a>(
     })
 }
 
-/// Every point of a submap, keyframe after keyframe, without the voxel filter. [`check`] first.
+/// All points of a submap, keyframe by keyframe, without the voxel filter. Call [`check`] first.
 pub fn points(
     snapshot: &MapSnapshot,
     submap: u32,
@@ -126,7 +127,7 @@ pub fn points(
     keyframes.flat_map(move |k| keyframe_points(k, snapshot.intrinsics.as_ref(), min_confidence))
 }
 
-/// The cloud of a submap, voxel-filtered when the options say so.
+/// The cloud of a submap, voxel-filtered if `options` say so.
 pub fn collect(
     snapshot: &MapSnapshot,
     submap: u32,
@@ -141,17 +142,17 @@ pub fn collect(
     }
 }
 
-/// Keeps of each cube of `edge` metres (one corner of one cube is the origin) the point with the
-/// highest confidence, the first of equals. The order is that in which the cubes were first met,
-/// so the same input gives the same output.
+/// Keeps the most confident point of each cube with edge `edge` (in metres, aligned with the
+/// origin); the first among equals. Output order is the order in which cubes are first seen, so the
+/// result is deterministic.
 pub fn voxel_filter(points: impl Iterator<Item = CloudPoint>, edge: f32) -> Vec<CloudPoint> {
     let per_metre = 1.0 / f64::from(edge);
     let mut index_of: FxHashMap<[i64; 3], usize> = FxHashMap::default();
     let mut kept: Vec<CloudPoint> = Vec::new();
-    // Pixels side by side mostly share a cube: the last one is not looked up again.
+    // Neighbouring pixels mostly share a cube, so the last cube is cached.
     let mut last: Option<([i64; 3], usize)> = None;
     for point in points {
-        // The cast saturates: what lies 2^63 cubes away shares the outermost one.
+        // The cast saturates: anything beyond 2^63 cubes falls into the outermost cube.
         let key = point
             .position
             .map(|v| (f64::from(v) * per_metre).floor() as i64);

@@ -1,26 +1,27 @@
-//! The map as a COLMAP text model, for splatting and multi-view stereo tools.
+//! Export to a COLMAP text model, for Gaussian splatting and multi-view stereo tools.
 //!
-//! One metric scale holds throughout: a keyframe's Sim(3) scale goes into its points, its camera
-//! stays rigid. COLMAP puts a pixel's centre at half integers, this crate at integers, hence the
-//! half added to the principal point.
+//! The model has a single metric scale: a keyframe's Sim(3) scale is applied to its points, and its
+//! camera pose is rigid. In COLMAP, pixel centres are at half integers, here at integers, hence the
+//! half-pixel shift of the principal point.
 
 use super::cloud::{self, CloudOptions};
-use super::{ExportError, KeyframeRecord, MapSnapshot, atomic, keyframes};
+use super::{KeyframeRecord, MapSnapshot, keyframes};
+use crate::files::export::{self, ExportError};
 use crate::geometry::Intrinsics;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Rays more than this to the side (x/z) have no weight in the focal length: no pinhole image is
-/// that wide, so they are wrong points.
+/// Rays with a larger slope (x/z) do not contribute to the focal length: no pinhole image is that
+/// wide, so these points are outliers.
 const WIDEST_SLOPE: f64 = 4.0;
 
-/// COLMAP's own guess when nothing is known: 1.2 times the long side.
+/// COLMAP's default when nothing is known: 1.2 times the long side.
 const GUESSED_FOCAL: f64 = 1.2;
 
-/// Writes `folder/sparse/<submap>/{cameras,images,points3D}.txt`. Image names are those of
-/// [`keyframes::file_names`], so `folder/../keyframes` is the image folder when the map's other
-/// results lie beside `folder`. Keyframes whose pose is not finite or whose image was lost are left
-/// out. Returns the models' folders; for a map without keyframes one empty model.
+/// Writes `folder/sparse/<submap>/{cameras,images,points3D}.txt`. Image names come from
+/// [`keyframes::file_names`], so `folder/../keyframes` is the image folder if the other results are
+/// next to `folder`. Keyframes with a non-finite pose or without an image are skipped. Returns the
+/// model folders; a map without keyframes yields one empty model.
 pub fn write(
     folder: &Path,
     snapshot: &MapSnapshot,
@@ -52,7 +53,7 @@ pub fn write(
     Ok(models)
 }
 
-/// Keyframes of one size share a camera.
+/// All keyframes of the same size share a camera.
 fn write_cameras_and_images(
     model: &Path,
     intrinsics: Option<Intrinsics>,
@@ -63,7 +64,7 @@ fn write_cameras_and_images(
     let mut sizes: Vec<_> = members.iter().map(|(k, _)| size(k)).collect();
     sizes.sort_unstable();
     sizes.dedup();
-    atomic::write(&model.join("cameras.txt"), |out| {
+    export::write(&model.join("cameras.txt"), |out| {
         writeln!(out, "# CAMERA_ID, MODEL, WIDTH, HEIGHT, PARAMS[]")?;
         for (i, &(width, height)) in sizes.iter().enumerate() {
             let same = members.iter().map(|(k, _)| *k);
@@ -83,7 +84,7 @@ fn write_cameras_and_images(
         }
         Ok(())
     })?;
-    atomic::write(&model.join("images.txt"), |out| {
+    export::write(&model.join("images.txt"), |out| {
         writeln!(
             out,
             "# IMAGE_ID, QW, QX, QY, QZ, TX, TY, TZ, CAMERA_ID, NAME"
@@ -118,7 +119,7 @@ fn write_points(
     } else {
         Box::new(all)
     };
-    atomic::write(path, |out| {
+    export::write(path, |out| {
         writeln!(out, "# POINT3D_ID, X, Y, Z, R, G, B, ERROR, TRACK[]: none")?;
         for (i, p) in points.enumerate() {
             let ([x, y, z], [r, g, b]) = (p.position, p.color);
@@ -128,10 +129,10 @@ fn write_points(
     })
 }
 
-/// A pinhole for uncalibrated keyframes of one size: for each axis the least-squares line of
-/// `u = fx·x/z + cx` through the confident points in front of the cameras. Where they do not
-/// determine a camera (no points, a focal length that is not positive, a principal point outside
-/// the image) the guess is COLMAP's: 1.2 times the long side, centred.
+/// Estimates a pinhole for uncalibrated keyframes of one size: per axis, the least-squares line `u
+/// = fx·x/z + cx` through the confident points in front of the cameras. If the points do not
+/// determine a camera (no points, a non-positive focal length, a principal point outside the
+/// image), COLMAP's default is used: 1.2 times the long side, centred.
 pub fn estimate_intrinsics<'a>(
     keyframes: impl Iterator<Item = &'a KeyframeRecord>,
     width: usize,
@@ -161,7 +162,7 @@ pub fn estimate_intrinsics<'a>(
     }
 }
 
-/// Sums of a straight-line fit, with the running means that keep it exact for long sums.
+/// Running sums of a line fit, relative to running means to stay accurate over many samples.
 #[derive(Debug, Clone, Copy, Default)]
 struct Line {
     n: f64,
@@ -181,7 +182,7 @@ impl Line {
         self.xy += dx * (y - self.mean_y);
     }
 
-    /// Slope and intercept if they are a focal length and a principal point for `pixels`.
+    /// Slope and intercept if they are plausible as focal length and principal point for `pixels`.
     fn fit(&self, pixels: usize) -> Option<(f64, f64)> {
         let f = self.xy / self.xx;
         let c = self.mean_y - f * self.mean_x;

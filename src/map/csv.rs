@@ -1,33 +1,19 @@
-//! One line for each processed frame.
+//! CSV file with one line per processed frame.
 
-use super::{ExportError, MapSnapshot, StageTimes, atomic};
+use super::MapSnapshot;
+use crate::files::export::{self, ExportError};
 use std::io::Write;
 use std::path::Path;
 
-/// The header. `keyframe` is empty for frames that are none; the pose is camera to world, and the
-/// columns that end in `_ms` are milliseconds.
+/// The header. `keyframe` is empty for frames that are not keyframes; the pose is camera to world;
+/// columns ending in `_ms` are in milliseconds.
 pub const COLUMNS: &str = "index,stamp,state,submap,keyframe,match_fraction,unique_fraction,\
 iterations,tx,ty,tz,qx,qy,qz,qw,scale,preprocess_ms,encode_ms,decode_ms,matching_ms,tracking_ms,\
 fusion_ms,mapping_ms,total_ms";
 
-impl StageTimes {
-    /// The stages in order with their names; without the total.
-    pub fn stages(&self) -> [(&'static str, f64); 7] {
-        [
-            ("preprocess", self.preprocess),
-            ("encode", self.encode),
-            ("decode", self.decode),
-            ("matching", self.matching),
-            ("tracking", self.tracking),
-            ("fusion", self.fusion),
-            ("mapping", self.mapping),
-        ]
-    }
-}
-
-/// Writes every frame in order, lost ones too.
+/// Writes all frames in order, including lost ones.
 pub fn write(path: &Path, snapshot: &MapSnapshot) -> Result<(), ExportError> {
-    atomic::write(path, |out| {
+    export::write(path, |out| {
         writeln!(out, "{COLUMNS}")?;
         for f in &snapshot.frames {
             let keyframe = f.keyframe.map_or_else(String::new, |k| k.to_string());

@@ -1,6 +1,7 @@
-//! Keyframe images and `keyframes.csv`.
+//! Export of keyframe images and `keyframes.csv`.
 
-use super::{ExportError, MapSnapshot, atomic};
+use super::MapSnapshot;
+use crate::files::export::{self, ExportError};
 use crate::image::RgbImage;
 use rayon::prelude::*;
 use std::collections::HashSet;
@@ -11,8 +12,8 @@ use std::path::{Path, PathBuf};
 /// points: `world = scale · R · point + t`.
 pub const COLUMNS: &str = "id,frame,stamp,submap,tx,ty,tz,qx,qy,qz,qw,scale,file";
 
-/// The image name of each keyframe in order: `<stamp>.png`, and `<stamp>_<id>.png` where a stamp
-/// came before. Digits, `.`, `-` and `_` only, which every file system takes.
+/// The image file name of each keyframe: `<stamp>.png`, or `<stamp>_<id>.png` if the stamp occurred
+/// before. Names use only digits, `.`, `-` and `_`, which every file system accepts.
 pub fn file_names(snapshot: &MapSnapshot) -> Vec<String> {
     let mut seen = HashSet::new();
     let keyframes = snapshot.keyframes.iter();
@@ -27,21 +28,21 @@ pub fn file_names(snapshot: &MapSnapshot) -> Vec<String> {
         .collect()
 }
 
-/// Writes `folder/keyframes/<stamp>.png` (the network's input images) and `folder/keyframes.csv`,
-/// last, so that what it names is there; a keyframe whose image was lost has no file. Returns the
-/// table's path.
+/// Writes `folder/keyframes/<stamp>.png` (the network's input images), then `folder/keyframes.csv`,
+/// so that every file it lists exists; a keyframe without an image has no file. Returns the path of
+/// the table.
 pub fn write(folder: &Path, snapshot: &MapSnapshot) -> Result<PathBuf, ExportError> {
     let images = folder.join("keyframes");
-    atomic::create_folder(&images)?;
+    export::create_folder(&images)?;
     let names = file_names(snapshot);
     let jobs = snapshot.keyframes.par_iter().zip(&names);
     let jobs = jobs.filter(|(k, _)| !k.image.data.is_empty());
     jobs.try_for_each(|(k, name)| {
         let path = images.join(name);
-        atomic::write_bytes(&path, &png(&k.image, &path)?)
+        export::write_bytes(&path, &png(&k.image, &path)?)
     })?;
     let table = folder.join("keyframes.csv");
-    atomic::write(&table, |out| {
+    export::write(&table, |out| {
         writeln!(out, "{COLUMNS}")?;
         for (k, name) in snapshot.keyframes.iter().zip(&names) {
             write!(out, "{},{},{},{}", k.id, k.frame_index, k.stamp, k.submap)?;
@@ -58,13 +59,13 @@ pub fn write(folder: &Path, snapshot: &MapSnapshot) -> Result<PathBuf, ExportErr
     Ok(table)
 }
 
-/// An image as PNG; `path` is for the message.
+/// Encodes an image as PNG; `path` is used in messages.
 pub(crate) fn png(image: &RgbImage, path: &Path) -> Result<Vec<u8>, ExportError> {
     encode(image, image::ImageFormat::Png, path)
 }
 
-/// An image in some format; `path` is for the message.
-pub(super) fn encode(
+/// Encodes an image; `path` is used in messages.
+pub fn encode(
     rgb: &RgbImage,
     format: image::ImageFormat,
     path: &Path,
@@ -73,7 +74,8 @@ pub(super) fn encode(
         path: path.to_owned(),
         reason,
     };
-    let size = |n: usize| u32::try_from(n).map_err(|_| fail(format!("{n} pixels are too many")));
+    let size =
+        |n: usize| u32::try_from(n).map_err(|_| fail(format!("{n} pixels exceed the limit")));
     let (width, height) = (size(rgb.width)?, size(rgb.height)?);
     if rgb.data.len() != rgb.width * rgb.height * 3 || rgb.data.is_empty() {
         let (found, w, h) = (rgb.data.len(), rgb.width, rgb.height);

@@ -1,44 +1,44 @@
-//! What lasts: trajectories, keyframes, the cloud, and their files.
+//! Map results: trajectories, keyframes, point clouds, and their files.
 //!
-//! Each unconnected submap has a coordinate frame of its own, so files that hold poses or points
-//! come once for each: `trajectory.txt` is submap 0, `trajectory_submap1.txt` the next (see
+//! Each unconnected submap has its own coordinate frame, so files with poses or points are written
+//! per submap: `trajectory.txt` is submap 0, `trajectory_submap1.txt` the next (see
 //! [`submap_path`]).
 
-pub mod atomic;
 pub mod cloud;
 pub mod colmap;
 pub mod csv;
+pub mod grid;
 pub mod keyframes;
 pub mod ply;
-pub mod report;
 pub mod saved;
-pub mod trajectory;
+pub mod store;
+pub mod trajectories;
 
-pub use atomic::ExportError;
 pub use cloud::{CloudOptions, CloudPoint};
-pub use trajectory::StampedPose;
 
 use crate::geometry::{Intrinsics, Sim3};
 use crate::image::RgbImage;
-use crate::time::Stamp;
+use crate::time::{StageTimes, Stamp};
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What the tracker knew when a frame's pose was found.
+/// Tracking state when a frame's pose was determined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TrackingState {
-    /// The first frame of a (sub)map, from the network's mono prediction.
+    /// First frame of a (sub)map; the pointmap comes from the network's prediction for a single
+    /// image.
     Initialising,
     /// Tracked against a keyframe.
     Tracking,
-    /// Not tracked; the pose is the last known one.
+    /// Tracking failed; the pose is the last known one.
     Lost,
-    /// Found again in this frame.
+    /// Relocalised in this frame.
     Relocalised,
 }
 
 impl TrackingState {
-    /// Lower-case name, as written to files.
+    /// Lower-case name used in files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Initialising => "initialising",
@@ -49,28 +49,13 @@ impl TrackingState {
     }
 }
 
-/// Milliseconds spent on one frame, by stage. Zero where a stage did not run.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct StageTimes {
-    /// Resize, crop, undistort.
-    pub preprocess: f64,
-    /// Encoder.
-    pub encode: f64,
-    /// Decoder and heads.
-    pub decode: f64,
-    /// Projective search and descriptor refinement.
-    pub matching: f64,
-    /// Relative pose.
-    pub tracking: f64,
-    /// Pointmap fusion and the keyframe decision.
-    pub fusion: f64,
-    /// Retrieval, edges and global optimisation (only what this frame waited for).
-    pub mapping: f64,
-    /// The whole frame.
-    pub total: f64,
+impl fmt::Display for TrackingState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
-/// One processed frame.
+/// Record of one processed frame.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FrameRecord {
     /// Index in the source.
@@ -79,15 +64,16 @@ pub struct FrameRecord {
     pub stamp: Stamp,
     /// How the pose was found.
     pub state: TrackingState,
-    /// Camera to world; after the run, relative to the optimised keyframe that it was tracked against.
+    /// Camera to world; after the run, relative to the optimised keyframe that it was tracked
+    /// against.
     pub world_from_camera: Sim3,
-    /// Whether this frame became a keyframe, and which.
+    /// Id of the keyframe that this frame became, if any.
     pub keyframe: Option<u32>,
-    /// Which unconnected map the pose belongs to: 0, and one more each time tracking was lost for good.
+    /// Unconnected submap of the pose: 0, plus one for each time tracking was lost permanently.
     pub submap: u32,
     /// Fraction of pixels with an accepted match.
     pub match_fraction: f32,
-    /// Fraction of distinct pixels matched.
+    /// Fraction of distinct keyframe pixels matched.
     pub unique_fraction: f32,
     /// Gauss-Newton iterations.
     pub iterations: u32,
@@ -96,7 +82,7 @@ pub struct FrameRecord {
 }
 
 impl FrameRecord {
-    /// A frame of which nothing is known but its camera's last pose.
+    /// Record of a frame without information other than the last known camera pose.
     pub fn lost(index: usize, stamp: Stamp, world_from_camera: Sim3) -> Self {
         Self {
             index,
@@ -113,72 +99,72 @@ impl FrameRecord {
     }
 }
 
-/// One keyframe of the finished map.
+/// A keyframe of the finished map.
 #[derive(Debug, Clone)]
 pub struct KeyframeRecord {
-    /// Its number.
+    /// Number of the keyframe, from 0.
     pub id: u32,
-    /// Index in the source.
+    /// Index of the frame in the source.
     pub frame_index: usize,
     /// The image's time.
     pub stamp: Stamp,
-    /// Which unconnected map it belongs to.
+    /// Unconnected submap of the keyframe.
     pub submap: u32,
     /// Camera to world, with the keyframe's scale.
     pub world_from_camera: Sim3,
-    /// The network's input image; 0×0 with no points if the device that held them was lost.
+    /// The network's input image; 0×0 and without points if the device that held it was lost.
     pub image: Arc<RgbImage>,
-    /// `N × 3` points in the keyframe's camera, before scale.
+    /// `N × 3` points in the keyframe's camera frame, before scale.
     pub points: Arc<Vec<f32>>,
-    /// `N` average confidences.
+    /// Average confidence of the `N` points.
     pub confidence: Arc<Vec<f32>>,
 }
 
-/// An edge of the factor graph, between two keyframe ids.
+/// An edge of the factor graph between two keyframes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MapEdge {
     /// One keyframe.
     pub i: u32,
-    /// The other.
+    /// The other keyframe.
     pub j: u32,
-    /// What proposed it.
+    /// Origin of the edge.
     pub kind: EdgeKind,
 }
 
-/// What proposed an edge.
+/// The mechanism that proposed an edge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EdgeKind {
-    /// Tracking: the keyframe that a new one was tracked against.
+    /// Tracking: a new keyframe and the one it was tracked against.
     Consecutive,
-    /// The order of keyframes: one shortly before (`local_opt.neighbours`).
+    /// Keyframe order: a keyframe shortly before (`local_opt.neighbours`).
     Neighbour,
-    /// Place recognition: a place seen before.
+    /// Place recognition: a revisited place.
     Loop,
-    /// Relocalisation: where a lost frame was found.
+    /// Relocalisation of a lost frame.
     Relocalisation,
 }
 
-/// Everything that outlasts a run.
+/// All results of a run.
 #[derive(Debug, Clone, Default)]
 pub struct MapSnapshot {
-    /// Of the network's input image, when calibrated.
+    /// Intrinsics of the network's input images, if calibrated.
     pub intrinsics: Option<Intrinsics>,
-    /// In order of creation.
+    /// Keyframes in order of creation.
     pub keyframes: Vec<KeyframeRecord>,
-    /// What the factor graph connects keyframes with.
+    /// Edges of the factor graph.
     pub edges: Vec<MapEdge>,
-    /// Every processed frame in order.
+    /// All processed frames in order.
     pub frames: Vec<FrameRecord>,
 }
 
 impl MapSnapshot {
-    /// Edges that close a loop: to keyframes that were found by what they show.
+    /// Loop edges: to keyframes found by appearance.
     pub fn loop_edges(&self) -> impl Iterator<Item = &MapEdge> {
         let found = |e: &&MapEdge| matches!(e.kind, EdgeKind::Loop | EdgeKind::Relocalisation);
         self.edges.iter().filter(found)
     }
 
-    /// The submaps that hold a frame or a keyframe, ascending. Empty for an empty map.
+    /// Ids of submaps with a frame or a keyframe, ascending. Empty for an empty map.
     pub fn submaps(&self) -> Vec<u32> {
         let frames = self.frames.iter().map(|f| f.submap);
         let mut all: Vec<u32> = frames
@@ -189,7 +175,7 @@ impl MapSnapshot {
         all
     }
 
-    /// The submap with the most tracked frames (then keyframes; then the first): what a picture shows.
+    /// The submap with the most tracked frames; ties are broken by keyframes, then by order.
     pub fn largest_submap(&self) -> u32 {
         let size = |s: u32| {
             let tracked = |f: &&FrameRecord| f.submap == s && f.state != TrackingState::Lost;
@@ -206,7 +192,7 @@ impl MapSnapshot {
     }
 }
 
-/// Where a submap's part of `path` goes: `path` itself for submap 0, else `stem_submapN.ext`.
+/// The file for a submap: `path` itself for submap 0, otherwise `stem_submapN.ext`.
 pub fn submap_path(path: &Path, submap: u32) -> PathBuf {
     if submap == 0 {
         return path.to_owned();
@@ -220,7 +206,7 @@ pub fn submap_path(path: &Path, submap: u32) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// `submaps` with 0 in it, so that the main file is always written.
+/// `submaps` with 0 included, so that the main file is always written.
 fn with_first(mut submaps: Vec<u32>) -> Vec<u32> {
     if submaps.first() != Some(&0) {
         submaps.insert(0, 0);

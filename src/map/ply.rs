@@ -1,14 +1,16 @@
-//! The cloud as binary little-endian PLY: `x y z` f32, `red green blue` u8, `confidence` f32.
+//! Export of the cloud as binary little-endian PLY: `x y z` f32, `red green blue` u8, `confidence`
+//! f32.
 
 use super::cloud::{self, CloudOptions, CloudPoint};
-use super::{ExportError, MapSnapshot, atomic, submap_path};
+use super::{MapSnapshot, submap_path};
+use crate::files::export::{self, ExportError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Writes the cloud: submap 0 to `path`, others beside it (see [`submap_path`]). `path` is written
-/// even when it has no points. Returns the files with their numbers of points.
+/// Writes the cloud: submap 0 to `path`, others next to it (see [`submap_path`]). `path` is written
+/// even if it has no points. Returns the files with their point counts.
 ///
-/// Without voxels nothing is collected: points are counted in one pass and written in another.
+/// Without voxel filtering, points are streamed: one pass counts them and a second writes them.
 pub fn write(
     path: &Path,
     snapshot: &MapSnapshot,
@@ -33,13 +35,13 @@ pub fn write(
     Ok(files)
 }
 
-/// Writes `count` points; the iterator must yield exactly so many.
+/// Writes `count` points; the iterator must yield exactly that many.
 pub fn write_points(
     path: &Path,
     count: u64,
     points: impl Iterator<Item = CloudPoint>,
 ) -> Result<(), ExportError> {
-    atomic::write(path, |out| {
+    export::write(path, |out| {
         write!(
             out,
             "ply\nformat binary_little_endian 1.0\nelement vertex {count}\n\
@@ -59,7 +61,7 @@ pub fn write_points(
             written += 1;
         }
         if written != count {
-            let text = format!("{count} points were announced, {written} came");
+            let text = format!("expected {count} points, found {written}");
             return Err(io::Error::other(text));
         }
         Ok(())

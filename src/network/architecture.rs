@@ -1,5 +1,5 @@
-//! Every dimension of a network, read off its tensors, and the check that the tensors are all
-//! there and nothing else is.
+//! The dimensions of a network, inferred from its tensors, and a check that the checkpoint holds
+//! exactly the expected tensors.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,39 +8,24 @@ use serde::Deserialize;
 
 use super::checkpoint::{Checkpoint, CheckpointError, Tensor};
 use super::dune::{self, Dune};
-use super::onnx::InputSize;
+use super::input_size::{InputSize, PATCH};
+use super::stack::Stack;
 
-/// Pixels of a patch's side of MASt3R's own encoder. DUNE's: [`dune::PATCH`].
-pub const PATCH: usize = 16;
-/// Head width where nothing names the number of heads (the official model's).
+/// Head width when the number of heads is not specified; the official model's value.
 const DEFAULT_HEAD_DIM: usize = 64;
 const DEFAULT_ROPE_BASE: f64 = 100.0;
-
-/// One stack of transformer blocks.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stack {
-    /// Channels of a token.
-    pub width: usize,
-    /// Blocks (per branch, for the decoder).
-    pub depth: usize,
-    /// Attention heads.
-    pub heads: usize,
-    /// Channels inside the MLP.
-    pub hidden: usize,
-}
 
 /// The dimensions of a MASt3R network.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Architecture {
-    /// The encoder.
     pub encoder: Stack,
-    /// What makes it DUNE's; none: it is MASt3R's own.
+    /// Present for a DUNE encoder, `None` for MASt3R's own.
     pub dune: Option<Dune>,
-    /// Each of the decoder's two branches.
+    /// Applies to each of the decoder's two branches.
     pub decoder: Stack,
-    /// Base of the rotary embedding's frequencies.
+    /// Base of the rotary embedding frequencies.
     pub rope_base: f64,
-    /// Decoder layers that feed the DPT head; 0 is the encoder's output.
+    /// Decoder layers that feed the DPT head; layer 0 is the encoder output.
     pub hooks: [usize; 4],
     /// Channels of the four reassembled maps.
     pub layer_dims: [usize; 4],
@@ -48,26 +33,27 @@ pub struct Architecture {
     pub feature_dim: usize,
     /// Channels after the first and the second convolution of the DPT output stage.
     pub output_dims: [usize; 2],
-    /// Channels inside the descriptor MLP.
+    /// Hidden channels of the descriptor MLP.
     pub descriptor_hidden: usize,
     /// Channels of a descriptor.
     pub descriptor_dim: usize,
 }
 
-/// What shapes cannot tell. Absent values take the official model's (head width 64, RoPE100).
+/// Hyperparameters that tensor shapes do not determine. Missing values default to the official
+/// model (head width 64, RoPE100).
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct Hints {
     /// Attention heads of the encoder.
     pub enc_num_heads: Option<usize>,
     /// Attention heads of the decoder.
     pub dec_num_heads: Option<usize>,
-    /// Base of the rotary embedding's frequencies.
+    /// Base of the rotary embedding frequencies.
     pub rope_freq: Option<f64>,
 }
 
 impl Hints {
-    /// Reads `<weights>.json` or, failing that, a `config.json` in the same folder; empty if
-    /// there is neither. Other keys of these files are ignored.
+    /// Reads `<weights>.json` or, failing that, `config.json` in the same folder; returns empty
+    /// hints if neither exists. Other keys are ignored.
     pub fn beside(weights: &Path) -> Result<Self, CheckpointError> {
         for path in [
             weights.with_extension("json"),
@@ -116,7 +102,7 @@ impl Hints {
         }
     }
 
-    /// These hints, with gaps filled from `other`.
+    /// Returns these hints with missing values taken from `other`.
     pub fn or(self, other: Self) -> Self {
         Self {
             enc_num_heads: self.enc_num_heads.or(other.enc_num_heads),
@@ -126,21 +112,20 @@ impl Hints {
     }
 }
 
-/// A checked network: its dimensions, and its weights under the names of
+/// A validated network: its dimensions, and its weights under the names of
 /// [`Architecture::expected_shapes`].
 #[derive(Debug, Clone)]
 pub struct Network {
-    /// The dimensions.
     pub architecture: Architecture,
     weights: BTreeMap<String, Tensor>,
 }
 
 impl Network {
-    /// Checks `checkpoint` for completeness. `path` is only named in errors.
+    /// Checks that `checkpoint` is complete. `path` appears only in errors.
     ///
     /// # Errors
-    /// [`CheckpointError::Tensors`] names every tensor that is missing, superfluous or of the
-    /// wrong shape; [`CheckpointError::Format`] if the heads do not divide the width.
+    /// [`CheckpointError::Tensors`] names every tensor that is missing, unexpected or of the wrong
+    /// shape; [`CheckpointError::Format`] if the width is not divisible by the number of heads.
     pub fn new(
         path: &Path,
         mut checkpoint: Checkpoint,
@@ -170,13 +155,13 @@ impl Network {
         })
     }
 
-    /// As [`Network::weight`], of a tensor that only some encoders have.
+    /// Like [`Network::weight`], for a tensor that only some encoders have.
     pub(crate) fn optional(&self, name: &str) -> Option<Vec<f32>> {
         self.weights.get(name).map(Tensor::to_f32)
     }
 
     /// A weight as binary32. Panics on a name that is not in [`Architecture::expected_shapes`]:
-    /// [`Network::new`] has checked the file, so that is a mistake in the network's description.
+    /// [`Network::new`] has checked the file, so this is a bug in the network description.
     pub(crate) fn weight(&self, name: &str) -> Vec<f32> {
         match self.weights.get(name) {
             Some(tensor) => tensor.to_f32(),
@@ -185,7 +170,7 @@ impl Network {
     }
 }
 
-/// Tensors under the names that they have in the files of a DUNE-MASt3R.
+/// Renames the tensors in `error` to the names used by DUNE-MASt3R files.
 fn as_stored(error: CheckpointError) -> CheckpointError {
     let CheckpointError::Tensors {
         missing,
@@ -204,14 +189,15 @@ fn as_stored(error: CheckpointError) -> CheckpointError {
     };
     CheckpointError::Tensors {
         missing: stored(missing),
-        // These have kept theirs, if no rule changed them.
+        // Extra tensors keep the names they have in the file, unless a rule renamed them.
         extra: stored(extra),
         misshapen: stored(misshapen),
     }
 }
 
-/// The official model stores each `scratch.layer{1..4}_rn` again as `scratch.layer_rn.{0..3}`; a
-/// safetensors export keeps one of the two. Afterwards only `layer{1..4}_rn` are left.
+/// The official model stores each `scratch.layer{1..4}_rn` a second time as
+/// `scratch.layer_rn.{0..3}`; a safetensors export keeps one of the two. Afterwards only
+/// `layer{1..4}_rn` remain.
 fn resolve_aliases(checkpoint: &mut Checkpoint) -> Result<(), CheckpointError> {
     for head in 1..=2 {
         for layer in 0..4 {
@@ -236,13 +222,13 @@ fn resolve_aliases(checkpoint: &mut Checkpoint) -> Result<(), CheckpointError> {
     Ok(())
 }
 
-/// Present in every file, read by nothing: the training mask, and the first residual unit of the
-/// coarsest fusion block, which has only one input.
+/// Tensors present in every file but never used: the training mask token, and the first residual
+/// unit of the coarsest fusion block, which has only one input.
 fn is_unused(name: &str) -> bool {
     name == "mask_token" || name.contains(".dpt.scratch.refinenet4.resConfUnit1.")
 }
 
-/// Reads the dimensions off the tensors; heads are left for [`Architecture::with_heads`].
+/// Infers the dimensions from the tensors; [`Architecture::with_heads`] sets the number of heads.
 fn infer(
     tensors: &BTreeMap<String, Tensor>,
     of_dune: bool,
@@ -323,13 +309,13 @@ fn patch_of(dune: &Option<Dune>) -> usize {
     }
 }
 
-/// One more than the largest block number under any of `prefixes`.
+/// Number of blocks: the largest block index under any of `prefixes`, plus one.
 fn depth(tensors: &BTreeMap<String, Tensor>, prefixes: &[&str]) -> usize {
     tensors
         .keys()
         .filter_map(|name| prefixes.iter().find_map(|p| name.strip_prefix(p)))
         .filter_map(|rest| rest.split('.').next()?.parse::<usize>().ok())
-        // A number beyond any possible count is a stray tensor, not a depth.
+        // A block index beyond the number of tensors belongs to a stray tensor.
         .filter(|&block| block < tensors.len())
         .map(|block| block + 1)
         .max()
@@ -369,7 +355,7 @@ fn check(
 }
 
 impl Architecture {
-    /// The official model's, as published: a ViT-L encoder, a ViT-B decoder, 24 values a descriptor.
+    /// The official model as published: ViT-L encoder, ViT-B decoder, 24-dimensional descriptors.
     pub fn official() -> Self {
         let stack = |width: usize, depth| Stack {
             width,
@@ -391,8 +377,8 @@ impl Architecture {
         }
     }
 
-    /// DUNE-MASt3R's as published, for images of 448 pixels a side in training: a ViT-S/14 (`width` 384) or
-    /// ViT-B/14 (768) before the official decoder and heads.
+    /// DUNE-MASt3R as published, trained on 448-pixel images: a ViT-S/14 (`width` 384) or ViT-B/14
+    /// (768) followed by the official decoder and heads.
     pub fn dune(width: usize) -> Self {
         let official = Self::official();
         Self {
@@ -411,13 +397,13 @@ impl Architecture {
         }
     }
 
-    /// Pixels of a patch's side. The pixel shuffle and the DPT strides are built on it.
+    /// Side of a patch in pixels. The pixel shuffle and the DPT strides depend on it.
     pub fn patch(&self) -> usize {
         patch_of(&self.dune)
     }
 
-    /// A size of images that the network takes, or `None` unless both sides are positive multiples of the
-    /// patch's and the batch is not empty.
+    /// The input size for `batch` images of `width × height` pixels; `None` unless both sides are
+    /// positive multiples of the patch side and the batch is not empty.
     pub fn input_size(&self, batch: usize, width: usize, height: usize) -> Option<InputSize> {
         InputSize::in_patches(self.patch(), batch, width, height)
     }
@@ -428,7 +414,7 @@ impl Architecture {
             (&mut self.decoder, hints.dec_num_heads, "dec_num_heads"),
         ] {
             let heads = named.unwrap_or(stack.width / DEFAULT_HEAD_DIM);
-            // Two axes, each rotated in pairs.
+            // RoPE uses two axes, each rotated in pairs.
             if heads == 0 || stack.width % (heads * 4) != 0 {
                 return Err(CheckpointError::Format {
                     path: path.to_owned(),
@@ -460,8 +446,8 @@ impl Architecture {
         Ok(self)
     }
 
-    /// Every tensor that inference reads, with its shape. Names are the official model's; of
-    /// aliases, `scratch.layer{1..4}_rn`.
+    /// Every tensor that inference reads, with its shape, under the official model's names. Aliased
+    /// tensors appear as `scratch.layer{1..4}_rn`.
     pub fn expected_shapes(&self) -> BTreeMap<String, Vec<usize>> {
         let mut shapes = Shapes(BTreeMap::new());
         let (enc, dec, patch) = (&self.encoder, &self.decoder, self.patch());
@@ -556,8 +542,8 @@ impl Shapes {
         self.0.insert(format!("{name}.weight"), shape.to_vec());
     }
 
-    /// A weight and a bias of its first extent (the layout of transposed convolutions differs,
-    /// but all of this network's are square).
+    /// Adds a weight, and a bias as long as its first dimension (transposed convolutions are laid
+    /// out differently, but all in this network are square).
     fn add(&mut self, name: &str, shape: &[usize]) {
         self.weight(name, shape);
         self.0.insert(format!("{name}.bias"), vec![shape[0]]);

@@ -1,4 +1,4 @@
-//! Weights as they lie in a file: named tensors, memory-mapped where the format allows it.
+//! Tensors of a weights file, memory-mapped where the format allows it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use memmap2::Mmap;
 use rayon::prelude::*;
 
-/// Element type of a stored tensor; all little-endian.
+/// Element type of a stored tensor; always little-endian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dtype {
     /// IEEE 754 binary16.
@@ -33,7 +33,7 @@ impl Dtype {
     }
 }
 
-/// Where a tensor's bytes live. Cloning shares a mapping and copies owned bytes.
+/// Storage of a tensor. Cloning shares a mapping and copies owned bytes.
 #[derive(Clone)]
 enum TensorData {
     Owned(Vec<u8>),
@@ -43,9 +43,8 @@ enum TensorData {
 /// A dense, row-major tensor.
 #[derive(Clone)]
 pub struct Tensor {
-    /// Extents, outermost first; empty for a scalar.
+    /// Dimensions, outermost first; empty for a scalar.
     pub shape: Vec<usize>,
-    /// Element type of the bytes.
     pub dtype: Dtype,
     data: TensorData,
 }
@@ -56,7 +55,7 @@ impl fmt::Debug for Tensor {
     }
 }
 
-/// Bytes that `shape` of `dtype` takes, or `None` where that overflows.
+/// Size in bytes of a tensor of `shape` and `dtype`, or `None` on overflow.
 fn byte_len(shape: &[usize], dtype: Dtype) -> Option<usize> {
     shape
         .iter()
@@ -64,8 +63,8 @@ fn byte_len(shape: &[usize], dtype: Dtype) -> Option<usize> {
 }
 
 impl Tensor {
-    /// A tensor over bytes of its own (row-major, little-endian). `None` if their number does not
-    /// fit the shape.
+    /// A tensor that owns its bytes (row-major, little-endian). `None` if their number does not
+    /// match the shape.
     pub fn from_bytes(shape: Vec<usize>, dtype: Dtype, bytes: Vec<u8>) -> Option<Self> {
         (byte_len(&shape, dtype)? == bytes.len()).then_some(Self {
             shape,
@@ -74,8 +73,8 @@ impl Tensor {
         })
     }
 
-    /// A tensor over a part of a mapped file. `None` if the range lies outside the mapping or its
-    /// length does not fit the shape.
+    /// A tensor in a range of a mapped file. `None` if the range lies outside the mapping or its
+    /// length does not match the shape.
     pub fn from_mapped(
         shape: Vec<usize>,
         dtype: Dtype,
@@ -92,13 +91,13 @@ impl Tensor {
         })
     }
 
-    /// A binary32 tensor of given values. `None` if their number does not fit the shape.
+    /// A binary32 tensor. `None` if the number of values does not match the shape.
     pub fn from_f32(shape: Vec<usize>, values: &[f32]) -> Option<Self> {
         let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect();
         Self::from_bytes(shape, Dtype::F32, bytes)
     }
 
-    /// The stored bytes, row-major and little-endian; not necessarily aligned to the elements.
+    /// The stored bytes, row-major and little-endian; not necessarily aligned to the element type.
     pub fn bytes(&self) -> &[u8] {
         match &self.data {
             TensorData::Owned(bytes) => bytes,
@@ -106,12 +105,12 @@ impl Tensor {
         }
     }
 
-    /// Elements.
+    /// Number of elements.
     pub fn len(&self) -> usize {
         self.bytes().len() / self.dtype.size()
     }
 
-    /// Whether some extent is zero.
+    /// Whether any dimension is zero.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -129,56 +128,48 @@ impl Tensor {
 }
 
 fn convert<const SIZE: usize>(bytes: &[u8], read: impl Fn([u8; SIZE]) -> f32 + Sync) -> Vec<f32> {
-    /// Elements below which no other thread is asked for help.
+    /// Chunk size in elements: smaller tensors are converted on the calling thread.
     const PIECE: usize = 1 << 16;
     let (elements, _) = bytes.as_chunks::<SIZE>();
     let values = elements.par_iter().with_min_len(PIECE);
     values.map(|&element| read(element)).collect()
 }
 
-/// The tensors of one file by name, and what the file says of itself.
+/// The tensors of one file by name, and the metadata of the file.
 #[derive(Debug, Clone, Default)]
 pub struct Checkpoint {
     /// Tensors under the official model's names.
     pub tensors: BTreeMap<String, Tensor>,
-    /// The constructor string that an official `.pth` carries as `args.model` or `mast3r_model_str`.
+    /// The constructor string of an official `.pth`, from `args.model` or `mast3r_model_str`.
     pub model_args: Option<String>,
-    /// The encoder that a `.pth` with only the decoder names as `dune_backbone_name`.
+    /// The encoder name that a decoder-only `.pth` stores as `dune_backbone_name`.
     pub backbone: Option<String>,
 }
 
-/// Why weights could not be read.
+/// Error from reading weights.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
-    /// The operating system refused.
+    /// The file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Io {
-        /// The file.
         path: PathBuf,
-        /// The system's own error.
         source: std::io::Error,
     },
-    /// The file is not what it should be.
+    /// The file is not in the expected format.
     #[error("{}: expected {expected}, found {found}", path.display())]
     Format {
-        /// The file.
         path: PathBuf,
-        /// What should be there.
         expected: String,
-        /// What is there.
         found: String,
     },
-    /// The file holds another network, or a part of one.
+    /// The file holds another network, or only part of one.
     #[error(
         "these weights are not a MASt3R network (catmlp+dpt heads): {}",
         TensorProblems { missing, extra, misshapen }
     )]
     Tensors {
-        /// Tensors that the network needs and the file lacks.
         missing: Vec<String>,
-        /// Tensors of the file that the network does not have.
         extra: Vec<String>,
-        /// Tensors of another shape: name, expected and found.
         misshapen: Vec<String>,
     },
 }
@@ -242,7 +233,7 @@ pub fn read_safetensors(path: &Path) -> Result<Checkpoint, CheckpointError> {
     };
     let parsed = safetensors::SafeTensors::deserialize(&map).map_err(|e| {
         format(format!(
-            "{} bytes that are not one ({e}); the file may be cut short: fetch it again",
+            "{} bytes that cannot be parsed ({e}); the file may be truncated: download it again",
             map.len()
         ))
     })?;

@@ -1,35 +1,37 @@
-//! DUNE-MASt3R: MASt3R's decoder and heads behind DUNE's distilled encoder, a ViT-S/14 or ViT-B/14 with learnt
-//! positions, a class token, registers and layer scale.
+//! DUNE-MASt3R: MASt3R's decoder and heads on top of DUNE's distilled encoder, a ViT-S/14 or
+//! ViT-B/14 with learnt positions, a class token, register tokens and layer scale.
 //!
-//! As published, the decoder's file (`dunemast3r_cvpr25_vit*.pth`) names the encoder's (`dune_vit*.pth`), which
-//! has to lie beside it; one file with the tensors of both is read as well. Here their tensors have the names
-//! that MASt3R's have.
+//! In the published files, the decoder (`dunemast3r_cvpr25_vit*.pth`) names its encoder
+//! (`dune_vit*.pth`), which must be in the same folder; a single file with the tensors of both is
+//! accepted as well. Tensors are renamed to MASt3R's names.
 
-use super::architecture::Stack;
 use super::checkpoint::{Checkpoint, CheckpointError, Tensor};
+use super::stack::Stack;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Pixels of a patch's side.
+/// Side of a patch in pixels.
 pub const PATCH: usize = 14;
 
-/// Of the norm between encoder and decoder.
+/// Epsilon of the norm between encoder and decoder.
 pub const NORM_EPSILON: f32 = 1e-5;
 
-/// Mean and standard deviation of the colours, 0 to 1, that the encoder's images are normalised by.
+/// Mean and standard deviation of each colour channel (range 0 to 1) by which the encoder's input
+/// is normalised.
 pub const COLOURS: [(f64, f64); 3] = [(0.485, 0.229), (0.456, 0.224), (0.406, 0.225)];
 
-/// What DUNE's encoder has that MASt3R's has not.
+/// The parts of DUNE's encoder that MASt3R's encoder does not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dune {
-    /// Register tokens, beside the class token.
+    /// Number of register tokens, in addition to the class token.
     pub registers: usize,
-    /// Side of the square grid of patches for which positions were learnt.
+    /// Side of the square patch grid for which positions were learnt.
     pub grid: usize,
 }
 
 impl Dune {
-    /// Reads the dimensions off the tensors; what is missing or cannot be is named.
+    /// Infers the dimensions from the tensors; an error names missing tensors and impossible
+    /// shapes.
     pub(super) fn infer(tensors: &BTreeMap<String, Tensor>) -> Result<Self, CheckpointError> {
         let rows = |name: &str| match tensors.get(name).map(|tensor| &tensor.shape[..]) {
             Some(&[1, rows, _]) => Ok(rows),
@@ -65,12 +67,12 @@ impl Dune {
         Ok(Self { registers, grid })
     }
 
-    /// Tokens before the patches'.
+    /// Number of tokens before the patch tokens.
     pub fn prefix(&self) -> usize {
         1 + self.registers
     }
 
-    /// Tensors of the encoder beside those of its blocks and of its patches, with their shapes.
+    /// Encoder tensors other than those of the blocks and the patch embedding, with their shapes.
     pub(super) fn shapes(&self, stack: &Stack) -> Vec<(String, Vec<usize>)> {
         let width = stack.width;
         let mut shapes = vec![
@@ -92,24 +94,24 @@ impl Dune {
     }
 }
 
-/// Whether a checkpoint is a DUNE-MASt3R, or its decoder.
+/// Whether a checkpoint is a DUNE-MASt3R, or only its decoder.
 pub fn is(checkpoint: &Checkpoint) -> bool {
     let mut names = checkpoint.tensors.keys();
     names.any(|name| name.starts_with("mast3r.") || name.starts_with(BACKBONE))
 }
 
 const BACKBONE: &str = "dune_backbone.";
-/// The blocks lie in a single chunk.
+/// All blocks are in a single chunk.
 const BLOCKS: &str = "dune_backbone.blocks.0.";
 
-/// The name of a tensor here, from its name in a file; `None` for what no part of inference reads: MASt3R's own
-/// encoder, of which a file may keep what was never used, and constants.
+/// Maps a tensor name in a file to the name used here; `None` for tensors that inference does not
+/// read: constants, and unused remains of MASt3R's own encoder.
 fn name_here(stored: &str) -> Option<String> {
     if let Some(rest) = stored.strip_prefix(BLOCKS) {
         return Some(format!("enc_blocks.{rest}"));
     }
     if let Some(rest) = stored.strip_prefix(BACKBONE) {
-        // The encoder's own last norm is not applied.
+        // The encoder's own final norm is not applied.
         return (!rest.starts_with("norm.") && rest != "mask_token").then(|| rest.to_owned());
     }
     if let Some(rest) = stored.strip_prefix("norm.") {
@@ -122,12 +124,12 @@ fn name_here(stored: &str) -> Option<String> {
             (!unused).then(|| rest.to_owned())
         }
         None if matches!(stored, "imagenet_mean" | "imagenet_std") => None,
-        // Whatever it is, it will be told.
+        // An unknown name is kept, so that the completeness check reports it.
         None => Some(stored.to_owned()),
     }
 }
 
-/// The name in a file of a tensor that is called `name` here.
+/// Maps a tensor name used here to its name in a file.
 pub fn stored_name(name: &str) -> String {
     if let Some(rest) = name.strip_prefix("enc_blocks.") {
         return format!("{BLOCKS}{rest}");
@@ -142,7 +144,7 @@ pub fn stored_name(name: &str) -> String {
     }
 }
 
-/// Gives the tensors the names that they have here.
+/// Renames the tensors of `checkpoint` from file names to the names used here.
 pub fn rename(checkpoint: &mut Checkpoint) {
     let tensors = std::mem::take(&mut checkpoint.tensors);
     let renamed = tensors.into_iter();
@@ -151,7 +153,8 @@ pub fn rename(checkpoint: &mut Checkpoint) {
         .collect();
 }
 
-/// Where the encoder of the decoder at `path` lies; `None` where the file has its own, or is no such decoder.
+/// Candidate files for the encoder of the decoder at `path`; `None` if the file includes its
+/// encoder or is not a decoder-only file.
 pub fn encoder_beside(path: &Path, checkpoint: &Checkpoint) -> Option<Vec<PathBuf>> {
     let has_own = checkpoint
         .tensors
@@ -160,7 +163,7 @@ pub fn encoder_beside(path: &Path, checkpoint: &Checkpoint) -> Option<Vec<PathBu
     if !is(checkpoint) || has_own {
         return None;
     }
-    // `dune_vitbase_14_448_paper_encoder` is in `dune_vitbase14_448_paper.pth`.
+    // For example, `dune_vitbase_14_448_paper_encoder` is stored in `dune_vitbase14_448_paper.pth`.
     let name = checkpoint.backbone.as_deref().unwrap_or_default();
     let file = name
         .strip_suffix("_encoder")
@@ -176,12 +179,12 @@ pub fn encoder_beside(path: &Path, checkpoint: &Checkpoint) -> Option<Vec<PathBu
     })
 }
 
-/// Adds the encoder's tensors to a decoder's.
+/// Adds the tensors of `encoder` to a decoder's.
 pub fn add_encoder(checkpoint: &mut Checkpoint, encoder: Checkpoint) {
     for (name, tensor) in encoder.tensors {
-        // What training on several GPUs and compiling put before names.
+        // Prefixes added by data-parallel training and by `torch.compile`.
         let name = name.replace("module.", "").replace("_orig_mod.", "");
-        // The rest are projections to its teachers.
+        // The remaining tensors are projections to the teacher networks.
         if let Some(rest) = name.strip_prefix("encoder.") {
             checkpoint
                 .tensors
@@ -190,10 +193,12 @@ pub fn add_encoder(checkpoint: &mut Checkpoint, encoder: Checkpoint) {
     }
 }
 
-/// Positions of `rows × columns` patches from those learnt for a square grid of side `grid`, `grid² × channels`.
+/// Position embeddings for `rows × columns` patches, interpolated from those learnt on a square
+/// grid of side `grid`, `grid² × channels`.
 ///
-/// Bicubic interpolation (Keys, a = −3/4), `src = (dst + 1/2)·grid/(n + 0.1) − 1/2`, where positions outside are
-/// those of the edge. The tenth is DINO's, against rounding of the size, and the weights were trained with it.
+/// Bicubic interpolation (Keys, a = −3/4), `src = (dst + 1/2)·grid/(n + 0.1) − 1/2`, clamped at the
+/// border. The 0.1 comes from DINO, which guards against rounding of the size; the weights were
+/// trained with it.
 pub fn positions(
     learnt: &[f32],
     grid: usize,
@@ -225,7 +230,7 @@ pub fn positions(
     out
 }
 
-/// For each of `n` places along an axis of `grid` values four of these, with their weights.
+/// The four source indices and weights for each of `n` positions along an axis of `grid` values.
 fn taps(grid: usize, n: usize) -> Vec<[(usize, f64); 4]> {
     let scale = grid as f64 / (n as f64 + 0.1);
     let place = |i: usize| {
@@ -238,7 +243,7 @@ fn taps(grid: usize, n: usize) -> Vec<[(usize, f64); 4]> {
     (0..n).map(place).collect()
 }
 
-/// Keys' weights of the two values before and the two behind a place, `t` behind the second.
+/// Keys' weights for the four neighbours of a position that lies `t` behind the second.
 fn cubic(t: f64) -> [f64; 4] {
     const A: f64 = -0.75;
     let near = |t: f64| ((A + 2.0) * t - (A + 3.0)) * t * t + 1.0;
@@ -258,7 +263,7 @@ mod tests {
             for (i, taps) in taps(grid, n).iter().enumerate() {
                 let sum: f64 = taps.iter().map(|(_, weight)| weight).sum();
                 assert!((sum - 1.0).abs() < 1e-12, "{grid} {n} {i}: {sum}");
-                // Around the place, and none outside.
+                // The taps surround the position, clamped to the grid.
                 let source = (i as f64 + 0.5) * grid as f64 / (n as f64 + 0.1) - 0.5;
                 let expected =
                     (-1..3).map(|k| (source.floor() as i64 + k).clamp(0, grid as i64 - 1));

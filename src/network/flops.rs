@@ -1,34 +1,35 @@
-//! How much a network computes: floating-point operations of its products, a multiplication and an addition each
-//! counted as one. Everything else (norms, softmax, activations) is a percent of that and limited by bandwidth.
+//! Floating-point operations of a network's matrix products; a multiplication and an addition count
+//! as one each. All other operations (norms, softmax, activations) amount to about one percent and
+//! are bandwidth-bound.
 
 use super::architecture::Architecture;
 use super::dune::Dune;
-use super::onnx::InputSize;
+use super::input_size::InputSize;
 
-/// Operations of one call, by what precision can be lowered for.
+/// Operations of one call, split by the parts whose precision can be lowered separately.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Flops {
-    /// The encoder's linear layers, for one image.
+    /// Linear layers of the encoder, for one image.
     pub encoder_linear: f64,
-    /// Its products of queries, keys and values.
+    /// Attention products (`q·kᵀ` and the sum over values) of the encoder.
     pub encoder_attention: f64,
-    /// The linear layers of both of the decoder's branches, for a pair.
+    /// Linear layers of both decoder branches, for a pair.
     pub decoder_linear: f64,
-    /// Their products of queries, keys and values.
+    /// Attention products of the decoder.
     pub decoder_attention: f64,
-    /// Both views' heads.
+    /// Heads of both views.
     pub heads: f64,
 }
 
 impl Flops {
-    /// Of `architecture` for images (and pairs) of `size`, the whole batch.
+    /// Counts the operations of `architecture` for a whole batch of images (and pairs) of `size`.
     pub fn of(architecture: &Architecture, size: InputSize) -> Self {
         let a = architecture;
         let t = size.tokens() as f64;
         let (encoder, decoder) = (&a.encoder, &a.decoder);
         let (ce, cd) = (encoder.width as f64, decoder.width as f64);
         let patches = linear(t, (3 * a.patch() * a.patch()) as f64, ce);
-        // Of DUNE's encoder, some tokens are not the patches'.
+        // DUNE's encoder has class and register tokens in addition to patch tokens.
         let te = t + a.dune.as_ref().map_or(0, Dune::prefix) as f64;
         let encoder_mlp = 2.0 * linear(te, ce, encoder.hidden as f64);
         let encoder_block = linear(te, ce, 4.0 * ce) + encoder_mlp;
@@ -45,34 +46,33 @@ impl Flops {
         }
     }
 
-    /// Everything that encoding takes.
+    /// Total for encoding.
     pub fn encoder(&self) -> f64 {
         self.encoder_linear + self.encoder_attention
     }
 
-    /// Everything that decoding a pair takes, heads included.
+    /// Total for decoding a pair, heads included.
     pub fn decoder(&self) -> f64 {
         self.decoder_linear + self.decoder_attention + self.heads
     }
 }
 
-/// `rows × inputs` by `inputs × outputs`.
 fn linear(rows: f64, inputs: f64, outputs: f64) -> f64 {
     2.0 * rows * inputs * outputs
 }
 
-/// Logits and mixing, all heads.
+/// Products for logits and for mixing values, all heads.
 fn attention(tokens: f64, width: f64) -> f64 {
     2.0 * 2.0 * tokens * tokens * width
 }
 
-/// One view's DPT and descriptor MLP.
+/// DPT head and descriptor MLP of one view.
 fn head(a: &Architecture, t: f64) -> f64 {
     let f = a.feature_dim as f64;
     let conv = |pixels: f64, kernel: f64, inputs: f64, outputs: f64| {
         linear(pixels, kernel * kernel * inputs, outputs)
     };
-    // Pixels of the four maps: 4, 2, 1 and 1/2 times the token grid on each side.
+    // Pixels of the four maps: 4, 2, 1 and 1/2 times the token grid per side.
     let pixels = [16.0 * t, 4.0 * t, t, t / 4.0];
     let mut sum = 0.0;
     for (level, (&pixels, &dim)) in pixels.iter().zip(&a.layer_dims).enumerate() {
@@ -83,7 +83,7 @@ fn head(a: &Architecture, t: f64) -> f64 {
         };
         sum += linear(t, source as f64, dim);
         sum += match level {
-            // A transposed convolution whose patches do not overlap: each pixel made once.
+            // Transposed convolution without overlap: each output pixel is computed once.
             0 | 1 => linear(pixels, dim, dim),
             2 => 0.0,
             _ => conv(pixels, 3.0, dim, dim),
@@ -107,13 +107,15 @@ fn head(a: &Architecture, t: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// The published model at 512×384, counted by PyTorch's flop counter on the reference: 523, 437, 554 G.
+    /// The published model at 512×384: PyTorch's flop counter on the reference gives 523, 437 and
+    /// 554 GFLOP.
     #[test]
     fn the_official_model_takes_what_was_counted() {
         let size = InputSize::new(1, 512, 384).expect("a size");
         let flops = Flops::of(&Architecture::official(), size);
         let decoder = flops.decoder_linear + flops.decoder_attention;
-        // The reference enlarges maps before their 1×1 convolutions, which then see four times the pixels.
+        // The reference upsamples maps before their 1×1 convolutions, which then process four times
+        // the pixels.
         let pixels = 768.0 * (16.0 + 4.0 + 1.0 + 0.25);
         let heads = flops.heads + 2.0 * 3.0 * linear(pixels, 256.0, 256.0);
         for (found, counted) in [(flops.encoder(), 523e9), (decoder, 437e9), (heads, 554e9)] {

@@ -1,6 +1,6 @@
-//! PyTorch checkpoints: a zip archive with a pickle (`*/data.pkl`) that describes the tensors, and
-//! one entry for each storage (`*/data/N`). Stored entries are used where they lie in the mapped
-//! file; deflated ones are inflated. The pickle is read as data (see [`super::pickle`]).
+//! PyTorch checkpoints: a zip archive with a pickle (`*/data.pkl`) that describes the tensors and
+//! one entry per storage (`*/data/N`). Uncompressed entries are used in place in the mapped file;
+//! deflated ones are inflated. The pickle is read as data (see [`super::pickle`]).
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Cursor, Read};
@@ -15,24 +15,24 @@ use zip::{CompressionMethod, ZipArchive};
 use super::checkpoint::{Checkpoint, CheckpointError, Dtype, Tensor, map_file};
 use super::pickle::{Id, Pickle, Value};
 
-/// Most bytes that deflated storages may inflate to in total: thrice the official checkpoint.
-/// Torch never deflates, so only a repacked or a hostile file comes near.
+/// Limit on the total size of inflated storages: three times the official checkpoint. Torch never
+/// deflates, so only a repacked or a hostile file comes near it.
 const MAX_INFLATED: u64 = 8 << 30;
 
 type Archive<'a> = ZipArchive<Cursor<&'a [u8]>>;
 
-/// Reads a torch checkpoint: `{'model': state_dict, 'args': Namespace(model='…')}` as the official
-/// ones are, or a bare state dict. Every entry's checksum is verified.
+/// Reads a torch checkpoint, either `{'model': state_dict, 'args': Namespace(model='…')}` as in the
+/// official ones or a bare state dict. Verifies the checksum of every entry.
 ///
 /// # Errors
-/// [`CheckpointError::Io`] if the file cannot be opened; [`CheckpointError::Format`] if it is no
-/// torch zip archive, is cut short or damaged, would execute code when loaded by Python, or holds
-/// tensors of other types than 16, 32 and 64 bit floats.
+/// [`CheckpointError::Io`] if the file cannot be opened; [`CheckpointError::Format`] if it is not a
+/// torch zip archive, is truncated or damaged, would execute code when loaded by Python, or holds
+/// tensors other than 16, 32 or 64-bit floats.
 pub fn read(path: &Path) -> Result<Checkpoint, CheckpointError> {
     decoded(path, true)
 }
 
-/// As [`read`], but the entries' checksums are not verified: for a look at what tensors there are.
+/// Like [`read`] without verifying checksums, for inspecting which tensors exist.
 pub(super) fn look(path: &Path) -> Result<Checkpoint, CheckpointError> {
     decoded(path, false)
 }
@@ -46,7 +46,7 @@ fn decoded(path: &Path, verify: bool) -> Result<Checkpoint, CheckpointError> {
     })
 }
 
-/// What was expected and what was found; the caller adds the path.
+/// The expected and found items of an error; the caller adds the path.
 struct Mismatch {
     expected: String,
     found: String,
@@ -124,16 +124,16 @@ fn open(map: &[u8]) -> Result<Archive<'_>, Mismatch> {
         let zip_starts = map.starts_with(b"PK\x03\x04");
         let found = if zip_starts {
             format!(
-                "{} bytes of one that is cut short or damaged ({e}): fetch the file again",
+                "a truncated or damaged archive of {} bytes ({e}): download the file again",
                 map.len()
             )
         } else if map.is_empty() {
             "an empty file".into()
         } else if map.first() == Some(&0x80) {
-            "a pickle without archive (PyTorch before 1.6): load it there and torch.save it again"
+            "a bare pickle (PyTorch before 1.6): load it with that version and save it again with a newer one"
                 .into()
         } else {
-            format!("{} bytes of something else ({e})", map.len())
+            format!("{} bytes of another format ({e})", map.len())
         };
         mismatch("a complete torch zip archive (.pth)", found)
     })
@@ -157,7 +157,7 @@ fn find_pickle(archive: &Archive<'_>) -> Result<(String, usize), Mismatch> {
 }
 
 fn check_byte_order(archive: &mut Archive<'_>, prefix: &str) -> Result<(), Mismatch> {
-    // Absent before PyTorch 2.1, when only little-endian files existed in practice.
+    // Absent before PyTorch 2.1, when in practice only little-endian files existed.
     let Some(index) = archive.index_for_name(&format!("{prefix}byteorder")) else {
         return Ok(());
     };
@@ -171,8 +171,8 @@ fn check_byte_order(archive: &mut Archive<'_>, prefix: &str) -> Result<(), Misma
     Ok(())
 }
 
-/// Reads every entry once and lets the archive compare the checksums, because mapped entries are
-/// used without ever passing through it, and a flipped bit in a weight is invisible otherwise.
+/// Reads every entry once so that the archive verifies its checksum: mapped entries are otherwise
+/// used without passing through the archive, and a flipped bit in a weight would go unnoticed.
 fn verify_checksums(archive: &Archive<'_>) -> Result<(), Mismatch> {
     (0..archive.len()).into_par_iter().try_for_each_init(
         || (archive.clone(), vec![0; 1 << 16]),
@@ -181,7 +181,7 @@ fn verify_checksums(archive: &Archive<'_>) -> Result<(), Mismatch> {
             let damaged = |e: String| {
                 mismatch(
                     "undamaged entries",
-                    format!("entry {name} whose content is wrong ({e}): fetch the file again"),
+                    format!("damaged entry {name} ({e}): download the file again"),
                 )
             };
             let mut entry = archive
@@ -211,14 +211,14 @@ fn entry_name(archive: &Archive<'_>, index: usize) -> String {
     }
 }
 
-/// An entry's bytes, of which there may be at most `limit`. Memory grows with what is really
-/// there, never by what the archive declares.
+/// Reads an entry of at most `limit` bytes. Memory grows with the actual content, never with the
+/// size that the archive declares.
 fn read_entry(archive: &mut Archive<'_>, index: usize, limit: u64) -> Result<Vec<u8>, Mismatch> {
     let name = entry_name(archive, index);
     let unreadable = |e: String| {
         mismatch(
             "readable entries",
-            format!("entry {name} that is not ({e}): fetch the file again"),
+            format!("unreadable entry {name} ({e}): download the file again"),
         )
     };
     let entry = archive
@@ -255,13 +255,13 @@ struct Storages<'a> {
     archive: Archive<'a>,
     prefix: String,
     loaded: HashMap<String, Storage>,
-    /// Bytes inflated, and bytes copied out of storages, so far.
+    /// Bytes inflated so far, and bytes copied out of storages so far.
     inflated: u64,
     copied: u64,
 }
 
 impl Storages<'_> {
-    /// A tensor as `_rebuild_tensor_v2(storage, offset, shape, strides, …)` describes it, or a
+    /// A tensor described by `_rebuild_tensor_v2(storage, offset, shape, strides, …)`, or a
     /// parameter that wraps one.
     fn tensor(&mut self, pickle: &Pickle<'_>, id: Id) -> Result<Tensor, Mismatch> {
         let not_a_tensor = || mismatch("only tensors in the state dict", pickle.describe(id));
@@ -340,7 +340,8 @@ impl Storages<'_> {
         tensor.ok_or_else(outside)
     }
 
-    /// Many views of one storage could multiply its size; a checkpoint copies each at most twice.
+    /// Many views of one storage could multiply its size; a genuine checkpoint copies each at most
+    /// twice.
     fn account(&mut self, bytes: usize) -> Result<(), Mismatch> {
         self.copied += bytes as u64;
         let limit = 4 * (self.map.len() as u64 + self.inflated);
@@ -374,10 +375,7 @@ impl Storages<'_> {
                     (end <= self.map.len()).then_some(start..end)
                 });
                 Some(range.ok_or_else(|| {
-                    mismatch(
-                        format!("entry {name} within the file"),
-                        "one that is cut short",
-                    )
+                    mismatch(format!("entry {name} within the file"), "a truncated entry")
                 })?)
             } else {
                 None
@@ -396,7 +394,7 @@ impl Storages<'_> {
     }
 }
 
-/// The key, element type and length of `('storage', torch.FloatStorage, key, device, length)`.
+/// The key, element type and length in `('storage', torch.FloatStorage, key, device, length)`.
 fn storage_reference<'p>(pickle: &Pickle<'p>, id: Id) -> Result<(&'p str, Dtype, usize), Mismatch> {
     let expected = "a tensor storage of this archive";
     let reference = match pickle.get(id) {
@@ -433,17 +431,17 @@ fn extents(pickle: &Pickle<'_>, id: Id) -> Option<Vec<usize>> {
     pickle.items(id)?.iter().map(|&n| pickle.usize(n)).collect()
 }
 
-/// What of a storage a tensor covers.
+/// The part of a storage that a tensor covers.
 struct Span {
-    /// Elements of the tensor.
+    /// Number of elements of the tensor.
     len: usize,
-    /// Whether they follow each other in row-major order.
+    /// Whether they are contiguous in row-major order.
     contiguous: bool,
 }
 
 impl Span {
-    /// `None` if the tensor reaches outside of `elements`, repeats some (which would let a small
-    /// file ask for any amount of memory), or its numbers overflow.
+    /// `None` if the tensor reaches beyond `elements`, has overlapping elements (which would let a
+    /// small file demand any amount of memory), or its extents overflow.
     fn new(offset: usize, shape: &[usize], strides: &[usize], elements: usize) -> Option<Self> {
         if shape.len() != strides.len() || offset > elements {
             return None;

@@ -1,73 +1,61 @@
-//! The part of a command line that ROS tools write: `--ros-args -r image:=/camera/image_raw -p device:=cuda
+//! ROS command-line arguments: `--ros-args -r image:=/camera/image_raw -p device:=cuda
 //! --params-file robot.yaml`.
 
-use super::names::Remap;
+use crate::wire::names::Remap;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// What `--ros-args` says.
+/// The contents of `--ros-args`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RosArgs {
-    /// In order; the first rule that fits holds.
+    /// In order; the first matching rule applies.
     pub remaps: Vec<Remap>,
-    /// Values of parameters and files of them, in order; later ones win.
+    /// Parameter values and parameter files, in order; later ones take precedence.
     pub parameters: Vec<ParameterSource>,
 }
 
-/// Where parameters come from.
+/// Source of parameters.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ParameterSource {
     /// `-p [node:]name:=value`
     Assignment {
-        /// The node it is for; none: all.
+        /// The node it applies to; `None` for all nodes.
         node: Option<String>,
-        /// The parameter.
         name: String,
-        /// The value, read as YAML.
+        /// The value, parsed as YAML.
         value: Value,
     },
     /// `--params-file`
     File(PathBuf),
 }
 
-/// A command line or parameter file that makes no sense.
+/// Invalid command line or parameter file.
 #[derive(Debug, thiserror::Error)]
 pub enum ArgsError {
-    /// An option without its value.
-    #[error("{option} needs {expected} after it")]
+    /// An option is missing its value.
+    #[error("{option} requires {expected}")]
     Missing {
-        /// The option.
         option: String,
-        /// What is missing.
         expected: &'static str,
     },
-    /// A value that does not fit its option.
+    /// The value of an option is invalid.
     #[error("{option} expects {expected}, found {found:?}")]
     Malformed {
-        /// The option.
         option: String,
-        /// What would do.
         expected: &'static str,
-        /// As given.
         found: String,
     },
-    /// An option that is not known.
-    #[error(
-        "{0:?} is no option of --ros-args that this node knows (-r, -p, --params-file, --log-level)"
-    )]
+    /// An unknown option.
+    #[error("{0:?} is not a supported --ros-args option (-r, -p, --params-file, --log-level)")]
     Unknown(String),
-    /// A parameter file that cannot be read.
+    /// A parameter file cannot be read.
     #[error("cannot read the parameter file {path}: {cause}")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        cause: String,
-    },
+    File { path: PathBuf, cause: String },
 }
 
 impl RosArgs {
-    /// Splits `args` into those of ROS, between `--ros-args` and `--` (or the end), and all others.
+    /// Splits `args` into program arguments and ROS arguments, the latter between `--ros-args` and
+    /// `--` (or the end).
     pub fn split(args: &[String]) -> (Vec<String>, Vec<String>) {
         let (mut ros, mut own) = (Vec::new(), Vec::new());
         let mut inside = false;
@@ -82,10 +70,10 @@ impl RosArgs {
         (ros, own)
     }
 
-    /// Reads the arguments between `--ros-args` and `--`.
+    /// Parses the arguments between `--ros-args` and `--`.
     ///
     /// # Errors
-    /// Naming the option and what it expects.
+    /// Errors name the option and the expected value.
     pub fn parse(args: &[String]) -> Result<Self, ArgsError> {
         let mut out = Self::default();
         let mut rest = args.iter();
@@ -109,7 +97,8 @@ impl RosArgs {
                     let path = value("a YAML file")?;
                     out.parameters.push(ParameterSource::File(path.into()));
                 }
-                // Logging and security are set up by other means here; launch files may pass these.
+                // Logging and security are configured elsewhere, but launch files may pass these
+                // options.
                 "--log-level" | "--log-config-file" | "--log-file-name" | "-e" | "--enclave" => {
                     value("a value")?;
                 }
@@ -125,10 +114,11 @@ impl RosArgs {
         Ok(out)
     }
 
-    /// The parameters for the node `name` of full name `full_name`, in order; later ones win.
+    /// Parameters for the node `name` with full name `full_name`, in order; later ones take
+    /// precedence.
     ///
     /// # Errors
-    /// A file that cannot be read or is no parameter file.
+    /// A file that cannot be read or is not a parameter file.
     pub fn parameters_of(
         &self,
         name: &str,
@@ -161,7 +151,7 @@ fn remap(option: &str, text: &str) -> Result<Remap, ArgsError> {
 fn assignment(option: &str, text: &str) -> Result<ParameterSource, ArgsError> {
     let expected = "an assignment such as device:=cuda";
     let (node, name, text) = rule(option, text, expected)?;
-    // What is no YAML (`C:\map`) is text.
+    // Text that is not valid YAML (`C:\map`) is taken as a string.
     let value = match serde_saphyr::from_str::<Value>(&text) {
         Ok(value) if !text.is_empty() => value,
         _ => Value::String(text),
@@ -182,7 +172,7 @@ fn rule(
     };
     let (left, right) = text.split_once(":=").ok_or_else(malformed)?;
     let (node, left) = match left.split_once(':') {
-        // `rostopic://name` is no node's prefix.
+        // `rostopic://name` does not have a node prefix.
         Some((_, rest)) if rest.starts_with("//") => (None, left),
         Some((node, left)) => (Some(node.to_owned()), left),
         None => (None, left),
@@ -193,7 +183,7 @@ fn rule(
     Ok((node, left.to_owned(), right.to_owned()))
 }
 
-/// The parameters that a file holds for the node of this full name.
+/// The parameters in a file for the node with this full name.
 fn read(path: &Path, full_name: &str) -> Result<Vec<(String, Value)>, ArgsError> {
     let fail = |cause: String| ArgsError::File {
         path: path.to_owned(),
@@ -234,7 +224,7 @@ fn collect(
     Ok(())
 }
 
-/// Whether a pattern of names fits: `*` stands for one part, `**` for any number.
+/// Whether a name matches a pattern: `*` matches one component, `**` any number.
 fn fits(pattern: &str, full_name: &str) -> bool {
     fn parts<'a>(pattern: &[&'a str], name: &[&'a str]) -> bool {
         match (pattern, name) {
@@ -250,7 +240,7 @@ fn fits(pattern: &str, full_name: &str) -> bool {
     parts(&pattern, &name)
 }
 
-/// Nested parameters have dotted names.
+/// Nested parameters get dotted names.
 fn flatten(prefix: &str, value: &Value, out: &mut Vec<(String, Value)>) -> Result<(), String> {
     match value {
         Value::Object(map) => map.iter().try_for_each(|(key, inner)| {
@@ -260,7 +250,7 @@ fn flatten(prefix: &str, value: &Value, out: &mut Vec<(String, Value)>) -> Resul
             };
             flatten(&name, inner, out)
         }),
-        _ if prefix.is_empty() => Err("ros__parameters holds no parameters by name".into()),
+        _ if prefix.is_empty() => Err("ros__parameters does not contain named parameters".into()),
         _ => {
             out.push((prefix.to_owned(), value.clone()));
             Ok(())
@@ -312,7 +302,7 @@ mod tests {
     #[test]
     fn nonsense_is_refused_with_the_option() {
         for (line, part) in [
-            ("-r", "-r needs"),
+            ("-r", "-r requires"),
             ("-p x", "-p expects"),
             ("-r :=x", "-r expects"),
             ("--frobnicate", "--frobnicate"),
@@ -358,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_none_is_named() {
+    fn an_invalid_file_is_named() {
         let folder = tempfile::tempdir().unwrap();
         for (k, text) in ["just text", "slam: {ros__parameters: 3}", "slam: 3", ": ["]
             .iter()

@@ -1,150 +1,109 @@
-//! What the node needs of a middleware, and nothing more: topics and services that carry CDR bytes.
+//! The middleware interface required by the node: topics and services that carry CDR bytes.
 
+use crate::wire::cdr::CdrError;
+use crate::wire::names::NameError;
+use crate::wire::{Payload, Qos};
 use bytes::Bytes;
 
-/// A serialised message: CDR data without the four bytes of encapsulation header.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Payload {
-    /// The CDR data.
-    pub data: Bytes,
-    /// Its byte order.
-    pub big_endian: bool,
-}
-
-impl From<Bytes> for Payload {
-    /// Little-endian data.
-    fn from(data: Bytes) -> Self {
-        Self {
-            data,
-            big_endian: false,
-        }
-    }
-}
-
-/// Quality of service, as far as the node's topics differ in it. History is always keep-last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Qos {
-    /// Lost messages are sent again.
-    pub reliable: bool,
-    /// Late joiners get the last messages ("latched").
-    pub transient_local: bool,
-    /// How many messages are kept.
-    pub depth: usize,
-}
-
-impl Qos {
-    /// rmw's sensor data profile with a history of `depth`.
-    pub const fn sensor_data(depth: usize) -> Self {
-        Self {
-            reliable: false,
-            transient_local: false,
-            depth,
-        }
-    }
-
-    /// Reliable, for those who listen now.
-    pub const fn reliable(depth: usize) -> Self {
-        Self {
-            reliable: true,
-            transient_local: false,
-            depth,
-        }
-    }
-
-    /// Reliable, and the last `depth` messages for late joiners too.
-    pub const fn latched(depth: usize) -> Self {
-        Self {
-            reliable: true,
-            transient_local: true,
-            depth,
-        }
-    }
-}
-
-/// Why the middleware could not do something.
+/// Middleware error.
 #[derive(Debug, thiserror::Error)]
 pub enum MiddlewareError {
     /// A name that ROS does not allow.
     #[error(transparent)]
-    Name(#[from] super::names::NameError),
-    /// A message that could not be serialised.
+    Name(#[from] NameError),
+    /// A message cannot be serialised.
     #[error(transparent)]
-    Cdr(#[from] super::cdr::CdrError),
-    /// A topic or service could not be made.
+    Cdr(#[from] CdrError),
+    /// A topic or service cannot be created.
     #[error("cannot create {what} {name}: {cause}")]
     Create {
-        /// Publisher, subscription, service.
         what: &'static str,
-        /// Its full name.
         name: String,
-        /// The middleware's reason.
         cause: String,
     },
-    /// The middleware could not be started at all.
+    /// The middleware cannot be started.
     #[error("cannot join ROS domain {domain}: {cause}")]
-    Join {
-        /// The domain.
-        domain: u16,
-        /// The middleware's reason.
-        cause: String,
-    },
-    /// A message that the middleware would not take.
+    Join { domain: u16, cause: String },
+    /// The middleware rejected a message.
     #[error("a message for {topic} was not sent: {cause}")]
-    Send {
-        /// Full name of the topic.
-        topic: String,
-        /// The middleware's reason.
-        cause: String,
-    },
+    Send { topic: String, cause: String },
 }
 
-/// One topic to publish on.
+/// A publisher on one topic.
 pub trait Publish: Send + Sync {
-    /// Hands CDR data over. May wait for a reliable reader that is slow, for at most 0.1 s.
+    /// Sends CDR data. May wait up to 0.1 s for a slow reliable reader.
     fn publish(&self, data: Bytes) -> Result<(), MiddlewareError>;
 
-    /// How many subscriptions there are.
+    /// Number of subscriptions.
     fn subscribers(&self) -> usize;
 
     /// Full name of the topic.
     fn topic(&self) -> &str;
 }
 
-/// Called for every message, in a thread of the middleware; must return soon.
+/// Called for every message, on a middleware thread; must return quickly.
 pub type OnMessage = Box<dyn FnMut(Payload) + Send>;
 
-/// Sends the answer to a request; from any thread, once.
+/// Sends the response to a request; callable once, from any thread.
 pub type Respond = Box<dyn FnOnce(Bytes) + Send>;
 
-/// Called for every request, in a thread of the middleware; must return soon.
+/// Called for every request, on a middleware thread; must return quickly.
 pub type OnRequest = Box<dyn FnMut(Payload, Respond) + Send>;
 
 /// Ends a subscription when dropped.
 pub type Subscription = Box<dyn Send + Sync>;
 
-/// Which of the middleware's threads calls a subscription's handler.
+/// The middleware thread that calls a subscription's handler. A slow request, such as a transition
+/// that waits for a solve, delays neither transforms nor the clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
-    /// The one for camera images.
+    /// The thread for camera images.
     Images,
-    /// The one for everything else.
+    /// The thread for `/tf` and `/tf_static`.
+    Transforms,
+    /// The thread for `/clock`.
+    Clock,
+    /// The thread for services.
+    Services,
+    /// The thread for everything else.
     Rest,
 }
 
-/// A client of the ROS graph: one node. Names may be relative (`image`), private (`~/odometry`) or
-/// absolute (`/tf`); they are expanded and remapped as the command line says. Types are
+impl Lane {
+    /// All lanes, in the order of their discriminants.
+    pub const ALL: [Self; 5] = [
+        Self::Images,
+        Self::Transforms,
+        Self::Clock,
+        Self::Services,
+        Self::Rest,
+    ];
+
+    /// Name of the lane's thread.
+    pub fn thread(self) -> &'static str {
+        match self {
+            Self::Images => "ros-images",
+            Self::Transforms => "ros-tf",
+            Self::Clock => "ros-clock",
+            Self::Services => "ros-services",
+            Self::Rest => "ros-rest",
+        }
+    }
+}
+
+/// A ROS client: one node. Names may be relative (`image`), private (`~/odometry`) or absolute
+/// (`/tf`); they are expanded and remapped according to the command line. Types are
 /// `package/msg/Type` and `package/srv/Type`.
 pub trait Middleware: Send + Sync {
-    /// Which client this is and how it was set up, for the log.
+    /// Description of the client and its configuration, for the log.
     fn describe(&self) -> String;
 
-    /// The node's full name.
     fn node_name(&self) -> String;
 
-    /// The full name that a name stands for.
+    /// Expands and remaps a name to its full name.
     fn resolve(&self, name: &str) -> Result<String, MiddlewareError>;
 
-    /// Starts publishing.
+    /// Creates a publisher.
     fn advertise(
         &self,
         topic: &str,
@@ -152,7 +111,7 @@ pub trait Middleware: Send + Sync {
         qos: Qos,
     ) -> Result<Box<dyn Publish>, MiddlewareError>;
 
-    /// Starts listening.
+    /// Creates a subscription.
     fn subscribe(
         &self,
         topic: &str,
@@ -162,7 +121,7 @@ pub trait Middleware: Send + Sync {
         handler: OnMessage,
     ) -> Result<Subscription, MiddlewareError>;
 
-    /// Starts answering requests, until the client is dropped.
+    /// Creates a service, which runs until the client is dropped.
     fn serve(
         &self,
         service: &str,
@@ -170,6 +129,6 @@ pub trait Middleware: Send + Sync {
         handler: OnRequest,
     ) -> Result<(), MiddlewareError>;
 
-    /// Other nodes of this very name, as far as the graph is known.
-    fn namesakes(&self) -> usize;
+    /// Number of other nodes with the same full name, as far as the graph is known.
+    fn same_name_nodes(&self) -> usize;
 }

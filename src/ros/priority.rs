@@ -1,25 +1,26 @@
-//! Which threads come first when the processor is short: those that only hand things over.
+//! Raised priority for threads that only pass messages on.
 //!
-//! Between a message and SLAM, and between a pose and its messages, there is hardly any work, but a thread that is
-//! woken; where all cores are busy (with the network, with others), it waits for one. A better nice value lets it in
-//! first. Linux permits that to root, with CAP_SYS_NICE, or by RLIMIT_NICE; elsewhere nothing changes.
+//! The threads between an incoming message and SLAM, and between a pose and its outgoing messages,
+//! do little work but must wake up; if all cores are busy (with the network or other programs),
+//! they wait for one. A lower nice value schedules them first. On Linux this requires root,
+//! CAP_SYS_NICE or RLIMIT_NICE; elsewhere it has no effect.
 
 use std::marker::PhantomData;
 
-/// By how much the nice value is lowered.
+/// The amount by which the nice value is lowered.
 const BY: i32 = 10;
 
-/// As long as it lives, the thread comes first, and so do the threads that it starts.
+/// Raises the priority of the current thread, and of threads it starts, while it lives.
 #[derive(Debug)]
-pub struct First {
-    /// The thread's nice value before; `None` where another one was not permitted.
+pub struct RaisedPriority {
+    /// The thread's previous nice value; `None` if the change was not permitted.
     before: Option<i32>,
-    /// It is of one thread.
+    /// Not `Send`: the value belongs to one thread.
     _thread: PhantomData<*const ()>,
 }
 
-impl First {
-    /// The thread comes first from now on, where that is permitted.
+impl RaisedPriority {
+    /// Raises the current thread's priority, if permitted.
     pub fn new() -> Self {
         let before = system::nice();
         Self {
@@ -28,12 +29,12 @@ impl First {
         }
     }
 
-    /// Whether it was permitted.
+    /// Whether raising the priority was permitted.
     pub fn permitted(&self) -> bool {
         self.before.is_some()
     }
 
-    /// Runs `work` as any other thread, with what it starts.
+    /// Runs `work`, including threads it starts, at normal priority.
     pub fn aside<T>(&self, work: impl FnOnce() -> T) -> T {
         if let Some(before) = self.before {
             system::set_nice(before);
@@ -46,13 +47,13 @@ impl First {
     }
 }
 
-impl Default for First {
+impl Default for RaisedPriority {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Drop for First {
+impl Drop for RaisedPriority {
     fn drop(&mut self) {
         if let Some(before) = self.before {
             system::set_nice(before);
@@ -62,37 +63,26 @@ impl Drop for First {
 
 #[cfg(target_os = "linux")]
 mod system {
-    use std::ffi::c_int;
+    use rustix::process::{getpriority_process, setpriority_process};
 
-    const PRIO_PROCESS: c_int = 0;
-
-    unsafe extern "C" {
-        fn getpriority(which: c_int, who: u32) -> c_int;
-        fn setpriority(which: c_int, who: u32, nice: c_int) -> c_int;
-    }
-
-    /// The calling thread's nice value.
+    /// The calling thread's nice value. On Linux, "no process" denotes the calling thread
+    /// (setpriority(2), "C library/kernel differences").
     pub fn nice() -> i32 {
-        // SAFETY: POSIX's function with its types; it takes numbers only. On Linux `who` of 0 is the calling
-        // thread (setpriority(2), "C library/kernel differences").
-        unsafe { getpriority(PRIO_PROCESS, 0) }
+        getpriority_process(None).unwrap_or(0)
     }
 
-    /// Sets the calling thread's nice value; whether that was permitted.
+    /// Sets the calling thread's nice value; returns whether that was permitted.
     pub fn set_nice(value: i32) -> bool {
-        // SAFETY: as above.
-        unsafe { setpriority(PRIO_PROCESS, 0, value) == 0 }
+        setpriority_process(None, value).is_ok()
     }
 }
 
 #[cfg(not(target_os = "linux"))]
 mod system {
-    /// Not known.
     pub fn nice() -> i32 {
         0
     }
 
-    /// Not known how.
     pub fn set_nice(_: i32) -> bool {
         false
     }
@@ -102,7 +92,8 @@ mod system {
 mod tests {
     use super::*;
 
-    /// Of the calling thread: the 19th field of its `stat`, whose second, the name, may hold anything.
+    /// Nice value of the calling thread: field 19 of its `stat`, in which the second field, the
+    /// name, may contain anything.
     fn nice() -> i32 {
         let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
         let (_, rest) = stat.rsplit_once(')').unwrap();
@@ -113,18 +104,18 @@ mod tests {
     fn a_thread_comes_first_and_goes_back() {
         std::thread::spawn(|| {
             let usual = nice();
-            let first = First::new();
-            let raised = match first.permitted() {
+            let priority = RaisedPriority::new();
+            let raised = match priority.permitted() {
                 true => (usual - BY).max(-20),
                 false => usual,
             };
             assert_eq!(nice(), raised);
             let child = std::thread::spawn(nice).join().unwrap();
             assert_eq!(child, raised, "threads inherit");
-            let aside = first.aside(|| (nice(), std::thread::spawn(nice).join().unwrap()));
+            let aside = priority.aside(|| (nice(), std::thread::spawn(nice).join().unwrap()));
             assert_eq!(aside, (usual, usual));
             assert_eq!(nice(), raised);
-            drop(first);
+            drop(priority);
             assert_eq!(nice(), usual);
         })
         .join()

@@ -1,45 +1,49 @@
-//! The client that goes through rcl and the RMW of the sourced ROS 2: what runs on robots.
+//! Client based on rcl and the RMW of the sourced ROS 2, for use on robots.
 //!
-//! Topics carry the node's own CDR; service messages are converted through the CDR of r2r's generated
-//! types, which have the same fields in the same order.
+//! Topics carry the node's own CDR; service messages are converted through the CDR of r2r's
+//! generated types, which have the same fields in the same order.
 
-use super::cdr;
 use super::middleware::{
-    Lane, Middleware, MiddlewareError, OnMessage, OnRequest, Payload, Publish, Qos, Respond,
-    Subscription,
+    Lane, Middleware, MiddlewareError, OnMessage, OnRequest, Publish, Respond, Subscription,
 };
-use super::names::NodeNames;
+use crate::wire::cdr;
+use crate::wire::names::NodeNames;
+use crate::wire::{Payload, Qos};
 use bytes::Bytes;
-use futures::channel::{mpsc, oneshot};
-use futures::executor::block_on;
-use futures::future::{Either, select};
 use futures::stream::{BoxStream, SelectAll, StreamExt};
 use r2r::{PublisherUntyped, QosProfile, WrappedServiceTypeSupport};
 use std::sync::Mutex;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
 
-/// Something to be done with the node in the thread that spins it.
+/// A task to run with the node on the thread that spins it.
 type Job = Box<dyn FnOnce(&mut r2r::Node) + Send>;
-/// A subscription or service whose items are handled as they are taken.
+/// A subscription or service with its handler attached.
 type Handled = BoxStream<'static, ()>;
 
-/// Longest wait for messages before new subscriptions and publishers get their turn.
+/// Maximum time to wait for messages before new subscriptions and publishers are served.
 const SPIN: Duration = Duration::from_millis(5);
+/// Maximum number of tasks that wait for the spinning thread. Each caller waits for its own, so this
+/// is the number of threads that create subscriptions, publishers and services at once.
+const JOBS: usize = 8;
+/// Maximum number of subscriptions and services that wait to be handled. The node creates about
+/// thirty in all, and each waits only until the lane's thread wakes up.
+const STREAMS: usize = 64;
 
-/// One node of the sourced ROS. Dropped, it leaves the graph.
+/// A node of the sourced ROS. Dropping it leaves the graph.
 pub struct R2r {
     names: NodeNames,
-    jobs: Option<Sender<Job>>,
-    images: Option<mpsc::UnboundedSender<Handled>>,
-    rest: Option<mpsc::UnboundedSender<Handled>>,
+    jobs: Option<SyncSender<Job>>,
+    /// By [`Lane`].
+    lanes: Vec<mpsc::Sender<Handled>>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl R2r {
-    /// Makes the node. rcl reads `--ros-args` from the process's command line itself; `names` must come
-    /// from the same.
+    /// Creates the node. rcl reads `--ros-args` from the command line of the process itself;
+    /// `names` must come from the same arguments.
     pub fn new(names: &NodeNames) -> Result<Self, MiddlewareError> {
         let fail = |cause: String| MiddlewareError::Join {
             domain: std::env::var("ROS_DOMAIN_ID")
@@ -58,22 +62,23 @@ impl R2r {
                 .map(|t| threads.push(t))
                 .map_err(|e| fail(e.to_string()))
         };
-        let (jobs, inbox) = channel();
+        let (jobs, inbox) = sync_channel(JOBS);
         start("ros-spin", Box::new(move || spin(node, &inbox)))?;
-        let (images, inbox) = mpsc::unbounded();
-        start("ros-images", Box::new(move || handle(inbox)))?;
-        let (rest, inbox) = mpsc::unbounded();
-        start("ros-rest", Box::new(move || handle(inbox)))?;
+        let mut lanes = Vec::new();
+        for lane in Lane::ALL {
+            let (streams, inbox) = mpsc::channel(STREAMS);
+            start(lane.thread(), Box::new(move || handle(inbox)))?;
+            lanes.push(streams);
+        }
         Ok(Self {
             names: names.clone(),
             jobs: Some(jobs),
-            images: Some(images),
-            rest: Some(rest),
+            lanes,
             threads,
         })
     }
 
-    /// Does something with the node and waits for its result.
+    /// Runs `act` with the node and waits for its result.
     fn with<T: Send + 'static>(
         &self,
         what: &'static str,
@@ -85,23 +90,20 @@ impl R2r {
             name: name.to_owned(),
             cause,
         };
-        let (sender, result) = channel();
+        let (sender, result) = sync_channel(1);
         let job: Job = Box::new(move |node| {
-            // Whoever asked waits below.
+            // The caller waits below.
             let _ = sender.send(act(node));
         });
         let sent = self.jobs.as_ref().map(|jobs| jobs.send(job));
         match (sent, result.recv()) {
             (Some(Ok(())), Ok(result)) => result.map_err(|e| fail(e.to_string())),
-            _ => Err(fail("the node does not spin any more".into())),
+            _ => Err(fail("the node has stopped spinning".into())),
         }
     }
 
-    fn lane(&self, lane: Lane) -> Option<&mpsc::UnboundedSender<Handled>> {
-        match lane {
-            Lane::Images => self.images.as_ref(),
-            Lane::Rest => self.rest.as_ref(),
-        }
+    fn lane(&self, lane: Lane) -> Option<&mpsc::Sender<Handled>> {
+        self.lanes.get(lane as usize)
     }
 
     fn serve_as<T>(&self, service: &str, mut handler: OnRequest) -> Result<(), MiddlewareError>
@@ -128,14 +130,14 @@ impl R2r {
                     .map_err(|e| e.to_string())
                     .and_then(|reply| request.respond(reply).map_err(|e| e.to_string()));
                 if let Err(error) = sent {
-                    tracing::warn!("{name}: a reply was not sent: {error}");
+                    tracing::warn!("{name}: cannot send a reply: {error}");
                 }
             });
             handler(payload, respond);
         });
-        if let Some(lane) = self.lane(Lane::Rest) {
-            // The lane lives as long as the node.
-            let _ = lane.unbounded_send(handled.boxed());
+        if let Some(lane) = self.lane(Lane::Services) {
+            // The lane lives at least as long as the node.
+            let _ = lane.try_send(handled.boxed());
         }
         Ok(())
     }
@@ -143,7 +145,8 @@ impl R2r {
 
 impl Drop for R2r {
     fn drop(&mut self) {
-        (self.jobs, self.images, self.rest) = (None, None, None);
+        self.jobs = None;
+        self.lanes.clear();
         for thread in self.threads.drain(..) {
             let own = thread.thread().id() == std::thread::current().id();
             if !own && thread.join().is_err() {
@@ -167,23 +170,30 @@ fn spin(mut node: r2r::Node, jobs: &Receiver<Job>) {
     }
 }
 
+/// Hands a stream to the thread that handles it.
+fn take_over(lane: &mpsc::Sender<Handled>, stream: Handled) {
+    if lane.try_send(stream).is_err() {
+        tracing::error!("a subscription is not handled: {STREAMS} others wait, or the client ends");
+    }
+}
+
 /// Handles messages and requests until the client is dropped.
-fn handle(mut inbox: mpsc::UnboundedReceiver<Handled>) {
-    block_on(async {
+fn handle(mut inbox: mpsc::Receiver<Handled>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return tracing::error!("messages are not handled: {error}"),
+    };
+    runtime.block_on(async {
         let mut all = SelectAll::new();
         loop {
-            if all.is_empty() {
-                match inbox.next().await {
+            tokio::select! {
+                stream = inbox.recv() => match stream {
                     Some(stream) => all.push(stream),
                     None => return,
-                }
-                continue;
-            }
-            match select(inbox.next(), all.next()).await {
-                Either::Left((Some(stream), _)) => all.push(stream),
-                Either::Left((None, _)) => return,
-                // A message, which was handled when it was taken, or the end of a subscription.
-                Either::Right(_) => {}
+                },
+                // A message was handled when it was taken.
+                Some(()) = all.next(), if !all.is_empty() => {}
             }
         }
     });
@@ -201,11 +211,11 @@ fn profile(qos: Qos) -> QosProfile {
     }
 }
 
-/// A publisher; the lock because r2r's may move between threads but not be shared.
+/// A publisher, behind a lock because r2r's publisher is `Send` but not `Sync`.
 struct Topic {
     name: String,
     publisher: Mutex<PublisherUntyped>,
-    jobs: Sender<Job>,
+    jobs: SyncSender<Job>,
 }
 
 /// Encapsulation header of little-endian plain CDR.
@@ -244,7 +254,7 @@ impl Drop for Topic {
             .lock()
             .unwrap_or_else(|e| e.into_inner())
             .clone();
-        // Without the node there is nothing left to end.
+        // Without the node there is nothing to clean up.
         let _ = self.jobs.send(Box::new(move |node| {
             node.destroy_publisher_untyped(publisher)
         }));
@@ -272,7 +282,7 @@ impl Middleware for R2r {
         type_name: &'static str,
         qos: Qos,
     ) -> Result<Box<dyn Publish>, MiddlewareError> {
-        // rcl expands and remaps by itself.
+        // rcl expands and remaps the name itself.
         let asked = topic.to_owned();
         let publisher = self.with("publisher", topic, move |node| {
             node.create_publisher_untyped(&asked, type_name, profile(qos))
@@ -312,8 +322,8 @@ impl Middleware for R2r {
             }
         });
         if let Some(lane) = self.lane(lane) {
-            // The lane lives as long as the node.
-            let _ = lane.unbounded_send(handled.boxed());
+            // The lane lives at least as long as the node.
+            let _ = lane.try_send(handled.boxed());
         }
         Ok(Box::new(alive))
     }
@@ -331,7 +341,7 @@ impl Middleware for R2r {
                     _ => Err(MiddlewareError::Create {
                         what: "service",
                         name: service.to_owned(),
-                        cause: format!("this client knows no {type_name}"),
+                        cause: format!("this client does not support {type_name}"),
                     }),
                 }
             };
@@ -339,7 +349,7 @@ impl Middleware for R2r {
         use r2r::lifecycle_msgs::srv as lifecycle;
         use r2r::rcl_interfaces::srv as rcl;
         serve!(
-            // r2r's documentation mode, which needs no ROS, lacks this package.
+            // r2r's documentation mode, which works without ROS, lacks this package.
             #[cfg(not(feature = "r2r-check"))]
             "std_srvs/srv/Trigger" => r2r::std_srvs::srv::Trigger::Service,
             "lifecycle_msgs/srv/ChangeState" => lifecycle::ChangeState::Service,
@@ -355,9 +365,9 @@ impl Middleware for R2r {
         )
     }
 
-    /// r2r does not pass on which nodes there are, but whose the publishers of a topic are, and every node
-    /// of rcl has one on this topic.
-    fn namesakes(&self) -> usize {
+    /// r2r does not list nodes, but it lists the publishers of a topic with their nodes, and every
+    /// rcl node has a publisher on this topic.
+    fn same_name_nodes(&self) -> usize {
         let (name, namespace) = (
             self.names.name().to_owned(),
             self.names.namespace().to_owned(),
@@ -373,7 +383,7 @@ impl Middleware for R2r {
                 .filter(|p| p.node_name == name && p.node_namespace == namespace);
             Ok(own.count())
         });
-        // One is this node's own.
+        // One of them is this node's own.
         found.map_or(0, |count| count.saturating_sub(1))
     }
 }

@@ -1,21 +1,447 @@
-//! The SLAM system: keyframes, factor graph, relocalisation, state machine. What is large, and all that
-//! is done with it, is behind [`crate::compute::device`].
+//! SLAM: from images to a map. [`Slam::process`] advances the state machine by one frame; all bulk
+//! data, and everything computed with it, is behind [`crate::compute::device`].
+//!
+//! There are two sides, which run inline or on two threads:
+//!
+//! * tracking: [`Slam`] with `state`, `tracker`, `odometry` and `history`; `map_link` is its end of the
+//!   queue;
+//! * mapping: `mapper` with `graph`, `loop_closure`, `relocaliser` and `optimiser`, which `mapper_thread`
+//!   runs; it publishes poses in the `pose_table`.
 
+mod about;
+mod belief;
+mod bounds;
+mod consistency;
+mod counts;
+mod edges;
+mod error;
+mod events;
+mod factors;
+mod fit;
+pub mod fold;
+mod frame;
+mod frozen_map;
+mod graph;
+mod hint;
 mod history;
-mod keyframe;
-mod live;
-mod localise;
+mod loading;
+mod loans;
+mod loop_closure;
+mod mailbox;
+mod map_io;
+mod map_keeper;
+mod map_link;
+mod map_source;
 mod mapper;
-mod mapping;
-mod poses;
-mod records;
-mod saved;
-mod system;
+mod mapper_thread;
+mod odometry;
+mod optimiser;
+mod pose_table;
+mod probe;
+mod reach;
+mod redundancy;
+mod relocaliser;
+mod removal;
+mod removed;
+mod reuse;
+mod skeleton;
+mod snapshot;
+mod state;
+mod tracker;
+mod trial;
 mod uncertainty;
 pub mod window;
+mod witnesses;
 
-pub use keyframe::PoseTable;
-pub use mapper::MappingCounts;
-pub use saved::{LabelMaker, MapLabel, OnSaved, SavedMap, SavedMapError};
-pub use system::{FrameInput, Pace, SlamError, System};
+pub use about::{About, Note};
+pub use counts::MappingCounts;
+pub use error::SlamError;
+pub use fit::{SavedMapError, Unfit};
+pub use frame::{Frame, Pace, TrackedFrame};
+pub use loading::MapMode;
+pub use map_io::{MapLabel, SavedMap};
+pub use map_source::MapSource;
+pub use pose_table::PoseTable;
 pub use uncertainty::Covariance6;
+
+use crate::compute::device::{ContentFormats, Device, FramePoints, LostReason};
+use crate::config::Config;
+use crate::geometry::{Intrinsics, Sim3};
+use crate::map::saved::ImageShape;
+use crate::map::store::Monitor;
+use crate::map::{FrameRecord, MapSnapshot};
+use crate::time::{Pulse, StageTimes, millis};
+use arc_swap::ArcSwap;
+use counts::SharedCounts;
+use frame::FrameOutcome;
+use hint::PlaceHint;
+use history::History;
+use loading::Loading;
+use mailbox::Look;
+use map_link::MapLink;
+use mapper::Mapper;
+use pose_table::KeyframePoses;
+use relocaliser::Reply;
+use state::{ActiveKeyframe, State};
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+use tracker::{Loss, Step, Tracker};
+
+/// Receives the result of saving a map, on the mapping thread.
+pub type OnSaved = Box<dyn FnOnce(Result<SavedMap, SavedMapError>) + Send>;
+
+/// Provides metadata of a map, on the mapping thread, or an error.
+pub type LabelMaker = Box<dyn FnOnce() -> Result<MapLabel, String> + Send>;
+
+/// Receives a map file that was checked, on the mapping thread.
+pub type OnChecked = Box<dyn FnOnce(Result<Box<MapSource>, SavedMapError>) + Send>;
+
+/// Receives a copy of the map, on the mapping thread.
+pub type OnMap = Box<dyn FnOnce(MapSnapshot) + Send>;
+
+/// SLAM from images to a map.
+pub struct Slam {
+    state: State,
+    tracker: Tracker,
+    map: MapLink,
+    history: History,
+    intrinsics: Option<Intrinsics>,
+    max_keyframes: usize,
+    mapping_counts: SharedCounts,
+    /// The map file that is being loaded.
+    loading: Option<Loading>,
+    /// The result of a load that the caller has not taken.
+    loaded: Option<Result<SavedMap, SavedMapError>>,
+    /// The file that the map is written to as it is made.
+    store: Option<Monitor>,
+    formats: ContentFormats,
+    config: Arc<Config>,
+    about: About,
+}
+
+impl Slam {
+    /// Creates SLAM on a device created for the same configuration and intrinsics; with intrinsics
+    /// it is calibrated.
+    ///
+    /// # Errors
+    /// If the mapping thread cannot be started.
+    pub fn new(
+        config: &Config,
+        pace: Pace,
+        device: Device,
+        intrinsics: Option<Intrinsics>,
+    ) -> Result<Self, SlamError> {
+        let poses = KeyframePoses::new();
+        let mapper = Mapper::new(device.mapping, config, Arc::clone(poses.shared()));
+        let max_keyframes = config.local_opt.max_keyframes;
+        let formats = mapper.device().content_formats();
+        Ok(Self {
+            state: State::Empty,
+            tracker: Tracker::new(device.tracking, config),
+            mapping_counts: mapper.shared_counts(),
+            map: MapLink::new(mapper, poses, config.threads, pace, max_keyframes)?,
+            history: History::new(pace),
+            intrinsics,
+            max_keyframes,
+            loading: None,
+            loaded: None,
+            store: None,
+            formats,
+            config: Arc::new(config.clone()),
+            about: About::default(),
+        })
+    }
+
+    /// Processes the next frame.
+    ///
+    /// An unusable image: the next one may be usable. A failure of the network, the device or the
+    /// mapping thread: SLAM cannot continue, but results so far remain available.
+    pub fn process(&mut self, frame: &Frame<'_>) -> Result<TrackedFrame, SlamError> {
+        let start = Instant::now();
+        let answer = self.map.poll()?;
+        // A load comes before the answers about its map.
+        if let Some(loaded) = self.map.loaded() {
+            self.settle_load(loaded);
+        }
+        if let Some(answer) = answer {
+            self.accept(answer)?;
+        }
+        self.tracker.encode(frame)?;
+        let outcome = self.advance(frame);
+        let seen = outcome.as_ref().copied();
+        let tracked = self.record(frame, seen.unwrap_or(FrameOutcome::lost()), start);
+        outcome.map(|_| tracked)
+    }
+
+    /// Advances the state machine by the encoded frame.
+    fn advance(&mut self, frame: &Frame<'_>) -> Result<FrameOutcome, SlamError> {
+        let number = self.history.next_number();
+        let (tracker, map) = (&mut self.tracker, &mut self.map);
+        let (state, outcome) = match self.state {
+            State::Empty => tracker.start_map(frame, map)?,
+            State::Tracking(active) => match tracker.track(frame, number, active, map)? {
+                Ok(step) => step,
+                Err(loss) => self.lose(frame, &active, &loss)?,
+            },
+            State::Lost(search) => tracker.search(frame, number, search, map)?,
+        };
+        self.state = state;
+        Ok(outcome)
+    }
+
+    /// Continues after a frame that could not be tracked: restarts if the map has only a bad first
+    /// keyframe, otherwise searches.
+    fn lose(
+        &mut self,
+        frame: &Frame<'_>,
+        active: &ActiveKeyframe,
+        loss: &Loss,
+    ) -> Result<Step, SlamError> {
+        tracing::info!("frame {} lost: {}", frame.index, loss.reason);
+        let number = self.history.next_number();
+        let (tracker, map) = (&mut self.tracker, &mut self.map);
+        let (state, outcome) = if active.is_bad_start(map.keyframes_made())
+            && map.failure().is_none()
+        {
+            self.state = State::Empty;
+            self.history.all_lost();
+            map.reset(map.poses().camera())?;
+            tracker.start_map(frame, map)?
+        } else {
+            tracker.leave(active, map)?;
+            self.state = State::lost(active);
+            match self.state {
+                State::Lost(search) if !matches!(loss.reason, LostReason::UnusableOutput(_)) => {
+                    tracker.relocalise(frame, number, search, map)?
+                }
+                state => {
+                    tracker.blank_frame()?;
+                    (state, FrameOutcome::lost())
+                }
+            }
+        };
+        let match_fraction = loss.match_fraction;
+        let outcome = FrameOutcome {
+            match_fraction,
+            ..outcome
+        };
+        Ok((state, outcome))
+    }
+
+    /// Handles the mapper's reply to an earlier frame's request.
+    fn accept(&mut self, answer: Reply) -> Result<(), SlamError> {
+        let question = self.state.question();
+        let (state, found) = self.tracker.accept(self.state, answer, &mut self.map)?;
+        self.state = state;
+        let (Some(question), Some(place)) = (question, found) else {
+            return Ok(());
+        };
+        let odometry = self.tracker.odometry();
+        match question.then {
+            Some(then) => odometry.change_keyframe(&then, &place.anchor),
+            None => {
+                self.history.relocalised(question.frame, place);
+                if question.frame + 1 == self.history.next_number() {
+                    odometry.move_to(Some(place.anchor));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the frame to the history, once everything about it is known.
+    fn record(&mut self, frame: &Frame<'_>, outcome: FrameOutcome, start: Instant) -> TrackedFrame {
+        let anchor = outcome.anchor;
+        self.tracker.odometry().move_to(anchor);
+        let record = FrameRecord {
+            index: frame.index,
+            stamp: frame.stamp,
+            state: outcome.state,
+            world_from_camera: self.map.move_camera(anchor.as_ref()),
+            keyframe: outcome.keyframe,
+            submap: anchor.map_or(0, |a| self.map.poses().submap_of(a.keyframe)),
+            match_fraction: outcome.match_fraction,
+            unique_fraction: outcome.unique_fraction,
+            iterations: outcome.iterations,
+            times: StageTimes {
+                mapping: self.map.waited(),
+                total: millis(start),
+                ..self.tracker.device().times()
+            },
+        };
+        self.history.record(record.clone(), anchor);
+        TrackedFrame {
+            record,
+            step: outcome.step,
+            covariance: outcome.covariance,
+        }
+    }
+
+    /// Waits for all mapping and brings the map up to date. Call it once, after the last frame.
+    ///
+    /// # Errors
+    /// An error that no frame has returned yet; the map remains as the mapping side left it.
+    pub fn complete(&mut self) -> Result<(), SlamError> {
+        if self.state.question().is_some()
+            && let Some(answer) = self.map.wait_for_reply()?
+        {
+            self.accept(answer)?;
+        }
+        let left = match self.state {
+            State::Tracking(active) => {
+                self.state = State::lost(&active);
+                self.tracker.leave(&active, &mut self.map)
+            }
+            State::Empty | State::Lost(_) => Ok(()),
+        };
+        self.map.finish().and(left)
+    }
+
+    /// The map and the pose of every frame, composed with the current poses of its keyframes
+    /// (docs/reference-defects.md, B46). Complete after [`Slam::complete`]; before that, keyframes
+    /// held by the mapping thread are missing.
+    pub fn snapshot(&self) -> MapSnapshot {
+        let poses = self.map.poses();
+        let frames = self.history.iter().map(|(record, anchor)| {
+            let mut record = record.clone();
+            if let Some(anchor) = anchor {
+                let pose = poses.find(anchor);
+                record.world_from_camera = pose.unwrap_or(record.world_from_camera);
+                record.submap = poses.submap_of(anchor.keyframe);
+            }
+            record
+        });
+        let keyframes = |m: &Mapper| snapshot::keyframes(m.graph(), m.device(), |_| true);
+        MapSnapshot {
+            intrinsics: self.intrinsics,
+            keyframes: self.map.mapper().map(keyframes).unwrap_or_default(),
+            edges: poses.shared().load().edges.clone(),
+            frames: frames.collect(),
+        }
+    }
+
+    /// Counters of the mapping side after its last event, and postponed keyframes.
+    pub fn mapping_counts(&self) -> MappingCounts {
+        MappingCounts {
+            postponed_keyframes: self.map.postponed(),
+            ..self.mapping_counts.read()
+        }
+    }
+
+    /// Access to the most recently published keyframe poses.
+    pub fn poses(&self) -> Arc<ArcSwap<PoseTable>> {
+        Arc::clone(self.map.poses().shared())
+    }
+
+    /// Replaces `dst` by the network's pointmap of the last frame, before scale: multiply by the
+    /// scale of the frame's pose for metres.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn read_frame(&mut self, dst: &mut FramePoints) -> Result<(), SlamError> {
+        Ok(self.tracker.device_mut().read_frame(dst)?)
+    }
+
+    /// Width and height of the network's images, and their intrinsics if known.
+    pub fn network_image(&self) -> ((usize, usize), Option<Intrinsics>) {
+        let shape = self.tracker.device().shape();
+        ((shape.width, shape.height), self.intrinsics)
+    }
+
+    /// Sets whether frames may become keyframes (the default). Otherwise the map is frozen, and the
+    /// search for a lost camera never gives up.
+    pub fn set_growing(&mut self, grows: bool) {
+        self.map.set_growing(grows);
+    }
+
+    /// Says where the camera is, in the map's world: while it is lost, the next frames are searched for
+    /// near there first, then everywhere. The map does not move.
+    pub fn hint_place(&mut self, world_from_camera: Sim3) {
+        self.map.set_hint(Some(PlaceHint::new(world_from_camera)));
+    }
+
+    /// Whether the map has reached `local_opt.max_keyframes`: tracking continues in it, but it no
+    /// longer grows.
+    pub fn is_full(&self) -> bool {
+        self.map.is_full()
+    }
+
+    /// The error after which a live camera's map no longer grows: tracking and localisation continue
+    /// in the map as it is, which can be read and saved.
+    pub fn mapping_failure(&self) -> Option<&str> {
+        self.map.failure()
+    }
+
+    /// For how long the mapping thread has been at one event; `None` without a thread.
+    pub fn mapping_pulse(&self) -> Option<Arc<Pulse>> {
+        self.map.pulse()
+    }
+
+    /// Calls `reply`, on the mapping thread, with the requested keyframes that exist and nothing
+    /// else of the map. Never waits: returns `false` if too many readers are waiting.
+    pub fn read_keyframes(&mut self, ids: Vec<u32>, reply: OnMap) -> bool {
+        let look = Look::new(self.keyframe_reader(ids, reply));
+        self.map.look(look)
+    }
+
+    /// Like [`Slam::read_keyframes`], unless all other references to `asked` are dropped before.
+    pub fn read_keyframes_while(&mut self, asked: Weak<()>, ids: Vec<u32>, reply: OnMap) -> bool {
+        let look = Look::while_asked(asked, self.keyframe_reader(ids, reply));
+        self.map.look(look)
+    }
+
+    fn keyframe_reader(
+        &self,
+        ids: Vec<u32>,
+        reply: OnMap,
+    ) -> impl FnOnce(&Mapper) + Send + 'static {
+        let intrinsics = self.intrinsics;
+        move |mapper| {
+            let wanted = |id| ids.contains(&id);
+            reply(MapSnapshot {
+                intrinsics,
+                keyframes: snapshot::keyframes(mapper.graph(), mapper.device(), wanted),
+                ..Default::default()
+            });
+        }
+    }
+
+    /// Calls `reply`, on the mapping thread, with the whole map and all frames so far. Never waits:
+    /// returns `false` if too many readers are waiting.
+    pub fn read_map(&mut self, reply: OnMap) -> bool {
+        let mut map = self.snapshot();
+        self.map.look(Look::new(move |mapper| {
+            map.keyframes = snapshot::keyframes(mapper.graph(), mapper.device(), |_| true);
+            reply(map);
+        }))
+    }
+
+    /// Discards the map and all frames; the next frame starts a new map. Never waits: work that the
+    /// mapping side has not started is dropped, and current work ends as soon as possible.
+    ///
+    /// # Errors
+    /// If the mapping side has failed.
+    pub fn reset(&mut self) -> Result<(), SlamError> {
+        self.state = State::Empty;
+        self.history.clear();
+        self.tracker.odometry().move_to(None);
+        (self.loading, self.loaded) = (None, None);
+        self.map.reset(Sim3::identity())
+    }
+
+    /// Saves the map to the file `path`, in an existing folder, on the mapping thread, which does
+    /// nothing else meanwhile; tracking continues. The active keyframe is saved with its initial
+    /// points. Never waits: returns `false` if too many readers are waiting.
+    pub fn save_map_with(&mut self, path: PathBuf, label: LabelMaker, reply: OnSaved) -> bool {
+        let image = (
+            ImageShape::from(self.tracker.device().shape()),
+            self.intrinsics,
+        );
+        self.map.look(Look::new(move |mapper| {
+            let label = label().map_err(SavedMapError::Label);
+            let write = |label| map_io::write(&path, mapper.graph(), mapper.device(), image, label);
+            reply(label.and_then(write));
+        }))
+    }
+}

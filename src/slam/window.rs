@@ -1,25 +1,28 @@
-//! Which part of a large graph a global solve moves (B51).
+//! The part of a large graph that a global solve moves (docs/reference-defects.md, B51).
 
-use crate::config::LocalOptConfig;
+use crate::config::GlobalOptConfig;
 use std::collections::BTreeSet;
 
-/// Edges from one keyframe to another that is near it.
+/// Maximum number of edges between two keyframes that count as near each other.
 const NEAR: usize = 2;
+/// Number of keyframes around the older ends of new loops that move after a solve of the skeleton,
+/// if the limits allow.
+const AROUND_LOOPS: usize = 40;
 
-/// How much of a graph a solve looks at.
+/// How much of a graph one solve covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Newest keyframes that move, once there are more; 0: always everything.
+    /// Number of newest keyframes that move, once there are more; 0: always everything.
     pub newest: usize,
-    /// Keyframes of a solve that does not move everything, fixed ones too; 0: no limit.
+    /// Maximum keyframes of a solve that does not move everything, fixed ones included; 0: no limit.
     pub keyframes: usize,
-    /// Edges of such a solve; 0: no limit.
+    /// Maximum edges of such a solve; 0: no limit.
     pub edges: usize,
 }
 
 impl Limits {
-    /// What `config` says.
-    pub fn of(config: &LocalOptConfig) -> Self {
+    /// The limits of the configuration.
+    pub fn of(config: &GlobalOptConfig) -> Self {
         Self {
             newest: config.window,
             keyframes: config.window_keyframes,
@@ -27,43 +30,48 @@ impl Limits {
         }
     }
 
-    /// Keyframes from one solve of everything to the next while old keyframes are met one after the other.
+    /// Whether a graph of `count` keyframes is larger than what always moves.
+    pub fn exceeded_by(&self, count: usize) -> bool {
+        self.newest > 0 && count > self.newest
+    }
+
+    /// Keyframes between two full solves while a known path is being revisited.
     fn between_loops(&self) -> usize {
         (self.newest / 8).max(1)
     }
 
     fn hold(&self, window: &Window) -> bool {
-        let within = |count: usize, most: usize| most == 0 || count <= most;
+        let within = |count: usize, max: usize| max == 0 || count <= max;
         within(window.keyframes.len(), self.keyframes) && within(window.edges.len(), self.edges)
     }
 }
 
-/// A part of the graph: the keyframes that a solve needs, the fixed ones first.
+/// A part of the graph: the keyframes of a solve, fixed ones first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Window {
-    /// Keyframes, fixed ones first and each part ascending: what a solve's indices count in.
+    /// Keyframes, fixed ones first and each part ascending; a solve's indices count in this list.
     pub keyframes: Vec<usize>,
-    /// How many of them are fixed: the `pin` of the solve.
+    /// Number of fixed keyframes: the `pin` of the solve.
     pub fixed: usize,
-    /// Edges with a free end, in their order.
+    /// Edges with a free end, in order of creation.
     pub edges: Vec<usize>,
-    /// Whether this is everything.
+    /// Whether the window is the whole graph.
     pub whole: bool,
 }
 
 impl Window {
-    /// What moves after the last of `edges` were added, those from `new_edges` on. `edges` are pairs of
-    /// keyframes below `count`, of which the first `pin` never move.
+    /// Chooses the window after the last of `edges` were added, those from `new_edges` on. `edges` are pairs
+    /// of keyframes below `count`, of which the first `pin` never move.
     ///
-    /// Free are the newest keyframes and the older ends of new edges; fixed, what an edge or a prior joins
-    /// with these. Everything moves while there are no more than `limits.newest` keyframes, and when a new
-    /// edge leads to a keyframe that these did not know: it closes a loop, and its error belongs to all that
-    /// lies between. So a camera that stays in a known place pays once for coming back to it. One that goes
-    /// along a known way meets the next old keyframe each time: where that is near one that was met, everything
-    /// moves only now and then.
+    /// Free are the newest keyframes and the older ends of new edges; fixed are the keyframes that an edge or
+    /// a prior joins with these. Everything moves while there are no more than `limits.newest` keyframes, and
+    /// when a new edge leads to a keyframe that the newest did not know: it closes a loop, and its error
+    /// belongs to everything between both ends. So a camera that stays in a known place pays once for coming
+    /// back to it. A camera that follows a known path meets the next old keyframe each time: where that one is
+    /// near a keyframe that was met before, everything moves only every few keyframes.
     ///
-    /// A place that was seen often joins the newest with much: fewer of them then are free, as many as the
-    /// limits hold, so that a solve costs no more however long the camera stays.
+    /// The newest keyframes of a place that was seen often have many edges: fewer of them are free then, as
+    /// many as the limits allow, so that a solve costs no more however long the camera stays.
     pub fn choose(
         count: usize,
         edges: &[(usize, usize)],
@@ -77,7 +85,7 @@ impl Window {
             return Self::whole(count, edges.len(), pin);
         }
         let (known, added) = edges.split_at(new_edges.min(edges.len()));
-        // Keyframes before the newest that edges or priors join with these.
+        // Older keyframes connected to the newest ones by edges or priors.
         let border = |links: &[(usize, usize)]| -> BTreeSet<usize> {
             let across = links.iter().filter(|(a, b)| (*a < oldest) != (*b < oldest));
             across.map(|(a, b)| *a.min(b)).collect()
@@ -95,6 +103,18 @@ impl Window {
         if closes {
             return Self::whole(count, edges.len(), pin);
         }
+        Self::fitting(count, &ends, edges, priors, pin, limits)
+    }
+
+    /// The window in which `ends` and the newest keyframes move, as many as the limits allow.
+    fn fitting(
+        count: usize,
+        ends: &BTreeSet<usize>,
+        edges: &[(usize, usize)],
+        priors: &[(usize, usize)],
+        pin: usize,
+        limits: Limits,
+    ) -> Self {
         let mut newest = limits.newest;
         loop {
             let free = ends.iter().copied().chain(count - newest..count);
@@ -107,7 +127,50 @@ impl Window {
         }
     }
 
-    /// `places` and what a few edges join with them.
+    /// The window after a solve of the whole skeleton: the newest keyframes and those around the older
+    /// ends of the new edges, at most [`AROUND_LOOPS`] of these, and fewer if the limits require it.
+    /// The arguments are those of [`Window::choose`], and `count` exceeds `limits.newest`.
+    pub fn around_loops(
+        count: usize,
+        edges: &[(usize, usize)],
+        new_edges: usize,
+        priors: &[(usize, usize)],
+        pin: usize,
+        limits: Limits,
+    ) -> Self {
+        let (known, added) = edges.split_at(new_edges.min(edges.len()));
+        let ends: BTreeSet<usize> = added.iter().flat_map(|(a, b)| [*a, *b]).collect();
+        let oldest = count.saturating_sub(limits.newest);
+        let old: Vec<usize> = ends.range(..oldest).copied().collect();
+        let mut around = AROUND_LOOPS;
+        loop {
+            let mut free = ends.clone();
+            free.extend(Self::nearest(&old, known, around));
+            let window = Self::fitting(count, &free, edges, priors, pin, limits);
+            if around == 0 || limits.hold(&window) {
+                return window;
+            }
+            around /= 2;
+        }
+    }
+
+    /// Up to `most` keyframes in order of their distance in edges from `places`.
+    fn nearest(places: &[usize], edges: &[(usize, usize)], most: usize) -> Vec<usize> {
+        let mut reached: BTreeSet<usize> = places.iter().copied().collect();
+        let (mut order, mut layer) = (Vec::new(), reached.clone());
+        while order.len() < most && !layer.is_empty() {
+            let links = edges.iter().flat_map(|&(a, b)| [(a, b), (b, a)]);
+            let next = links.filter(|(a, _)| layer.contains(a)).map(|(_, b)| b);
+            let next: BTreeSet<usize> = next.filter(|b| !reached.contains(b)).collect();
+            order.extend(next.iter().copied());
+            reached.extend(next.iter().copied());
+            layer = next;
+        }
+        order.truncate(most);
+        order
+    }
+
+    /// `places` and the keyframes that at most [`NEAR`] edges join with them.
     fn near(places: &BTreeSet<usize>, edges: &[(usize, usize)]) -> BTreeSet<usize> {
         let mut near = places.clone();
         for _ in 0..NEAR {
@@ -119,7 +182,7 @@ impl Window {
         near
     }
 
-    /// The part in which `free` keyframes move.
+    /// The window in which the keyframes `free` move.
     fn around(free: BTreeSet<usize>, edges: &[(usize, usize)], priors: &[(usize, usize)]) -> Self {
         let touches = |(a, b): &(usize, usize)| free.contains(a) || free.contains(b);
         let chosen: Vec<usize> = (0..edges.len()).filter(|&e| touches(&edges[e])).collect();
@@ -146,12 +209,12 @@ impl Window {
         }
     }
 
-    /// What the window's keyframes have in a list of all keyframes.
+    /// The entries of the window's keyframes in a list of all keyframes.
     pub fn of<'a, T>(&'a self, all: &'a [T]) -> impl Iterator<Item = &'a T> {
         self.keyframes.iter().filter_map(|&k| all.get(k))
     }
 
-    /// Of each of `count` keyframes its place in the window.
+    /// The place in the window of each of `count` keyframes.
     pub fn places(&self, count: usize) -> Vec<Option<usize>> {
         let mut places = vec![None; count];
         for (place, &k) in self.keyframes.iter().enumerate() {
@@ -213,14 +276,14 @@ mod tests {
         let mut edges = chain(20);
         edges.push((3, 19));
         assert!(Window::choose(20, &edges, 18, &[], 1, newest(4)).whole);
-        // The next keyframe sees the same place, which the newest know by now.
+        // The next keyframe sees the same place, which the newest ones already know.
         edges.extend([(19, 20), (3, 20)]);
         let window = Window::choose(21, &edges, 20, &[], 1, newest(4));
-        // 3 is free, its neighbours are fixed, and so is 16 before the newest four.
+        // 3 is free, its neighbours are fixed, and so is 16, just before the newest four.
         assert_eq!(window.keyframes, [2, 4, 16, 3, 17, 18, 19, 20]);
         assert_eq!((window.fixed, window.whole), (3, false));
         assert_eq!(window.edges, [2, 3, 16, 17, 18, 19, 20, 21]);
-        // A place beside it is a new one.
+        // A place next to it is a new one.
         edges.pop();
         edges.push((5, 20));
         assert!(Window::choose(21, &edges, 20, &[], 1, newest(4)).whole);
@@ -231,7 +294,7 @@ mod tests {
         let limits = newest(40);
         let mut edges = chain(100);
         edges.push((3, 99));
-        // Each keyframe meets the one after that which the last one met.
+        // Each keyframe meets the successor of the keyframe that the previous one met.
         for count in 101..140 {
             let solved = edges.len();
             edges.push((count - 2, count - 1));
@@ -240,7 +303,7 @@ mod tests {
             assert_eq!(window.whole, count % 5 == 0, "{count} keyframes");
             assert!(window.keyframes[window.fixed..].contains(&(count - 97)));
         }
-        // Three further on it is a new place, whenever.
+        // Three further on it is a new place, at any time.
         let solved = edges.len();
         edges.push((138, 139));
         edges.push((46, 139));
@@ -256,7 +319,7 @@ mod tests {
             (&window.keyframes[..window.fixed], window.whole),
             (&[0, 6][..], false)
         );
-        // Only a prior leads from the newest to 6.
+        // Only a prior connects the newest ones to 6.
         let mut edges = chain(10);
         edges.remove(6);
         let window = Window::choose(10, &edges, 7, &[(6, 7)], 1, newest(3));
@@ -264,7 +327,7 @@ mod tests {
         assert_eq!(window.fixed, 1);
     }
 
-    /// A camera that goes round and round: the newest know many old ones.
+    /// A camera moving in circles: the newest keyframes are connected to many old ones.
     #[test]
     fn where_much_was_seen_fewer_move_and_no_solve_is_larger_than_allowed() {
         let count = 400;
@@ -283,12 +346,35 @@ mod tests {
         };
         let tight = Window::choose(count, &edges, solved, &[], 1, limits);
         assert!(limits.hold(&tight) && !tight.whole);
-        // No fewer than have to: an eighth more would not fit.
+        // No fewer than necessary: an eighth more would not fit.
         let free = &tight.keyframes[tight.fixed..];
         assert!(free.len() > 40, "{}", free.len());
         for (a, b) in &edges[solved..] {
             assert!(free.contains(a) && free.contains(b));
         }
+    }
+
+    #[test]
+    fn after_a_skeleton_solve_the_ends_of_loops_move_within_the_limits() {
+        let count = 300;
+        let mut edges = chain(count);
+        edges.push((50, 299));
+        let limits = Limits {
+            keyframes: 60,
+            edges: 70,
+            ..newest(40)
+        };
+        let window = Window::around_loops(count, &edges, count - 2, &[], 1, limits);
+        assert!(limits.hold(&window) && !window.whole);
+        let free = &window.keyframes[window.fixed..];
+        for k in [50, 51, 49, 40, 60, 299, 298] {
+            assert!(free.contains(&k), "{k} of {free:?}");
+        }
+        assert!(!free.contains(&150) && !free.contains(&0));
+        assert_eq!(Window::nearest(&[50], &edges, 4), [49, 51, 299, 48]);
+        let wide = Window::around_loops(count, &edges, count - 2, &[], 1, newest(40));
+        let free = &wide.keyframes[wide.fixed..];
+        assert_eq!(free.len(), 1 + AROUND_LOOPS + 40, "{free:?}");
     }
 
     proptest! {
@@ -325,7 +411,7 @@ mod tests {
                 prop_assert!(window.whole || free.len() <= size + edges.len());
                 let all_newest =
                     (count.saturating_sub(size)..count).all(|k| k < pin || free.contains(&k));
-                // Fewer only for the limits' sake, and the last one always.
+                // Fewer only because of the limits, and always at least the last one.
                 prop_assert!(all_newest || limits.hold(&window) || free.len() <= 1 + 2 * edges.len());
                 prop_assert!(all_newest || keyframes + most_edges > 0);
                 prop_assert!(count - 1 < pin || free.contains(&(count - 1)));

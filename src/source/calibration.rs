@@ -1,12 +1,11 @@
-//! Calibration files.
+//! Reads calibration files.
 
 use super::{SourceError, read_yaml};
 use crate::geometry::{Calibration, CalibrationError, Distortion, Intrinsics};
 use serde::Deserialize;
 use std::path::Path;
 
-/// All layouts at once; which one it is follows from the keys that are there. Other keys are other
-/// programs' business.
+/// The union of all supported layouts, distinguished by which keys exist. Unknown keys are ignored.
 #[derive(Debug, Deserialize)]
 struct Raw {
     width: Option<usize>,
@@ -48,7 +47,7 @@ impl Numbers {
     }
 }
 
-/// Reads a calibration file (YAML) of any of these layouts:
+/// Reads a calibration file (YAML) in any of these layouts:
 /// * `width`, `height`, `calibration: [fx, fy, cx, cy]`, optionally with `k1, k2, p1, p2` and `k3` in
 ///   the list after them;
 /// * `width`, `height`, `fx`, `fy`, `cx`, `cy`, optionally `k1` … `k6`, `p1`, `p2`;
@@ -60,7 +59,7 @@ impl Numbers {
 /// `equidistant` (also `fisheye`, `kannala_brandt`) or `none`.
 ///
 /// # Errors
-/// Naming the file and the key that is missing, mistyped or impossible.
+/// Errors name the file and the missing, mistyped or invalid key.
 pub fn read_calibration(path: &Path) -> Result<Calibration, SourceError> {
     let raw: Raw = read_yaml(path, "a calibration in YAML")?;
     let calibration = raw
@@ -69,7 +68,7 @@ pub fn read_calibration(path: &Path) -> Result<Calibration, SourceError> {
     validated(path, calibration)
 }
 
-/// Refuses impossible numbers, naming `path`.
+/// Rejects invalid values; errors name `path`.
 pub(super) fn validated(path: &Path, made: Calibration) -> Result<Calibration, SourceError> {
     made.validate().map_err(|e| match e {
         CalibrationError::Value {
@@ -100,7 +99,7 @@ impl Raw {
         match self.resolution.as_deref() {
             Some(&[width, height]) => Ok((width, height)),
             _ => Err(mismatch(
-                "the images' size as width and height (or image_width and image_height)",
+                "the image size as width and height (or image_width and image_height)",
                 "no such keys",
             )),
         }
@@ -115,7 +114,7 @@ impl Raw {
         let (pinhole, coefficients) = if let Some(list) = self.calibration {
             if list.len() < 4 {
                 return Err(mismatch(
-                    "calibration: [fx, fy, cx, cy], and the distortion after them",
+                    "calibration: [fx, fy, cx, cy], optionally followed by distortion coefficients",
                     format!("{} values", list.len()),
                 ));
             }
@@ -165,7 +164,7 @@ impl Raw {
     }
 }
 
-/// Up to the last that is given; those missing before it are 0.
+/// Values up to the last given one; missing ones before it are 0.
 fn flat_values(values: &[Option<f64>]) -> Vec<f64> {
     let count = values
         .iter()
@@ -179,8 +178,8 @@ fn is_fisheye(model: Option<&str>) -> bool {
 }
 
 fn lens(model: Option<&str>, d: &[f64]) -> Result<Distortion, Mismatch> {
-    let padded = |expected: &str, most: usize| -> Result<[f64; 8], Mismatch> {
-        if d.len() > most {
+    let padded = |expected: &str, max: usize| -> Result<[f64; 8], Mismatch> {
+        if d.len() > max {
             return Err(mismatch(expected, format!("{} values", d.len())));
         }
         let mut all = [0.0; 8];
@@ -218,11 +217,11 @@ fn lens(model: Option<&str>, d: &[f64]) -> Result<Distortion, Mismatch> {
     }
 }
 
-/// The calibration for images of `size`: itself, or scaled (with a warning) when they have another
-/// size but the same shape to within rounding.
+/// The calibration for images of `size`: unchanged, or scaled with a warning if the size differs
+/// but the aspect ratio matches to within rounding.
 ///
 /// # Errors
-/// [`CalibrationError::Size`] when the shape differs.
+/// [`CalibrationError::Size`] if the aspect ratio differs.
 pub fn fit_calibration(
     calibration: &Calibration,
     size: (usize, usize),
@@ -242,13 +241,13 @@ pub fn fit_calibration(
         size.0 as f64 / made_for.0 as f64,
         size.1 as f64 / made_for.1 as f64,
     );
-    // One side follows from the other, rounded to a pixel.
+    // One side determines the other, rounded to a pixel.
     let rounding = |a: f64, b: usize| (a - b as f64).abs() <= 0.5;
     if !rounding(made_for.1 as f64 * sx, size.1) && !rounding(made_for.0 as f64 * sy, size.0) {
         return Err(error);
     }
     tracing::warn!(
-        "the calibration is for {}×{} images, these are {}×{}: it is scaled",
+        "the calibration is for {}×{} images, these are {}×{}: the calibration is scaled",
         made_for.0,
         made_for.1,
         size.0,

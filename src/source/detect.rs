@@ -1,70 +1,14 @@
-//! What a path holds.
+//! Detects the kind of source at a path.
 
+use super::euroc;
+use super::layout::Layout;
+use super::names::{has_extension, names, path_components};
 use super::{SourceError, folder, seven_scenes};
-use std::path::{Path, PathBuf};
-
-/// The kinds of sources.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Layout {
-    /// A folder with `rgb.txt`.
-    Tum,
-    /// A folder with `rgb.txt` and `calibration.txt`.
-    Eth3d,
-    /// A folder with `mav0/cam0/data.csv`.
-    Euroc,
-    /// A folder with `*.color.png`, or with sequences `seq-01`, … of them.
-    SevenScenes,
-    /// A folder with images.
-    Images,
-    /// A video file.
-    Video,
-    /// A ROS 2 bag: a folder of `.mcap` or `.db3` files, or one such file.
-    #[cfg(feature = "bags")]
-    Bag,
-}
-
-impl Layout {
-    /// The name for messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Tum => "TUM RGB-D",
-            Self::Eth3d => "ETH3D-SLAM",
-            Self::Euroc => "EuRoC",
-            Self::SevenScenes => "7-Scenes",
-            Self::Images => "images",
-            Self::Video => "video",
-            #[cfg(feature = "bags")]
-            Self::Bag => "ROS 2 bag",
-        }
-    }
-
-    /// What a folder of this kind must hold.
-    fn marker(self) -> &'static str {
-        match self {
-            Self::Tum | Self::Eth3d => "rgb.txt",
-            Self::Euroc => "mav0/cam0/data.csv",
-            Self::SevenScenes => "*.color.png",
-            Self::Images | Self::Video => "images",
-            #[cfg(feature = "bags")]
-            Self::Bag => "metadata.yaml",
-        }
-    }
-}
+use std::path::Path;
 
 const VIDEO: [&str; 7] = ["mp4", "avi", "mov", "mkv", "webm", "m4v", "mpg"];
 
-/// The parts of a path in lower case, for recognising names in it. Both `/` and `\` separate, on
-/// every system: a Windows path that was written into a file or a script is then still understood.
-/// Not for opening anything.
-pub fn path_components(path: &Path) -> Vec<String> {
-    path.to_string_lossy()
-        .split(['/', '\\'])
-        .filter(|part| !part.is_empty())
-        .map(str::to_lowercase)
-        .collect()
-}
-
-/// What the names in a path suggest: a component `tum`, `euroc`, `eth3d`, `7-scenes`, or
+/// The layout suggested by a path component: `tum`, `euroc`, `eth3d`, `7-scenes`, or
 /// `rgbd_dataset_…`.
 fn suggested(path: &Path) -> Option<Layout> {
     path_components(path)
@@ -80,11 +24,11 @@ fn suggested(path: &Path) -> Option<Layout> {
         })
 }
 
-/// Tells what `path` is. What a folder holds decides; names in the path tell ETH3D-SLAM from TUM
-/// RGB-D where the files do not, and make the message better when nothing is found.
+/// Detects the layout of `path`. The content of a folder decides; names in the path distinguish
+/// ETH3D-SLAM from TUM RGB-D where the files do not, and improve the message if nothing is found.
 ///
 /// # Errors
-/// A missing path, a file that is no video, a folder in which nothing can be read.
+/// A missing path, a file that is not a video, or a folder without readable content.
 pub fn detect(path: &Path) -> Result<Layout, SourceError> {
     let meta = std::fs::metadata(path).map_err(|cause| SourceError::Io {
         path: path.to_owned(),
@@ -95,7 +39,7 @@ pub fn detect(path: &Path) -> Result<Layout, SourceError> {
         return Ok(Layout::Bag);
     }
     if !meta.is_dir() {
-        let name = path.file_name().map(Path::new).unwrap_or(path);
+        let name = path.file_name().map_or(path, Path::new);
         return if has_extension(name, &VIDEO) {
             Ok(Layout::Video)
         } else {
@@ -111,7 +55,7 @@ pub fn detect(path: &Path) -> Result<Layout, SourceError> {
         let eth3d = path.join("calibration.txt").is_file() || hint == Some(Layout::Eth3d);
         return Ok(if eth3d { Layout::Eth3d } else { Layout::Tum });
     }
-    if euroc_camera(path).is_some() {
+    if euroc::camera_folder(path).is_some() {
         return Ok(Layout::Euroc);
     }
     if seven_scenes::sequence(path)?.is_some() {
@@ -126,7 +70,7 @@ pub fn detect(path: &Path) -> Result<Layout, SourceError> {
         (false, None) => Ok(Layout::Images),
         (false, Some(layout)) => {
             tracing::warn!(
-                "{}: the path suggests {}, but there is no {}: read as a folder of images",
+                "{}: the path suggests {}, but {} is missing; reading it as a folder of images",
                 path.display(),
                 layout.name(),
                 layout.marker()
@@ -146,36 +90,6 @@ pub fn detect(path: &Path) -> Result<Layout, SourceError> {
             contents(path),
         )),
     }
-}
-
-/// The folder `cam0` of an EuRoC sequence, whose root or `mav0` is `path`.
-pub(super) fn euroc_camera(path: &Path) -> Option<PathBuf> {
-    [path.join("mav0").join("cam0"), path.join("cam0")]
-        .into_iter()
-        .find(|camera| camera.join("data.csv").is_file())
-}
-
-/// Whether the name ends in one of these, in any case.
-pub(super) fn has_extension(path: &Path, extensions: &[&str]) -> bool {
-    path.extension()
-        .and_then(|e| e.to_str())
-        .is_some_and(|e| extensions.iter().any(|x| e.eq_ignore_ascii_case(x)))
-}
-
-/// The names in a folder, without hidden files, in no order.
-pub(super) fn names(path: &Path) -> Result<Vec<PathBuf>, SourceError> {
-    let io = |cause| SourceError::Io {
-        path: path.to_owned(),
-        cause,
-    };
-    let mut names = Vec::new();
-    for entry in std::fs::read_dir(path).map_err(io)? {
-        let name = entry.map_err(io)?.file_name();
-        if !name.to_string_lossy().starts_with('.') {
-            names.push(PathBuf::from(name));
-        }
-    }
-    Ok(names)
 }
 
 fn contents(path: &Path) -> String {

@@ -1,7 +1,6 @@
-//! EuRoC MAV (the ASL layout): `mav0/cam0`.
+//! EuRoC MAV sequences (ASL layout): `mav0/cam0`.
 
 use super::calibration::read_calibration;
-use super::detect::euroc_camera;
 use super::list::{Camera, Entry, Listing};
 use super::stream::GroundTruth;
 use super::{Layout, SourceError, data_lines, read_text, read_yaml};
@@ -9,10 +8,10 @@ use crate::time::Stamp;
 use nalgebra::{Isometry3, Matrix3, Quaternion, Rotation3, Translation3, UnitQuaternion, Vector3};
 use serde::Deserialize;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub(super) fn list(path: &Path) -> Result<Listing, SourceError> {
-    let camera = euroc_camera(path).ok_or_else(|| {
+    let camera = camera_folder(path).ok_or_else(|| {
         SourceError::content(path, "an EuRoC sequence with mav0/cam0/data.csv", "none")
     })?;
     let sensor = camera.join("sensor.yaml");
@@ -36,7 +35,7 @@ pub(super) fn list(path: &Path) -> Result<Listing, SourceError> {
     })
 }
 
-/// `nanoseconds,file` a line, files in `data`.
+/// Parses lines of `nanoseconds,file`; files are in `data`.
 fn entries(camera: &Path) -> Result<Vec<Entry>, SourceError> {
     let list = camera.join("data.csv");
     let text = read_text(&list)?;
@@ -89,7 +88,7 @@ struct Pose {
     data: Vec<f64>,
 }
 
-/// The camera's poses from the body's, `T_WC = T_WB · T_BC`, as a temporary file in TUM format.
+/// Converts body poses to camera poses, `T_WC = T_WB · T_BC`, in a temporary file in TUM format.
 fn convert_truth(csv: &Path, sensor: &Path) -> Result<tempfile::TempPath, SourceError> {
     let sensor_yaml: Sensor = read_yaml(sensor, "T_BS, the camera's pose in the body")?;
     let m = sensor_yaml.body_from_sensor.data;
@@ -138,7 +137,15 @@ fn convert_truth(csv: &Path, sensor: &Path) -> Result<tempfile::TempPath, Source
     temporary(&out)
 }
 
-/// From a 4×4 matrix by rows, if it is a rigid transformation (to 1e-3, as files are rounded).
+/// The folder `cam0` of an EuRoC sequence with root or `mav0` folder `path`.
+pub(super) fn camera_folder(path: &Path) -> Option<PathBuf> {
+    [path.join("mav0").join("cam0"), path.join("cam0")]
+        .into_iter()
+        .find(|camera| camera.join("data.csv").is_file())
+}
+
+/// Converts a row-major 4×4 matrix if it is a rigid transformation (to within 1e-3, to allow for
+/// rounding).
 pub(super) fn isometry(m: &[f64]) -> Option<Isometry3<f64>> {
     if m.len() != 16 || !m.iter().all(|v| v.is_finite()) {
         return None;
@@ -153,7 +160,7 @@ pub(super) fn isometry(m: &[f64]) -> Option<Isometry3<f64>> {
     Some(Isometry3::from_parts(t.into(), rotation))
 }
 
-/// A line in TUM format.
+/// Appends a line in TUM format.
 pub(super) fn push_pose(out: &mut String, stamp: Stamp, pose: &Isometry3<f64>) {
     let (t, q) = (pose.translation.vector, pose.rotation.coords);
     out.push_str(&format!(
@@ -162,7 +169,7 @@ pub(super) fn push_pose(out: &mut String, stamp: Stamp, pose: &Isometry3<f64>) {
     ));
 }
 
-/// A file with `text` that is deleted when its path is dropped.
+/// Creates a file containing `text`, deleted when its path is dropped.
 pub(super) fn temporary(text: &str) -> Result<tempfile::TempPath, SourceError> {
     let io = |cause| SourceError::Io {
         path: std::env::temp_dir(),

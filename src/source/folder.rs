@@ -1,9 +1,9 @@
-//! A plain folder of images.
+//! Plain folders of images.
 
 use super::SourceError;
 use super::calibration::read_calibration;
-use super::detect::{has_extension, names};
 use super::list::{Camera, Entry, Listing};
+use super::names::{has_extension, names};
 use super::stream::GroundTruth;
 use crate::time::Stamp;
 use std::cmp::Ordering;
@@ -24,8 +24,8 @@ pub(super) fn list(folder: &Path) -> Result<Listing, SourceError> {
             }) {
                 return Err(SourceError::content(
                     &folder.join(&b.1),
-                    "a name that is a time of its own",
-                    format!("{}, the time of {} too", b.0, a.1.display()),
+                    "a unique time in each file name",
+                    format!("{}, which is also the time of {}", b.0, a.1.display()),
                 ));
             }
             timed
@@ -60,7 +60,7 @@ pub(super) fn list(folder: &Path) -> Result<Listing, SourceError> {
     })
 }
 
-/// The names of the images in a folder, in natural order.
+/// Image files in a folder, in natural order.
 pub(super) fn images(folder: &Path) -> Result<Vec<PathBuf>, SourceError> {
     let mut files = names(folder)?;
     files.retain(|name| has_extension(name, &IMAGES));
@@ -68,13 +68,13 @@ pub(super) fn images(folder: &Path) -> Result<Vec<PathBuf>, SourceError> {
     Ok(files)
 }
 
-/// So that `frame2` comes before `frame10`.
+/// Sorts so that `frame2` comes before `frame10`.
 pub(super) fn sort_naturally(names: &mut [PathBuf]) {
     names.sort_by(|a, b| natural_order(&a.to_string_lossy(), &b.to_string_lossy()));
 }
 
-/// Runs of digits compare as numbers, all else by character; equal numbers with a different count of
-/// leading zeros by text.
+/// Compares runs of digits as numbers and everything else by character; equal numbers with
+/// different leading zeros are compared as text.
 fn natural_order(a: &str, b: &str) -> Ordering {
     let (mut x, mut y) = (a, b);
     loop {
@@ -114,8 +114,8 @@ fn at_30_hz(index: usize) -> Stamp {
     }
 }
 
-/// The files' times when every name is one: seconds with a decimal point, or nanoseconds in 18
-/// digits or more. Plain small numbers count frames.
+/// The stamps, if every file name is a time: seconds with a decimal point, or nanoseconds with 18
+/// digits or more. Small integers are frame numbers, not times.
 fn times(names: &[PathBuf]) -> Option<Vec<(Stamp, PathBuf)>> {
     names
         .iter()

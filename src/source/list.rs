@@ -1,4 +1,4 @@
-//! Sources that are lists of image files.
+//! Sources made of a list of image files.
 
 use super::calibration::fit_calibration;
 use super::stream::{About, GroundTruth, Stream};
@@ -8,22 +8,22 @@ use crate::image::{decode, dimensions};
 use crate::time::Stamp;
 use std::path::PathBuf;
 
-/// How many headers are tried for the size of the images.
+/// Number of headers tried when determining the image size.
 const TRIES: usize = 10;
 
-/// An image file and its time.
+/// An image file and its stamp.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Entry {
     pub stamp: Stamp,
     pub path: PathBuf,
 }
 
-/// What is known of the camera.
+/// Known properties of the camera.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Camera {
     Unknown,
     Known(Calibration),
-    /// For images of whatever size they have; the sizes in it are to be filled in.
+    /// Applies to images of any size; the size fields are to be filled in.
     OfImages(Calibration),
 }
 
@@ -33,11 +33,11 @@ impl Camera {
     }
 }
 
-/// Image files in their order.
+/// A sorted list of image files.
 #[derive(Debug)]
 pub(super) struct Listing {
     pub kind: &'static str,
-    /// At least one, times growing.
+    /// Not empty; stamps are strictly increasing.
     pub entries: Vec<Entry>,
     pub camera: Camera,
     pub always_undistort: bool,
@@ -123,8 +123,8 @@ impl Listing {
     }
 }
 
-/// The size of the first image whose header can be read. A broken first image is reported when its
-/// turn comes; when all of the first few are broken, opening fails.
+/// The size of the first image with a readable header. A broken first image is reported when it is
+/// read; opening fails only if the first few are all broken.
 fn first_size(selected: &[(usize, Entry)]) -> Result<((usize, usize), PathBuf), SourceError> {
     let mut first_error = None;
     for (_, entry) in selected.iter().take(TRIES) {
@@ -137,7 +137,7 @@ fn first_size(selected: &[(usize, Entry)]) -> Result<((usize, usize), PathBuf), 
     }
     Err(first_error.unwrap_or(SourceError::Selection {
         option: "start",
-        expected: "a choice of at least one frame".to_owned(),
+        expected: "a selection of at least one frame".to_owned(),
         found: 0,
     }))
 }

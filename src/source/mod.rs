@@ -1,12 +1,18 @@
-//! Where frames come from: datasets, folders of images, video files, ROS 2 bags.
+//! Frame sources: datasets, image folders, video files, ROS 2 bags.
 
 #[cfg(feature = "bags")]
 mod bag;
 mod calibration;
+#[cfg(feature = "wire")]
+pub mod camera_info;
 mod detect;
 mod euroc;
 mod folder;
+#[cfg(feature = "wire")]
+pub mod image_message;
+mod layout;
 mod list;
+mod names;
 mod seven_scenes;
 mod stream;
 mod tum;
@@ -15,7 +21,9 @@ mod video;
 #[cfg(feature = "bags")]
 pub use bag::BagTopics;
 pub use calibration::{fit_calibration, read_calibration};
-pub use detect::{Layout, detect, path_components};
+pub use detect::detect;
+pub use layout::Layout;
+pub use names::path_components;
 
 use crate::geometry::Calibration;
 use crate::image::{ImageError, RgbImage};
@@ -23,55 +31,68 @@ use crate::time::Stamp;
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 
-/// One decoded image with its time.
+/// A decoded image with its stamp.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SourceFrame {
-    /// Position in the source's own list, before start, end and stride.
+    /// Index in the source's full list, before start, end and stride are applied.
     pub index: usize,
     /// The image's time.
     pub stamp: Stamp,
-    /// Where it came from, for messages.
+    /// Origin of the image, used in messages.
     pub origin: PathBuf,
-    /// As stored: not resized, not undistorted.
+    /// The stored image: not resized, not undistorted.
     pub image: RgbImage,
 }
 
-/// A finite or endless sequence of frames.
+/// A sequence of frames.
 pub trait Source: Send {
-    /// What it is, such as `TUM RGB-D, 300 frames`.
+    /// A description such as `TUM RGB-D, 300 frames`.
     fn describe(&self) -> String;
-    /// Frames that are still to come, when known.
+    /// Number of frames left, if known.
     fn remaining(&self) -> Option<usize>;
-    /// The raw camera's calibration, when the source knows it.
+    /// Calibration of the raw camera, if the source provides one.
     fn calibration(&self) -> Option<&Calibration>;
-    /// Whether images should be undistorted even when the run is otherwise uncalibrated (EuRoC,
-    /// whose lens is too far from a pinhole for the network).
+    /// Whether images should be undistorted even in an uncalibrated run (EuRoC, whose lens is too
+    /// far from a pinhole for the network).
     fn always_undistort(&self) -> bool {
         false
     }
-    /// A ground-truth trajectory in TUM format, when the source has one. It may be a temporary file
-    /// that lives as long as the source.
+    /// The ground-truth trajectory in TUM format, if available. It may be a temporary file that
+    /// lives as long as the source.
     fn ground_truth(&self) -> Option<&Path>;
-    /// The name of the camera's optical frame, when the source names one (bags).
+    /// Name of the camera's optical frame, if the source provides one (bags).
     fn camera_frame(&self) -> Option<&str> {
         None
     }
-    /// The next frame, `None` at the end. After an error the source may be asked again: the frame
-    /// that failed is skipped.
+    /// The next frame; `None` at the end. After an error the source can be read further: the failed
+    /// frame is skipped.
     fn next_frame(&mut self) -> Result<Option<SourceFrame>, SourceError>;
+    /// The frame that [`Source::next_frame`] gives next, read ahead.
+    ///
+    /// # Errors
+    /// As [`Source::next_frame`]; the frame that failed is then skipped.
+    fn peek(&mut self) -> Result<Option<&SourceFrame>, SourceError>;
 }
 
-/// Which frames of a source are wanted, and what is known of its camera.
+impl Iterator for dyn Source + '_ {
+    type Item = Result<SourceFrame, SourceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_frame().transpose()
+    }
+}
+
+/// The selection of frames, and the calibration.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SourceOptions {
-    /// Every how many frames; 1 takes all.
+    /// Take every `stride`-th frame; 1 takes all.
     pub stride: usize,
-    /// The first frame, counted from 0.
+    /// Index of the first frame, from 0.
     pub start: usize,
-    /// One past the last frame; `None`, or past the source's end, takes all.
+    /// Index after the last frame; `None`, or a value beyond the end, takes all.
     pub end: Option<usize>,
-    /// Takes the place of what the source says of its camera. When it was made for images of another
-    /// size but the same shape, it is scaled.
+    /// Overrides the calibration provided by the source. If it was made for another image size with
+    /// the same aspect ratio, it is scaled.
     pub calibration: Option<Calibration>,
 }
 
@@ -86,43 +107,36 @@ impl Default for SourceOptions {
     }
 }
 
-/// Why a source could not be opened or read.
+/// Error from opening or reading a source.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the text of an error names its fields")]
 pub enum SourceError {
-    /// A file or folder that could not be read.
+    /// A file or folder cannot be read.
     #[error("cannot read {path}: {cause}")]
     Io {
-        /// The file.
         path: PathBuf,
-        /// The system's reason.
         cause: std::io::Error,
     },
-    /// A file whose content is not what it should be.
+    /// A file does not have the expected content.
     #[error("{path}: expected {expected}, found {found}")]
     Content {
-        /// The file (with a line number where that helps).
+        /// The file, with a line number where useful.
         path: PathBuf,
-        /// What should be there.
         expected: String,
-        /// What is.
         found: String,
     },
-    /// A choice of frames that selects nothing.
+    /// The options select no frames.
     #[error("{option}: expected {expected}, found {found}")]
     Selection {
         /// `stride`, `start` or `end`.
         option: &'static str,
-        /// What it could be.
         expected: String,
-        /// What it is.
         found: usize,
     },
     /// An external program is missing or failed.
     #[error("{program}: {message}")]
     Program {
-        /// Its name.
         program: &'static str,
-        /// What happened and what to do.
         message: String,
     },
 }
@@ -136,7 +150,7 @@ impl SourceError {
         }
     }
 
-    /// Of line `line`, counted from 1.
+    /// A content error at line `line`, counted from 1.
     fn at_line(
         path: &Path,
         line: usize,
@@ -165,14 +179,14 @@ impl SourceError {
     }
 }
 
-/// Opens a dataset, a folder of images, a video file or a bag, whichever `path` is (see [`detect`]).
+/// Opens the dataset, image folder, video file or bag at `path` (see [`detect`]).
 ///
-/// Images are decoded on a thread of their own, two frames ahead.
+/// A separate thread decodes images, two frames ahead.
 ///
 /// # Errors
-/// A path that is missing or holds nothing to read; damaged lists (with the line); images named in a
-/// list that are missing; times that do not grow; a selection without frames; a calibration that does
-/// not fit the images; for videos, a missing `ffmpeg` or `ffprobe`.
+/// A path that is missing or has no readable content; damaged lists (with the line); listed images
+/// that are missing; times that do not increase; an empty selection; a calibration that does not
+/// match the images; for videos, a missing `ffmpeg` or `ffprobe`.
 pub fn open(path: &Path, options: SourceOptions) -> Result<Box<dyn Source>, SourceError> {
     check(&options)?;
     let listing = match detect(path)? {
@@ -191,12 +205,13 @@ pub fn open(path: &Path, options: SourceOptions) -> Result<Box<dyn Source>, Sour
     Ok(Box::new(listing.open(&options)?))
 }
 
-/// Opens a ROS 2 bag: a folder with `metadata.yaml`, `.mcap` or `.db3` files, or one such file. Without a name the
-/// camera is the one topic with images that is left of those whose name does not speak of depth, disparity or
-/// masks, where a raw topic goes before its compressed twin; of several, the one with `camera_info` beside it.
+/// Opens a ROS 2 bag: a folder with `metadata.yaml`, `.mcap` or `.db3` files, or one such file.
+/// Without a topic name, image topics with names that indicate depth, disparity or masks are
+/// excluded, a raw topic takes precedence over its compressed version, and the single remaining
+/// topic is used; if several remain, the one with a `camera_info` topic in its namespace.
 ///
 /// # Errors
-/// As [`open`], and: no such topic or several; damage, where it is reached.
+/// See [`open`]. In addition: no suitable topic or several; damage, when it is reached.
 #[cfg(feature = "bags")]
 pub fn open_bag(
     path: &Path,
@@ -240,7 +255,8 @@ fn read_text(path: &Path) -> Result<String, SourceError> {
         .map_err(|_| SourceError::content(path, "a text file in UTF-8", "other bytes"))
 }
 
-/// A YAML file. Numbers may be `.nan` and `.inf`: whoever reads them says which one and why not.
+/// Reads a YAML file. Numbers may be `.nan` and `.inf`, so that the caller can name the offending
+/// value.
 fn read_yaml<T: DeserializeOwned>(path: &Path, expected: &str) -> Result<T, SourceError> {
     let options = serde_saphyr::options! {
         with_snippet: false,
@@ -250,7 +266,7 @@ fn read_yaml<T: DeserializeOwned>(path: &Path, expected: &str) -> Result<T, Sour
         .map_err(|e| SourceError::content(path, expected, e.without_snippet().to_string()))
 }
 
-/// The lines that are neither empty nor comments, with their numbers from 1.
+/// Lines that are neither empty nor comments, with line numbers from 1.
 fn data_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines()
         .enumerate()

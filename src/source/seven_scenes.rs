@@ -1,9 +1,10 @@
-//! 7-Scenes: `seq-01/frame-000000.color.png`, poses beside them in `frame-000000.pose.txt`.
+//! 7-Scenes sequences: `seq-01/frame-000000.color.png`, with poses in `frame-000000.pose.txt`
+//! alongside.
 
-use super::detect::names;
 use super::euroc::{isometry, push_pose, temporary};
 use super::folder::sort_naturally;
 use super::list::{Camera, Entry, Listing};
+use super::names::names;
 use super::stream::GroundTruth;
 use super::{Layout, SourceError, read_text};
 use crate::geometry::{Calibration, Distortion, Intrinsics};
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 const COLOUR: &str = ".color.png";
 
-/// The dataset's nominal camera.
+/// The nominal calibration of the dataset.
 const CAMERA: Calibration = Calibration {
     width: 640,
     height: 480,
@@ -25,7 +26,7 @@ const CAMERA: Calibration = Calibration {
     distortion: Distortion::None,
 };
 
-/// The folder with the frames: `path` itself, or the first of its `seq-…` folders (`seq-01`).
+/// The folder with the frames: `path` itself, or the first of its `seq-…` folders.
 pub(super) fn sequence(path: &Path) -> Result<Option<PathBuf>, SourceError> {
     if !frames(path)?.is_empty() {
         return Ok(Some(path.to_owned()));
@@ -49,8 +50,8 @@ fn frames(folder: &Path) -> Result<Vec<PathBuf>, SourceError> {
     Ok(files)
 }
 
-/// Stamps are the frames' positions in seconds, 0, 1, 2, …, as in the trajectories that are
-/// published for this dataset.
+/// Stamps are frame indices in seconds, 0, 1, 2, …, as in the trajectories published for this
+/// dataset.
 pub(super) fn list(path: &Path) -> Result<Listing, SourceError> {
     let folder = sequence(path)?
         .ok_or_else(|| SourceError::content(path, "7-Scenes frames (*.color.png)", "none"))?;
@@ -76,8 +77,8 @@ pub(super) fn list(path: &Path) -> Result<Listing, SourceError> {
     })
 }
 
-/// The poses (4×4, camera to world) of the frames that have one; frames whose pose the dataset marks
-/// as lost (not finite) are left out.
+/// Poses (4×4, camera to world) of the frames that have one; frames that the dataset marks as lost
+/// (non-finite pose) are skipped.
 fn truth(entries: &[Entry]) -> Result<Option<tempfile::TempPath>, SourceError> {
     let mut out = String::from("# timestamp tx ty tz qx qy qz qw (camera to world)\n");
     let mut any = false;

@@ -1,4 +1,4 @@
-//! Reading ahead: a thread makes the frames, in order, while earlier ones are being used.
+//! Read-ahead: a thread produces frames in order while earlier ones are processed.
 
 use super::{Source, SourceError, SourceFrame};
 use crate::geometry::Calibration;
@@ -9,23 +9,27 @@ use std::thread::JoinHandle;
 /// A ground-truth trajectory in TUM format.
 #[derive(Debug)]
 pub(super) enum GroundTruth {
-    /// The dataset's own.
+    /// A file of the dataset.
     File(PathBuf),
-    /// Converted from another format; deleted with the source.
+    /// Converted from another format; deleted together with the source.
     Converted(tempfile::TempPath),
 }
 
-/// What a [`Stream`] says of itself.
+/// Properties of a [`Stream`].
 pub(super) struct About {
     pub description: String,
-    /// Frames in all, when known.
+    /// Total number of frames, if known.
     pub count: Option<usize>,
     pub calibration: Option<Calibration>,
     pub always_undistort: bool,
     pub ground_truth: Option<GroundTruth>,
-    /// The camera's optical frame, when the source names it.
+    /// The camera's optical frame, if the source provides it.
     pub camera_frame: Option<String>,
 }
+
+/// Frames that wait, decoded, in the channel; one more is in the thread's hand. More would only cost memory:
+/// decoding is quicker than SLAM.
+const FRAMES_AHEAD: usize = 1;
 
 type Frame = Result<SourceFrame, SourceError>;
 
@@ -35,8 +39,10 @@ pub(super) struct Stream {
     remaining: Option<usize>,
     /// `None` at the end.
     frames: Option<Receiver<Frame>>,
+    /// The next frame, where it was read ahead.
+    ahead: Option<SourceFrame>,
     thread: Option<JoinHandle<()>>,
-    /// Wakes the thread when it waits for something other than its reader.
+    /// Wakes the thread if it is waiting for something other than its reader.
     stop: Option<Box<dyn FnOnce() + Send>>,
 }
 
@@ -46,8 +52,7 @@ impl Stream {
         frames: impl Iterator<Item = Frame> + Send + 'static,
         stop: Option<Box<dyn FnOnce() + Send>>,
     ) -> Result<Self, SourceError> {
-        // One frame in the channel and one in the thread's hand.
-        let (sender, receiver) = sync_channel(1);
+        let (sender, receiver) = sync_channel(FRAMES_AHEAD);
         let thread = std::thread::Builder::new()
             .name("decode".to_owned())
             .spawn(move || {
@@ -65,6 +70,7 @@ impl Stream {
             remaining: about.count,
             about,
             frames: Some(receiver),
+            ahead: None,
             thread: Some(thread),
             stop,
         })
@@ -109,21 +115,38 @@ impl Source for Stream {
     }
 
     fn next_frame(&mut self) -> Result<Option<SourceFrame>, SourceError> {
+        let frame = match self.ahead.take() {
+            Some(frame) => Ok(Some(frame)),
+            None => self.receive(),
+        };
+        if !matches!(frame, Ok(None)) {
+            self.remaining = self.remaining.map(|n| n.saturating_sub(1));
+        }
+        frame
+    }
+
+    fn peek(&mut self) -> Result<Option<&SourceFrame>, SourceError> {
+        if self.ahead.is_none() {
+            self.ahead = self.receive()?;
+        }
+        Ok(self.ahead.as_ref())
+    }
+}
+
+impl Stream {
+    fn receive(&mut self) -> Result<Option<SourceFrame>, SourceError> {
         let Some(frames) = &self.frames else {
             return Ok(None);
         };
         match frames.recv() {
-            Ok(frame) => {
-                self.remaining = self.remaining.map(|n| n.saturating_sub(1));
-                frame.map(Some)
-            }
+            Ok(frame) => frame.map(Some),
             Err(_) => {
                 self.remaining = Some(0);
-                // A decoder that panicked must not look like the end.
+                // A panic of the decoder must not look like the end of the source.
                 self.finish().map_err(|_| SourceError::Program {
                     program: "decoding thread",
-                    message: "ended by a panic, the frames after it are lost: \
-                              please report the file that it was reading"
+                    message: "panicked; the remaining frames are lost: \
+                     please report the file that it was reading"
                         .to_owned(),
                 })?;
                 Ok(None)
@@ -134,7 +157,7 @@ impl Source for Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // A panic of the thread has been printed where it happened.
+        // The panic has already been printed where it happened.
         let _ = self.finish();
     }
 }

@@ -1,8 +1,8 @@
-//! TUM RGB-D and ETH3D-SLAM: a folder with `rgb.txt`.
+//! TUM RGB-D and ETH3D-SLAM sequences: a folder with `rgb.txt`.
 
 use super::calibration::{read_calibration, validated};
-use super::detect::path_components;
 use super::list::{Camera, Entry, Listing};
+use super::names::path_components;
 use super::stream::GroundTruth;
 use super::{Layout, SourceError, data_lines, read_text};
 use crate::geometry::{Calibration, Distortion, Intrinsics};
@@ -20,7 +20,7 @@ pub(super) fn list(folder: &Path, eth3d: bool) -> Result<Listing, SourceError> {
     })
 }
 
-/// `time file` a line, files relative to the folder.
+/// Parses lines of `time file`, with files relative to the folder.
 fn entries(folder: &Path, list: &Path) -> Result<Vec<Entry>, SourceError> {
     let text = read_text(list)?;
     let mut entries: Vec<Entry> = Vec::new();
@@ -55,8 +55,8 @@ fn entries(folder: &Path, list: &Path) -> Result<Vec<Entry>, SourceError> {
     Ok(entries)
 }
 
-/// From `camera.yaml`, else ETH3D's `calibration.txt`, else by the name `freiburg1`, `2` or `3` in
-/// the path.
+/// Calibration from `camera.yaml`, else from ETH3D's `calibration.txt`, else from the name
+/// `freiburg1`, `2` or `3` in the path.
 fn camera(folder: &Path) -> Result<Camera, SourceError> {
     let yaml = folder.join("camera.yaml");
     if yaml.is_file() {
@@ -69,7 +69,7 @@ fn camera(folder: &Path) -> Result<Camera, SourceError> {
     Ok(Camera::or_unknown(freiburg(folder)))
 }
 
-/// `fx fy cx cy`, for the images as they are.
+/// Reads `fx fy cx cy`, valid for the images as stored.
 fn eth3d_camera(path: &Path) -> Result<Camera, SourceError> {
     let text = read_text(path)?;
     let numbers: Option<Vec<f64>> = text.split_whitespace().map(|t| t.parse().ok()).collect();
@@ -92,7 +92,8 @@ fn eth3d_camera(path: &Path) -> Result<Camera, SourceError> {
     Ok(Camera::OfImages(calibration))
 }
 
-/// The cameras of TUM RGB-D, by the path as it was given or as it is on disk (for `.` and links).
+/// The TUM RGB-D cameras, identified by the path as given or as resolved on disk (for `.` and
+/// links).
 fn freiburg(folder: &Path) -> Option<Calibration> {
     let on_disk = std::fs::canonicalize(folder).ok();
     let number =
@@ -117,7 +118,7 @@ fn freiburg(folder: &Path) -> Option<Calibration> {
     })
 }
 
-/// 1, 2 or 3 from the last component that has `freiburg<k>` in it.
+/// 1, 2 or 3, from the last component that contains `freiburg<k>`.
 fn freiburg_number(path: &Path) -> Option<u8> {
     path_components(path).iter().rev().find_map(|part| {
         let (_, rest) = part.split_once("freiburg")?;

@@ -1,26 +1,43 @@
-//! Video files, through the programs `ffprobe` (what is in it) and `ffmpeg` (its frames).
+//! Video files, decoded with the programs `ffprobe` (metadata) and `ffmpeg` (frames).
 //!
-//! `ffmpeg` writes raw RGB frames to a pipe and, through its `showinfo` filter, a line with each
-//! frame's presentation time to its messages; no frame is doubled or dropped to fit a frame rate.
+//! `ffmpeg` writes raw RGB frames to a pipe and, through its `showinfo` filter, one line per frame
+//! with its presentation time to standard error; frames are neither duplicated nor dropped to match
+//! a frame rate.
 
 use super::calibration::fit_calibration;
 use super::stream::{About, Stream};
 use super::{SourceError, SourceFrame, SourceOptions};
 use crate::image::{MAX_SIDE, RgbImage};
 use crate::time::Stamp;
+use heapless::Deque;
 use serde::Deserialize;
-use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How many lines of the program's messages are kept for an error.
+/// Number of message lines kept for an error.
 const KEPT_LINES: usize = 4;
 
-/// Where the programs are; the defaults are found through `PATH`.
+/// Options for both programs, before the input: only the file itself is read. Playlists (HLS, DASH, concat) could make
+/// them read any other file, so only formats that hold the frames themselves are allowed.
+const ONLY_THE_FILE: [&str; 4] = [
+    "-protocol_whitelist",
+    "file,pipe",
+    "-format_whitelist",
+    "mov,mp4,matroska,webm,avi,mpeg,mpegts,mpegvideo,m4v,h264,hevc,flv,asf,ogg",
+];
+
+/// Stamps that may wait for their frames. `ffmpeg` is at most as many frames ahead as it has buffers before the pipe,
+/// some tens; with more the thread that reads them waits.
+const STAMPS: usize = 256;
+
+/// The last lines of the program's messages.
+type LastLines = Arc<Mutex<Deque<String, KEPT_LINES>>>;
+
+/// Paths of the programs; the defaults are found through `PATH`.
 #[derive(Debug, Clone)]
 pub(super) struct Programs {
     pub ffmpeg: PathBuf,
@@ -71,9 +88,9 @@ pub(super) fn open(
         (end, total) => end.or(total),
     };
     let count = end.map(|end| (end - options.start).div_ceil(options.stride));
-    // Only an asked-for end stops the decoder: containers may miscount.
-    let most = options.end.and(count);
-    let frames = Frames::start(path, programs, size, options, most)?;
+    // Only an explicit end stops the decoder: containers may miscount.
+    let max_frames = options.end.and(count);
+    let frames = Frames::start(path, programs, size, options, max_frames)?;
     let child = Arc::clone(&frames.child);
     let about = About {
         description: match (count, total) {
@@ -112,7 +129,7 @@ struct SideData {
     rotation: Option<f64>,
 }
 
-/// Size as shown, and the number of frames when the container says it.
+/// Display size, and the number of frames if the container records it.
 fn probe(path: &Path, programs: &Programs) -> Result<((usize, usize), Option<usize>), SourceError> {
     let output = Command::new(&programs.ffprobe)
         .args(["-v", "error", "-select_streams", "v:0", "-of", "json"])
@@ -120,6 +137,7 @@ fn probe(path: &Path, programs: &Programs) -> Result<((usize, usize), Option<usi
             "-show_entries",
             "stream=width,height,nb_frames:stream_side_data=rotation",
         ])
+        .args(ONLY_THE_FILE)
         .arg(plain(path))
         .stdin(Stdio::null())
         .output()
@@ -129,14 +147,14 @@ fn probe(path: &Path, programs: &Programs) -> Result<((usize, usize), Option<usi
         let last = text.lines().rev().find(|l| !l.trim().is_empty());
         return Err(SourceError::content(
             path,
-            "a video that ffprobe can read",
-            last.unwrap_or("one that it rejects without a reason"),
+            "a video file that ffprobe can read, not a playlist",
+            last.unwrap_or("a file that ffprobe rejects without a message"),
         ));
     }
     let probe: Probe =
         serde_json::from_slice(&output.stdout).map_err(|e| SourceError::Program {
             program: "ffprobe",
-            message: format!("its output is not understood: {e}"),
+            message: format!("cannot parse its output: {e}"),
         })?;
     let Some(stream) = probe.streams.first() else {
         return Err(SourceError::content(path, "a video stream", "none"));
@@ -149,7 +167,7 @@ fn probe(path: &Path, programs: &Programs) -> Result<((usize, usize), Option<usi
         ));
     };
     if !(1..=MAX_SIDE).contains(&width) || !(1..=MAX_SIDE).contains(&height) {
-        let expected = "frames of at least 1 and at most 16384 pixels a side";
+        let expected = "frames of 1 to 16384 pixels a side";
         return Err(SourceError::content(
             path,
             expected,
@@ -172,7 +190,7 @@ fn probe(path: &Path, programs: &Programs) -> Result<((usize, usize), Option<usi
     ))
 }
 
-/// A path that cannot be taken for an option or a protocol.
+/// A path that cannot be mistaken for an option or a protocol.
 fn plain(path: &Path) -> OsString {
     if path.is_absolute() {
         return path.as_os_str().to_owned();
@@ -192,7 +210,7 @@ fn missing(program: &'static str, error: &std::io::Error) -> SourceError {
     SourceError::Program { program, message }
 }
 
-/// The option that keeps frames as they are: `-fps_mode` since 5.1, `-vsync` before.
+/// The option that preserves frame timing: `-fps_mode` since 5.1, `-vsync` before.
 fn passthrough(programs: &Programs) -> Result<&'static str, SourceError> {
     let output = Command::new(&programs.ffmpeg)
         .arg("-version")
@@ -213,34 +231,34 @@ fn passthrough(programs: &Programs) -> Result<&'static str, SourceError> {
 
 fn kill(child: &Mutex<Child>) {
     let mut child = child.lock().unwrap_or_else(PoisonError::into_inner);
-    // It may have ended by itself.
+    // The process may have exited already.
     let _ = child.kill();
     let _ = child.wait();
 }
 
-/// Time of a frame in units of the time base; `None` when it has none.
+/// Time of a frame in units of the time base; `None` if it has none.
 type Ticks = Option<i64>;
 
-/// What the thread that reads ffmpeg's messages passes on.
+/// Messages from the thread that reads ffmpeg's standard error.
 enum Message {
     TimeBase(i64, i64),
     Frame(Ticks, Option<(usize, usize)>),
     Other(String),
 }
 
-/// The decoder's frames. Ends the program when dropped.
+/// The decoder's frames. Dropping it ends the process.
 struct Frames {
     path: PathBuf,
     child: Arc<Mutex<Child>>,
     pixels: ChildStdout,
     messages: Receiver<Message>,
     size: (usize, usize),
-    /// Numerator and denominator of the seconds in a tick.
+    /// Numerator and denominator of the tick length in seconds.
     time_base: Option<(i64, i64)>,
     next_index: usize,
     stride: usize,
     last: Option<Stamp>,
-    last_lines: VecDeque<String>,
+    last_lines: LastLines,
     ended: bool,
 }
 
@@ -250,7 +268,7 @@ impl Frames {
         programs: &Programs,
         size: (usize, usize),
         options: &SourceOptions,
-        most: Option<usize>,
+        max_frames: Option<usize>,
     ) -> Result<Self, SourceError> {
         let (start, stride) = (options.start, options.stride);
         let mut command = Command::new(&programs.ffmpeg);
@@ -261,8 +279,9 @@ impl Frames {
                 "-nostdin",
                 "-loglevel",
                 "info",
-                "-i",
             ])
+            .args(ONLY_THE_FILE)
+            .arg("-i")
             .arg(plain(path))
             .args(["-map", "0:v:0", "-vf"])
             .arg(format!(
@@ -270,8 +289,8 @@ impl Frames {
                 size.0, size.1
             ))
             .args([passthrough(programs)?, "passthrough"]);
-        if let Some(most) = most {
-            command.args(["-frames:v", &most.to_string()]);
+        if let Some(max_frames) = max_frames {
+            command.args(["-frames:v", &max_frames.to_string()]);
         }
         let mut child = command
             .args(["-f", "rawvideo", "-pix_fmt", "rgb24", "-"])
@@ -290,13 +309,19 @@ impl Frames {
             }
         };
         let (Some(pixels), Some(stderr)) = (pixels, stderr) else {
-            return Err(fail("its output cannot be read"));
+            return Err(fail("cannot read its output"));
         };
-        let (sender, messages) = channel();
+        let (sender, messages) = sync_channel(STAMPS);
+        let last_lines = LastLines::default();
+        let lines = Arc::clone(&last_lines);
         std::thread::Builder::new()
             .name("ffmpeg messages".to_owned())
-            .spawn(move || read_messages(stderr, &sender))
-            .map_err(|e| fail(&format!("no thread for its messages: {e}")))?;
+            .spawn(move || read_messages(stderr, &sender, &lines))
+            .map_err(|e| {
+                fail(&format!(
+                    "cannot start the thread that reads its messages: {e}"
+                ))
+            })?;
         Ok(Self {
             path: path.to_owned(),
             child,
@@ -307,12 +332,12 @@ impl Frames {
             next_index: start,
             stride,
             last: None,
-            last_lines: VecDeque::new(),
+            last_lines,
             ended: false,
         })
     }
 
-    /// A frame's pixels; `None` at the end, or with an error when it was not a whole frame.
+    /// The pixels of a frame; `None` at the end, or an error if the frame was incomplete.
     fn read_pixels(&mut self) -> Result<Option<RgbImage>, SourceError> {
         let mut image = RgbImage::new(self.size.0, self.size.1);
         let mut at = 0;
@@ -330,7 +355,7 @@ impl Frames {
         if at == image.data.len() {
             return Ok(Some(image));
         }
-        // The end: how did the program fare?
+        // At the end, check whether the program succeeded.
         while let Ok(message) = self.messages.recv() {
             self.note(message);
         }
@@ -339,7 +364,9 @@ impl Frames {
         if well && at == 0 {
             return Ok(None);
         }
-        let lines: Vec<String> = self.last_lines.drain(..).collect();
+        let lines = self.last_lines.lock();
+        let lines = lines.unwrap_or_else(PoisonError::into_inner);
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         Err(SourceError::content(
             &self.path,
             "a video that ffmpeg can decode to its end",
@@ -351,22 +378,18 @@ impl Frames {
         ))
     }
 
-    /// Takes in a message; returns the time and size when it is a frame's.
+    /// Records a message; returns time and size if it belongs to a frame.
     fn note(&mut self, message: Message) -> Option<(Ticks, Option<(usize, usize)>)> {
         match message {
             Message::Frame(ticks, size) => return Some((ticks, size)),
             Message::TimeBase(num, den) => self.time_base = Some((num, den)),
-            Message::Other(line) => {
-                if self.last_lines.len() == KEPT_LINES {
-                    self.last_lines.pop_front();
-                }
-                self.last_lines.push_back(line);
-            }
+            // The thread that reads them keeps the last ones.
+            Message::Other(_) => {}
         }
         None
     }
 
-    /// The stamp of the frame whose pixels were read last; its line came before them.
+    /// The stamp of the frame whose pixels were read last; its line precedes them.
     fn read_stamp(&mut self) -> Result<Stamp, SourceError> {
         let (ticks, size) = loop {
             let Ok(message) = self.messages.recv() else {
@@ -453,8 +476,8 @@ impl Drop for Frames {
     }
 }
 
-/// Reads ffmpeg's messages to their end, so that it never waits for someone to read them.
-fn read_messages(stderr: impl Read, sender: &Sender<Message>) {
+/// Reads ffmpeg's messages to their end, so that ffmpeg never blocks on a full pipe.
+fn read_messages(stderr: impl Read, sender: &SyncSender<Message>, last_lines: &LastLines) {
     let mut reader = BufReader::new(stderr);
     let mut line = Vec::new();
     loop {
@@ -464,9 +487,18 @@ fn read_messages(stderr: impl Read, sender: &Sender<Message>) {
             Ok(_) => {}
         }
         let text = String::from_utf8_lossy(&line);
-        if let Some(message) = parse_message(text.trim()) {
-            // Nobody listens any more; keep reading all the same.
-            let _ = sender.send(message);
+        match parse_message(text.trim()) {
+            Some(Message::Other(line)) => {
+                let mut lines = last_lines.lock().unwrap_or_else(PoisonError::into_inner);
+                if lines.is_full() {
+                    lines.pop_front();
+                }
+                // There is room now.
+                let _ = lines.push_back(line);
+            }
+            // Without a receiver the reading goes on nevertheless.
+            Some(message) => drop(sender.send(message)),
+            None => {}
         }
     }
 }

@@ -2,8 +2,8 @@ use super::*;
 use crate::source::Source;
 use std::sync::MutexGuard;
 
-/// One at a time: a program that is being written while another test starts one cannot be run
-/// ("text file busy").
+/// Serialises the tests: a program that is being written while another test starts a process cannot
+/// be run ("text file busy").
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -53,7 +53,7 @@ fn a_missing_program_is_named_with_what_to_do() {
     assert!(text.starts_with("ffmpeg: not found"), "{text}");
 }
 
-/// Programs that say and send what a test tells them to.
+/// Scripts that print and send what a test specifies.
 #[cfg(unix)]
 mod stand_ins {
     use super::*;
@@ -66,7 +66,7 @@ mod stand_ins {
         path
     }
 
-    /// 2×1 pixels of six bytes a frame.
+    /// 2×1 pixels, six bytes per frame.
     fn programs(folder: &Path, probe: &str, ffmpeg: &str) -> Programs {
         let version = "if [ \"$1\" = -version ]; then echo ffmpeg version 6.0 x; exit; fi\n";
         Programs {
@@ -106,7 +106,7 @@ mod stand_ins {
         let body = [
             HEAD.to_owned(),
             frame("0", "2x1", "abcdef"),
-            // 3003 / 90000 s: 30000/1001 Hz, exact in nanoseconds to the truncation.
+            // 3003 / 90000 s: 30000/1001 Hz, truncated to nanoseconds.
             frame("3003", "2x1", "ghijkl"),
             frame("3003", "2x1", "mnopqr"),
             frame("NOPTS", "2x1", "stuvwx"),
@@ -163,7 +163,7 @@ mod stand_ins {
                 "expected a video stream, found none",
             ),
             ("echo '{}'", "expected a video stream, found none"),
-            ("echo nonsense", "not understood"),
+            ("echo nonsense", "cannot parse"),
             ("echo '{\"streams\":[{\"width\":0,\"height\":9}]}'", "0×9"),
         ] {
             let folder = tempfile::tempdir().unwrap();
@@ -192,7 +192,7 @@ mod stand_ins {
         let _alone = alone();
         let folder = tempfile::tempdir().unwrap();
         let pid = folder.path().join("pid");
-        // Would run for a minute and send nothing more.
+        // Would run for a minute without sending anything more.
         let body = format!(
             "{HEAD}echo $$ > {0}.new; mv {0}.new {0}\nexec sleep 60\n",
             pid.display()
@@ -206,7 +206,7 @@ mod stand_ins {
         let process = Path::new("/proc").join(id.trim());
         let can_see = process.exists();
         drop(source);
-        // Waited for, so it is gone and not just dying.
+        // The process was waited for, so it is gone rather than just exiting.
         assert!(can_see || !cfg!(target_os = "linux"));
         assert!(!process.exists());
     }

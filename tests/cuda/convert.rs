@@ -3,7 +3,7 @@
 use crate::{assert_same, assert_same_bits, cuda};
 use half::f16;
 use mast3r_slam::compute::cuda::convert::Convert;
-use mast3r_slam::compute::cuda::{Context, DeviceArena, Priority};
+use mast3r_slam::gpu::{Context, Priority};
 
 /// All f16, and f32 about them: halfway (ties), just beside, too large, too small, NaN.
 fn values() -> Vec<f32> {
@@ -30,10 +30,9 @@ fn conversions_round_as_on_the_cpu() {
     let stream = context.stream(Priority::High).unwrap();
     let convert = Convert::new(context).unwrap();
     let values = values();
-    let mut arena = DeviceArena::new(context, "test", 4 << 20).unwrap();
-    let wide = arena.carve::<f32>("wide", values.len()).unwrap();
-    let narrow = arena.carve::<f16>("narrow", values.len()).unwrap();
-    let back = arena.carve::<f32>("back", values.len()).unwrap();
+    let wide = crate::buffer::<f32>(context, values.len());
+    let narrow = crate::buffer::<f16>(context, values.len());
+    let back = crate::buffer::<f32>(context, values.len());
     stream.write(&values, wide.all()).unwrap();
 
     // All, and parts that start where a vector access would be misaligned, of any length.

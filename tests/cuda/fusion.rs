@@ -1,18 +1,19 @@
 //! Fusion on the GPU: the bits of the CPU's.
 
-use crate::tracking_common::{Random, intrinsics};
 use crate::{assert_same, assert_same_bits, cuda};
 use half::f16;
-use mast3r_slam::compute::cuda::fusion::{ExportTask, FusedPointmap, Fusion, UpdateTask};
+use mast3r_slam::compute::cuda::fusion::{
+    ExportTask, FusedPointmap, Fusion, FusionBuffers, UpdateTask,
+};
 use mast3r_slam::compute::cuda::matching::MatchCounts;
-use mast3r_slam::compute::cuda::tracking::{CameraRays, Outcome};
-use mast3r_slam::compute::cuda::{Context, DeviceArena, DeviceBuffer, Pool, Priority, Stream};
-use mast3r_slam::compute::fusion::{FusedPointmap as CpuPointmap, FusionScratch};
-use mast3r_slam::compute::plan::{Group, MemoryPlan};
-use mast3r_slam::compute::tracking::constrain_to_rays;
+use mast3r_slam::compute::cuda::tracking::{CameraRays, CameraRaysBuffers, Outcome};
+use mast3r_slam::compute::fusion::{FusedPointmap as CpuPointmap, FusionScratch, MAX_COUNT};
+use mast3r_slam::compute::pose_solver::constrain_to_rays;
 use mast3r_slam::config::{FilteringMode, FilteringScore};
 use mast3r_slam::geometry::Sim3;
+use mast3r_slam::gpu::{Context, DeviceBuffer, Priority, Stream};
 use nalgebra::Vector3;
+use testkit::solver_scene::{Random, intrinsics};
 
 const MODES: [FilteringMode; 6] = [
     FilteringMode::WeightedPointmap,
@@ -27,7 +28,7 @@ const SCORES: [FilteringScore; 2] = [FilteringScore::Median, FilteringScore::Mea
 /// Points and confidences.
 type Estimate = (Vec<f32>, Vec<f32>);
 
-/// What a solve would leave; `status` as in `tracking.cuh`.
+/// The outcome of a solve; `status` as in `tracking.cuh`.
 fn outcome(pose: &Sim3, status: u32) -> Outcome {
     let m = pose.scaled_rotation().cast::<f32>();
     let t = pose.translation.cast::<f32>();
@@ -91,33 +92,26 @@ impl Rig {
     ) -> Self {
         let n = size.0 * size.1;
         let stream = context.stream(Priority::High).unwrap();
-        let mut plan = MemoryPlan::new();
-        let mut part = plan.part(Group::Tracking, "test");
-        let fusion = part.device_arena(&Fusion::buffers(n, mode));
-        let map = part.device_arena(&FusedPointmap::buffers(n));
-        let rays = part.device_arena(&CameraRays::buffers(size.0, size.1));
-        let points = part.device("points", &[n, 3]);
-        let confidence = part.device("confidence", &[n]);
-        let outcome = part.device("outcome", &[1]);
-        let out_points = part.device("out points", &[n, 3]);
-        let out_confidence = part.device("out confidence", &[n]);
-        let out_half = part.device("out half", &[n]);
-        let pool = Pool::new(context, &plan).unwrap();
-        let arena = |planned| pool.device_arena(planned).unwrap();
         let k = intrinsics(size.0, size.1);
-        let rig = Self {
-            fusion: Fusion::new(context, &mut arena(fusion), n, mode, of).unwrap(),
-            map: FusedPointmap::new(&stream, &mut arena(map), n).unwrap(),
-            rays: CameraRays::new(&stream, &mut arena(rays), k, size.0, size.1).unwrap(),
-            points: pool.device(points).unwrap(),
-            confidence: pool.device(confidence).unwrap(),
-            outcome: pool.device(outcome).unwrap(),
-            out_points: pool.device(out_points).unwrap(),
-            out_confidence: pool.device(out_confidence).unwrap(),
-            out_half: pool.device(out_half).unwrap(),
-            stream,
-        };
-        // What was there before must not matter.
+        let rig = crate::carve(context, |c| {
+            let keys = FusionBuffers::carve(c, n, mode)?;
+            let rays = CameraRaysBuffers::carve(c, size.0, size.1)?;
+            let map = FusedPointmap::carve(c, n)?;
+            map.clear(&stream)?;
+            Ok(Self {
+                fusion: Fusion::new(context, keys, n, mode, of)?,
+                map,
+                rays: CameraRays::new(&stream, rays, k, size.0, size.1)?,
+                points: c.device("points", &[n, 3])?,
+                confidence: c.device("confidence", &[n])?,
+                outcome: c.device("outcome", &[1])?,
+                out_points: c.device("out points", &[n, 3])?,
+                out_confidence: c.device("out confidence", &[n])?,
+                out_half: c.device("out half", &[n])?,
+                stream,
+            })
+        });
+        // Previous contents must not matter.
         rig.stream.fill(rig.map.points.all(), 0x7f).unwrap();
         rig.stream.fill(rig.map.confidence.all(), 0x3f).unwrap();
         rig
@@ -250,6 +244,47 @@ fn any_bits_are_fused_as_on_the_cpu() {
 
 /// Many alike, all alike, few, none: the rank that the median has is the CPU's.
 #[test]
+fn a_full_count_fades_the_sums_as_on_the_cpu() {
+    let Some(gpu) = cuda() else { return };
+    for mode in [
+        FilteringMode::WeightedPointmap,
+        FilteringMode::WeightedSpherical,
+    ] {
+        let rig = Rig::new(&gpu, (7, 5), mode, FilteringScore::Median);
+        let mut random = Random(77);
+        let estimate = estimate(35, &mut random, true);
+        let mut cpu = CpuPointmap::new(35);
+        let mut scratch = FusionScratch::default();
+        rig.update(&estimate, None, true);
+        cpu.update(
+            &estimate.0,
+            &estimate.1,
+            mode,
+            FilteringScore::Median,
+            &mut scratch,
+        );
+        let task = UpdateTask {
+            points: rig.points.all(),
+            confidence: rig.confidence.all(),
+            outcome: None,
+            restart: false,
+        };
+        for _ in 0..MAX_COUNT + 3 {
+            rig.fusion.update(&rig.stream, &rig.map, &task).unwrap();
+            cpu.update(
+                &estimate.0,
+                &estimate.1,
+                mode,
+                FilteringScore::Median,
+                &mut scratch,
+            );
+        }
+        assert_eq!(cpu.count, MAX_COUNT);
+        rig.assert_is(&format!("{mode:?}"), &cpu);
+    }
+}
+
+#[test]
 fn scores_of_degenerate_maps() {
     let Some(gpu) = cuda() else { return };
     let size = (67, 31);
@@ -305,37 +340,61 @@ fn scores_of_degenerate_maps() {
     }
 }
 
+/// The CPU's fusion, by the median.
+struct Expected {
+    map: CpuPointmap,
+    mode: FilteringMode,
+    scratch: FusionScratch,
+}
+
+impl Expected {
+    fn fuse(&mut self, points: &[f32], confidence: &[f32]) {
+        let (mode, score) = (self.mode, FilteringScore::Median);
+        let scratch = &mut self.scratch;
+        self.map.update(points, confidence, mode, score, scratch);
+    }
+}
+
+/// A first estimate, fused on the GPU and on the CPU.
+fn started(
+    gpu: &Context,
+    size: (usize, usize),
+    mode: FilteringMode,
+    random: &mut Random,
+) -> (Rig, Expected) {
+    let n = size.0 * size.1;
+    let rig = Rig::new(gpu, size, mode, FilteringScore::Median);
+    let mut cpu = Expected {
+        map: CpuPointmap::new(n),
+        mode,
+        scratch: FusionScratch::default(),
+    };
+    let first = estimate(n, random, false);
+    rig.update(&first, None, true);
+    cpu.fuse(&first.0, &first.1);
+    (rig, cpu)
+}
+
 #[test]
 fn a_lost_frame_changes_nothing() {
     let Some(gpu) = cuda() else { return };
     let size = (37, 29);
     let n = size.0 * size.1;
     for mode in MODES {
-        let rig = Rig::new(&gpu, size, mode, FilteringScore::Median);
         let mut random = Random(3);
-        let mut map = CpuPointmap::new(n);
-        let mut scratch = FusionScratch::default();
-        let first = estimate(n, &mut random, false);
-        rig.update(&first, None, true);
-        map.update(
-            &first.0,
-            &first.1,
-            mode,
-            FilteringScore::Median,
-            &mut scratch,
-        );
+        let (rig, mut cpu) = started(&gpu, size, mode, &mut random);
         let pose = Sim3::exp(&random.tangent(0.3));
         for status in [0, 2, 3, 4, 5, 6, 7, u32::MAX] {
             let next = estimate(n, &mut random, false);
             rig.update(&next, Some(outcome(&pose, status)), false);
-            rig.assert_is(&format!("{mode:?} status {status}"), &map);
+            rig.assert_is(&format!("{mode:?} status {status}"), &cpu.map);
         }
         // And the one after is fused as if they had not been.
         let next = estimate(n, &mut random, false);
         rig.update(&next, Some(outcome(&pose, 1)), false);
         let points = moved(&pose, &next.0);
-        map.update(&points, &next.1, mode, FilteringScore::Median, &mut scratch);
-        rig.assert_is(&format!("{mode:?} after"), &map);
+        cpu.fuse(&points, &next.1);
+        rig.assert_is(&format!("{mode:?} after"), &cpu.map);
     }
 }
 
@@ -460,19 +519,8 @@ fn a_graph_replays_the_fusion() {
     let size = (67, 31);
     let n = size.0 * size.1;
     for mode in MODES {
-        let rig = Rig::new(&gpu, size, mode, FilteringScore::Median);
         let mut random = Random(8);
-        let mut map = CpuPointmap::new(n);
-        let mut scratch = FusionScratch::default();
-        let first = estimate(n, &mut random, false);
-        rig.update(&first, None, true);
-        map.update(
-            &first.0,
-            &first.1,
-            mode,
-            FilteringScore::Median,
-            &mut scratch,
-        );
+        let (rig, mut cpu) = started(&gpu, size, mode, &mut random);
         let task = UpdateTask {
             points: rig.points.all(),
             confidence: rig.confidence.all(),
@@ -496,9 +544,9 @@ fn a_graph_replays_the_fusion() {
             unsafe { graph.launch(&rig.stream) }.unwrap();
             if tracked {
                 let points = moved(&pose, &next.0);
-                map.update(&points, &next.1, mode, FilteringScore::Median, &mut scratch);
+                cpu.fuse(&points, &next.1);
             }
-            rig.assert_is(&format!("{mode:?} {step}"), &map);
+            rig.assert_is(&format!("{mode:?} {step}"), &cpu.map);
         }
     }
 }
@@ -508,9 +556,9 @@ fn buffers_that_do_not_fit_are_refused() {
     let Some(gpu) = cuda() else { return };
     let mode = FilteringMode::BestScore;
     let rig = Rig::new(&gpu, (20, 10), mode, FilteringScore::Median);
-    let mut arena = DeviceArena::new(&gpu, "test", 4096).unwrap();
-    let short = FusedPointmap::new(&rig.stream, &mut arena, 3).unwrap();
-    let other = CameraRays::new(&rig.stream, &mut arena, intrinsics(2, 2), 2, 2).unwrap();
+    let short = crate::carve(&gpu, |c| FusedPointmap::carve(c, 3));
+    let rays = crate::carve(&gpu, |c| CameraRaysBuffers::carve(c, 2, 2));
+    let other = CameraRays::new(&rig.stream, rays, intrinsics(2, 2), 2, 2).unwrap();
     let task = UpdateTask {
         points: rig.points.all(),
         confidence: rig.confidence.all(),

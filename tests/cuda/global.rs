@@ -2,14 +2,14 @@
 
 use crate::cuda;
 use crate::global_support::{Case, OnDevice, bits, residuals, spoilt_case};
-use crate::tracking_common::{self, Graph, Random, distance};
-use mast3r_slam::compute::cuda::allocations;
 use mast3r_slam::compute::cuda::global::{DeviceProblem, GlobalCapacity, GlobalError};
 use mast3r_slam::compute::global::{
-    EdgeEquations, GlobalReport, GlobalResidual, Matrix7, PosePrior, Wanted,
+    EdgeEquations, GlobalReport, GlobalResidual, Matrix7, PoseFactor, Wanted,
 };
-use mast3r_slam::config::LocalOptConfig;
+use mast3r_slam::config::GlobalOptConfig;
 use mast3r_slam::geometry::{Sim3, Tangent};
+use mast3r_slam::gpu::allocations;
+use testkit::solver_scene::{self, Graph, Random, distance};
 
 /// What rows of `H` in world poses are measured by, where f32 summed `A⁻ᵀ·H·A⁻¹` in a keyframe's own frame,
 /// `A = Ad(T⁻¹)`: there entry (a, b) is off by a fraction of `√(H_aa·H_bb)`, and `A` takes these errors along
@@ -248,7 +248,7 @@ fn solutions_are_the_cpus() {
 fn still(mut graph: Graph, off: f64) -> Graph {
     let mut random = Random(3);
     let count = graph.width * graph.height;
-    let room = tracking_common::flat(&tracking_common::room(graph.width, graph.height));
+    let room = solver_scene::flat(&solver_scene::room(graph.width, graph.height));
     for points in &mut graph.points {
         points.clone_from(&room);
     }
@@ -377,29 +377,29 @@ fn degenerate() -> Vec<(&'static str, Case)> {
     held.matches[3].valid_i.fill(0);
     held.matches[3].valid_j.fill(0);
     let mut held = rays(held);
-    held.priors = vec![
-        PosePrior {
+    held.factors = vec![
+        PoseFactor {
             i: 3,
             j: 4,
             i_from_j: Sim3::exp(&Random(4).tangent(0.3)),
-            information: Tangent::repeat(1.0),
+            information: Matrix7::identity() * 1.0,
         },
-        PosePrior {
+        PoseFactor {
             i: 1,
             j: 3,
             i_from_j: Sim3::exp(&Random(5).tangent(0.3)),
-            information: Tangent::repeat(2.0),
+            information: correlated(7),
         },
     ];
-    cases.push(("held by priors alone", held));
+    cases.push(("held by factors alone", held));
     let mut only = rays(Graph::new(size.0, size.1, 2, &[], 0.1));
-    only.priors = vec![PosePrior {
+    only.factors = vec![PoseFactor {
         i: 0,
         j: 1,
         i_from_j: Sim3::exp(&Random(6).tangent(0.3)),
-        information: Tangent::repeat(1.0),
+        information: Matrix7::identity() * 1.0,
     }];
-    cases.push(("a prior and no edge", only));
+    cases.push(("a factor and no edge", only));
 
     let mut outside = base();
     outside.matches[1].index_j_from_i[5] = 2173;
@@ -408,6 +408,14 @@ fn degenerate() -> Vec<(&'static str, Case)> {
     outside.matches[1].valid_i[7] = 0;
     cases.push(("matches outside", rays(outside)));
     cases
+}
+
+/// An information with correlations between all directions.
+fn correlated(seed: u64) -> Matrix7 {
+    let mut random = Random(seed);
+    let rows = (0..9).map(|_| random.tangent(1.0));
+    let sum = rows.fold(Matrix7::zeros(), |sum, row| sum + row * row.transpose());
+    sum + Matrix7::identity()
 }
 
 /// Without a GPU: the graphs are what their names say, to the CPU.
@@ -428,8 +436,8 @@ fn degenerate_graphs_are_what_their_names_say() {
             "one keyframe" | "all pinned" => Ok((0, 0, false)),
             "no edges" => Ok((0, 0, false)),
             "three pinned" => Ok((1, 1, true)),
-            "held by priors alone" => Ok((4, 0, true)),
-            "a prior and no edge" => Ok((1, 0, true)),
+            "held by factors alone" => Ok((4, 0, true)),
+            "a factor and no edge" => Ok((1, 0, true)),
             "matches outside" => Err(()),
             other => panic!("{other}"),
         };
@@ -458,8 +466,8 @@ fn degenerate_graphs_end_as_on_the_cpu() {
                 compare_solutions(name, case, poses, on_cpu, cpu_report.final_cost);
                 let far = poses.iter().zip(on_cpu).map(|(a, b)| distance(a, b));
                 let far = far.fold(0.0, f64::max);
-                // What priors hold follows keyframes that matches placed to 1e-6, or nothing that is f32.
-                let held = name.contains("prior");
+                // What factors hold follows keyframes that matches placed to 1e-6, or nothing that is f32.
+                let held = name.contains("factor");
                 assert!(!held || far < 1e-4, "{name}: {far:e}");
             }
             (Err(found), Err(expected)) => assert_eq!(found, expected, "{name}"),
@@ -483,19 +491,19 @@ fn what_does_not_fit_is_refused_as_on_the_cpu() {
         |c: &mut Case| c.graph.matches[1].j = 1,
         |c: &mut Case| c.graph.start[1].translation.x = f64::NAN,
         |c: &mut Case| {
-            c.priors.push(PosePrior {
+            c.factors.push(PoseFactor {
                 i: 0,
                 j: 9,
                 i_from_j: Sim3::identity(),
-                information: Tangent::zeros(),
+                information: Matrix7::zeros(),
             });
         },
         |c: &mut Case| {
-            c.priors.push(PosePrior {
+            c.factors.push(PoseFactor {
                 i: 0,
                 j: 1,
                 i_from_j: Sim3::identity(),
-                information: Tangent::repeat(-1.0),
+                information: Matrix7::identity() * -1.0,
             });
         },
     ] {
@@ -520,7 +528,7 @@ fn what_does_not_fit_is_refused_as_on_the_cpu() {
             Err(GlobalError::Capacity {
                 what: "edges of a solve",
                 found: 4,
-                most: 2
+                max: 2
             })
         );
         let larger = DeviceProblem {
@@ -544,7 +552,7 @@ fn what_does_not_fit_is_refused_as_on_the_cpu() {
     assert_eq!(message, "keyframe points: expected 429 elements, found 400");
 
     // And none of it is left behind.
-    case.params.max_iters = LocalOptConfig::default().max_iters;
+    case.params.max_iters = GlobalOptConfig::default().max_iters;
     let again = device.solve(&case).unwrap();
     assert_eq!(bits(&good.0), bits(&again.0));
 }

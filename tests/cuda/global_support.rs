@@ -1,28 +1,25 @@
 //! Graphs on the host and their copies on the device, for the tests of the global solve.
 
-use crate::tracking_common::{Graph, Random, intrinsics};
 use half::f16;
 use mast3r_slam::compute::cuda::global::{
-    DeviceEdge, DeviceGlobalSolver, DeviceKeyframe, DeviceMatches, DeviceProblem, GlobalCapacity,
-    GlobalError,
-};
-use mast3r_slam::compute::cuda::{
-    Context, DeviceArena, DeviceBuffer, PinnedArena, Priority, Stream,
+    DeviceEdge, DeviceGlobalSolver, DeviceKeyframe, DeviceMatches, DeviceProblem, GlobalBuffers,
+    GlobalCapacity, GlobalError,
 };
 use mast3r_slam::compute::global::{
-    EdgeEquations, GlobalReport, GlobalResidual, GlobalSolver, Keyframe, PosePrior, Wanted,
+    EdgeEquations, GlobalReport, GlobalResidual, GlobalSolver, Keyframe, PoseFactor, Wanted,
 };
-use mast3r_slam::compute::plan::Spec;
-use mast3r_slam::config::LocalOptConfig;
+use mast3r_slam::config::GlobalOptConfig;
 use mast3r_slam::geometry::{Sim3, Tangent};
+use mast3r_slam::gpu::{Context, DeviceBuffer, Priority, Stream};
+use testkit::solver_scene::{Graph, Random, intrinsics};
 
 /// A graph on the host, with a confidence for each keyframe's pixels, and its copy on the device.
 pub struct Case {
     pub graph: Graph,
     pub confidence: Vec<Vec<f32>>,
     pub residual: GlobalResidual,
-    pub priors: Vec<PosePrior>,
-    pub params: LocalOptConfig,
+    pub factors: Vec<PoseFactor>,
+    pub params: GlobalOptConfig,
 }
 
 impl Case {
@@ -31,8 +28,8 @@ impl Case {
             confidence: vec![graph.confidence.clone(); graph.truth.len()],
             graph,
             residual,
-            priors: Vec::new(),
-            params: LocalOptConfig::default(),
+            factors: Vec::new(),
+            params: GlobalOptConfig::default(),
         }
     }
 
@@ -62,7 +59,7 @@ impl Case {
         let solved = GlobalSolver::new().solve(
             &self.keyframes(),
             &self.graph.edges(),
-            &self.priors,
+            &self.factors,
             self.residual,
             w,
             h,
@@ -132,37 +129,30 @@ pub struct OnDevice {
 impl OnDevice {
     pub fn new(context: &Context, case: &Case, capacity: GlobalCapacity) -> Self {
         let stream = context.stream(Priority::Low).unwrap();
-        let padded = |buffers: Vec<Spec>| buffers.iter().map(|b| b.bytes() + 256).sum::<u64>();
         let pixels = case.graph.width * case.graph.height;
-        let keyframe = 14 * pixels as u64 + 512;
-        let edge = 18 * (1 + pixels as u64) + 1536;
-        let bytes = padded(capacity.device_buffers())
-            + keyframe * case.graph.truth.len() as u64
-            + edge * case.graph.matches.len() as u64;
-        let mut device = DeviceArena::new(context, "test", bytes).unwrap();
-        let mut pinned = PinnedArena::new(context, padded(capacity.pinned_buffers())).unwrap();
-        let solver = DeviceGlobalSolver::new(context, &mut device, &mut pinned, capacity).unwrap();
+        let buffers = crate::carve(context, |c| GlobalBuffers::carve(c, capacity));
+        let solver = DeviceGlobalSolver::new(context, buffers).unwrap();
         let mut keyframes = Vec::new();
         for (points, confidence) in case.graph.points.iter().zip(&case.confidence) {
-            let to = device.carve("points", points.len()).unwrap();
+            let to = crate::buffer(context, points.len());
             stream.write(points, to.all()).unwrap();
             let half: Vec<f16> = confidence.iter().map(|&c| f16::from_f32(c)).collect();
             for (c, h) in confidence.iter().zip(&half) {
                 assert_eq!(c.to_bits(), h.to_f32().to_bits(), "confidences are f16");
             }
-            let sure = device.carve("confidence", half.len()).unwrap();
+            let sure = crate::buffer(context, half.len());
             stream.write(&half, sure.all()).unwrap();
             keyframes.push((to, sure));
         }
-        let mut put = |index: &[u32], valid: &[u8], quality: &[f32]| {
+        let put = |index: &[u32], valid: &[u8], quality: &[f32]| {
             // Images of whole vectors and others are met with and without.
             let skipped = pixels / 4 % 2;
             let room = skipped + pixels;
             let matches = Matches {
                 skipped,
-                index: device.carve("index", room).unwrap(),
-                valid: device.carve("valid", room).unwrap(),
-                quality: device.carve("quality", room).unwrap(),
+                index: crate::buffer(context, room),
+                valid: crate::buffer(context, room),
+                quality: crate::buffer(context, room),
             };
             let view = matches.view();
             stream.write(index, view.index).unwrap();
@@ -215,7 +205,7 @@ impl OnDevice {
         let problem = DeviceProblem {
             keyframes: &keyframes,
             edges: &edges,
-            priors: &case.priors,
+            factors: &case.factors,
             residual: case.residual,
             width: case.graph.width,
             height: case.graph.height,
@@ -309,7 +299,7 @@ pub fn spoilt(mut graph: Graph, seed: u64) -> (Graph, Vec<Vec<f32>>) {
                     let odd = [f32::NAN, f32::INFINITY, 0.0, 1.5, -2.0];
                     quality[n] = odd[(random.uniform() * 5.0) as usize];
                 }
-                // Refused before anybody looks at where it points.
+                // Refused before its target is read.
                 if valid[n] == 0 && random.uniform() < 0.1 {
                     index[n] = u32::MAX - n as u32;
                 }

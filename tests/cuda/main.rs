@@ -1,17 +1,15 @@
 //! The GPU against the CPU, and the GPU's memory, streams and graphs.
 //!
 //! One program for all subjects, so that it can be carried to a machine with a GPU and run there.
-//! Without a GPU every test says so and passes, unless `MAST3R_REQUIRE_CUDA=1`.
+//! Without a GPU every test is skipped and listed, unless `MAST3R_REQUIRE_CUDA=1`.
 
-mod cloud;
-/// The room.
-#[path = "../common/mod.rs"]
-mod common;
 mod convert;
+mod coverage;
 mod fusion;
 mod global;
 mod global_support;
 mod matching;
+mod native;
 mod plan;
 mod platform;
 mod preprocess;
@@ -20,18 +18,17 @@ mod saved;
 mod slam;
 mod slots;
 mod tracking;
-/// The solvers' scenes.
-#[path = "../tracking_common/mod.rs"]
-mod tracking_common;
 
-use mast3r_slam::compute::cuda::{Context, CudaError};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+use mast3r_slam::compute::cuda::KERNELS;
+use mast3r_slam::gpu::plan::Group;
+use mast3r_slam::gpu::{Carver, Carving, Context, CudaError, DeviceBuffer, Element};
 use std::ops::Deref;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use testkit::counting::Counting;
+use testkit::skip::{Need, skip};
 
-/// The GPU, for one test at a time: what a test counts or times is its own, and nobody waits for the
-/// whole GPU while another records a graph.
+/// The GPU, for one test at a time: a test counts and times only its own work, and no test synchronises
+/// the whole GPU while another records a graph.
 struct Gpu(
     &'static Context,
     #[allow(dead_code)] MutexGuard<'static, ()>,
@@ -48,60 +45,34 @@ impl Deref for Gpu {
 fn cuda() -> Option<Gpu> {
     static OPENED: OnceLock<Result<Context, CudaError>> = OnceLock::new();
     static TURN: Mutex<()> = Mutex::new(());
-    match OPENED.get_or_init(|| Context::open(0)) {
+    match OPENED.get_or_init(|| Context::open(0, &KERNELS)) {
         Ok(context) => {
             // A test that failed leaves nothing behind that the next one would meet.
             let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
             Some(Gpu(context, turn))
         }
         Err(error) => {
-            let required = std::env::var_os("MAST3R_REQUIRE_CUDA").is_some_and(|v| v == "1");
-            assert!(!required, "MAST3R_REQUIRE_CUDA is set, but: {error}");
-            eprintln!("skipped, no GPU: {error}");
+            skip(Need::Cuda, error);
             None
         }
     }
 }
 
-/// Counts the allocations of each thread.
-struct Counting;
-
-std::thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-fn count() {
-    // A thread that ends may still free and allocate; that is nobody's count.
-    let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
-}
-
-/// Allocations of this thread so far.
-fn host_allocations() -> usize {
-    ALLOCATIONS.with(Cell::get)
-}
-
-// SAFETY: every call is passed on unchanged to the system's allocator; counting does not allocate.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promises are those that the system's allocator asks for.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        count();
-        // SAFETY: as above, and `ptr` came from `System` with this layout.
-        unsafe { System.realloc(ptr, layout, new_size) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: `ptr` came from `System` through `alloc` with this layout.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
 #[global_allocator]
 static COUNTING: Counting = Counting;
+
+/// The result of `carve` on memory of its own.
+fn carve<B>(
+    context: &Context,
+    carve: impl FnOnce(&mut Carver<'_, '_>) -> Result<B, CudaError>,
+) -> B {
+    carve(&mut Carving::separate(context).part(Group::Tracking, "test")).expect("memory")
+}
+
+/// A buffer of `len` elements.
+fn buffer<T: Element>(context: &Context, len: usize) -> DeviceBuffer<T> {
+    carve(context, |c| c.device("buffer", &[len]))
+}
 
 /// Fails with the first differences and their count.
 fn assert_same<T: PartialEq + std::fmt::Debug>(what: &str, found: &[T], expected: &[T]) {

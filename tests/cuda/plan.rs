@@ -1,26 +1,19 @@
-//! A run's memory plan: laid out without a GPU, and carved by those it was made for as planned.
+//! A run's memory plan, which takes no GPU. That memory is carved as it was planned is checked at each start of a
+//! device, buffer by buffer.
 
 use crate::cuda;
-use mast3r_slam::compute::cuda::device_plan::{
-    DevicePlan, PlanInputs, lay_out, lower, slot_layout,
+use mast3r_slam::compute::cuda::device::{
+    CameraFormat, CudaSetup, PlanInputs, device, lower, slot_layout,
 };
-use mast3r_slam::compute::cuda::fusion::{FusedPointmap, Fusion};
-use mast3r_slam::compute::cuda::global::DeviceGlobalSolver;
-use mast3r_slam::compute::cuda::matching::Matcher;
-use mast3r_slam::compute::cuda::preprocess::DevicePreprocessor;
-use mast3r_slam::compute::cuda::retrieval::Retrieval;
-use mast3r_slam::compute::cuda::sanitise::{Sanitiser, ViewBuffers};
-use mast3r_slam::compute::cuda::slots::CudaSlots;
-use mast3r_slam::compute::cuda::tracking::{CameraRays, PoseSolver};
-use mast3r_slam::compute::cuda::{Context, DeviceArena, DeviceInfo, Pool, Priority};
-use mast3r_slam::compute::matching::Refinement;
-use mast3r_slam::compute::plan::{Group, Place};
+use mast3r_slam::compute::device::Setup;
 use mast3r_slam::compute::store::FloatFormat;
-use mast3r_slam::config::{Config, Loops};
+use mast3r_slam::config::{DeviceConfig, FilteringMode, Loops};
 use mast3r_slam::geometry::{Calibration, Distortion, Intrinsics};
+use mast3r_slam::gpu::plan::{DoesNotFit, Group, MemoryPlan, Place};
+use mast3r_slam::gpu::{DeviceInfo, allocations};
 use mast3r_slam::image::encoding::Encoding;
-use mast3r_slam::image::{PreprocessOptions, Preprocessor};
-use mast3r_slam::inference::NetworkShape;
+use mast3r_slam::image::{PreprocessOptions, Preprocessor, RgbImage};
+use mast3r_slam::inference::{Backend, InferenceError, NetworkShape, PairOutput};
 use std::sync::Arc;
 
 fn shape(width: usize, height: usize, feature_dim: usize) -> NetworkShape {
@@ -45,7 +38,6 @@ fn info() -> DeviceInfo {
         memory_bytes: 141_000_000_000,
         shared_bytes: 227 << 10,
         driver: (13, 0),
-        from_ptx: false,
     }
 }
 
@@ -63,38 +55,41 @@ fn camera(width: usize, height: usize) -> Calibration {
     }
 }
 
-/// What a network that works in memory of ours would ask for, for tracking and for mapping.
+/// Memory requested by a network that runs in the plan's memory, for tracking and for mapping.
 const WORKSPACE: [usize; 2] = [12_345_678, 23_456_789];
 
-fn plan(config: &Config, shape: &NetworkShape, info: &DeviceInfo) -> (DevicePlan, Preprocessor) {
-    plan_with(config, shape, info, true)
-}
-
-fn plan_with(
-    config: &Config,
+/// Calls `with` with the inputs of a plan.
+fn inputs<R>(
+    config: &DeviceConfig,
     shape: &NetworkShape,
-    info: &DeviceInfo,
     network_on_host: bool,
-) -> (DevicePlan, Preprocessor) {
+    with: impl FnOnce(&PlanInputs<'_>) -> R,
+) -> R {
     let (width, height) = (shape.width + 128, shape.height + 96);
     let calibration = camera(width, height);
     let options = PreprocessOptions::default();
     let preprocessor =
         Preprocessor::new(width, height, shape.width, Some(&calibration), options).unwrap();
     assert_eq!(preprocessor.output_size(), (shape.width, shape.height));
-    let plan = lay_out(&PlanInputs {
+    with(&PlanInputs {
         config,
         shape,
-        info,
+        info: &info(),
         preprocessor: &preprocessor,
-        encoding: Encoding::Nv12,
-        stride: width,
-        calibrated: config.use_calib,
+        camera: CameraFormat {
+            encoding: Encoding::Nv12,
+            stride: width,
+        },
+        calibrated: false,
         network_on_host,
         network_workspace: WORKSPACE,
+        edge_batch: config.memory.edge_batch,
         words: Some(1000),
-    });
-    (plan.unwrap(), preprocessor)
+    })
+}
+
+fn plan(config: &DeviceConfig, shape: &NetworkShape) -> MemoryPlan {
+    inputs(config, shape, false, |inputs| inputs.plan().unwrap())
 }
 
 #[test]
@@ -113,12 +108,13 @@ fn a_keyframe_takes_at_most_5_2_megabytes_at_512_by_384() {
 /// Tokens of two images, outputs of two views both ways; a network on the host decodes way by way.
 #[test]
 fn edges_that_are_decoded_together_have_room_each() {
-    let (shape, info) = (shape(512, 384, 1024), info());
+    let shape = shape(512, 384, 1024);
     let bytes = |edges: usize, on_host: bool| {
-        let mut config = Config::default();
+        let mut config = DeviceConfig::default();
         config.memory.edge_batch = edges;
-        let (plan, _) = plan_with(&config, &shape, &info, on_host);
-        plan.memory.device_bytes()
+        inputs(&config, &shape, on_host, |inputs| {
+            inputs.plan().unwrap().device_bytes()
+        })
     };
     let values = 3 + 1 + shape.descriptor_dim + 1;
     let each = 4 * (2 * shape.tokens * shape.feature_dim + 2 * 2 * shape.pixels() * values);
@@ -136,18 +132,18 @@ fn edges_that_are_decoded_together_have_room_each() {
 
 #[test]
 fn a_plan_lists_every_byte_and_says_what_to_lower() {
-    let (config, shape, info) = (Config::default(), shape(512, 384, 1024), info());
-    let (whole, _) = plan(&config, &shape, &info);
+    let (config, shape) = (DeviceConfig::default(), shape(512, 384, 1024));
+    let whole = plan(&config, &shape);
     let of = |place: Place| -> u64 {
-        let requests = whole.memory.requests().iter();
+        let requests = whole.requests().iter();
         let wanted = requests.filter(|r| r.place == place);
         wanted.map(|r| r.bytes).sum()
     };
-    // What is listed, and at most one gap of alignment after each buffer.
-    let gaps = 256 * whole.memory.requests().len() as u64;
+    // The listed sizes, plus at most one alignment gap after each buffer.
+    let gaps = 256 * whole.requests().len() as u64;
     for (place, bytes) in [
-        (Place::Device, whole.memory.device_bytes()),
-        (Place::Pinned, whole.memory.pinned_bytes()),
+        (Place::Device, whole.device_bytes()),
+        (Place::Pinned, whole.pinned_bytes()),
     ] {
         let listed = of(place);
         assert!(
@@ -156,16 +152,16 @@ fn a_plan_lists_every_byte_and_says_what_to_lower() {
         );
     }
     // Both threads run the network, at the same time.
-    let workspaces = whole.memory.requests().iter();
+    let workspaces = whole.requests().iter();
     let workspaces = workspaces.filter(|r| r.name.ends_with("network workspace"));
     let bytes: Vec<u64> = workspaces.map(|r| r.bytes).collect();
     assert_eq!(bytes, WORKSPACE.map(|n| n as u64));
-    let slots = (config.memory.keyframe_slots * whole.slots.layout.bytes) as u64;
-    let listed = whole.memory.requests().iter();
+    let slots = (config.memory.keyframe_slots * slot_layout(&shape).bytes) as u64;
+    let listed = whole.requests().iter();
     let listed = listed.filter(|r| r.place == Place::Device && r.name.starts_with("slots."));
     let keyframes = listed.filter(|r| r.group == Group::Keyframes);
     assert_eq!(keyframes.map(|r| r.bytes).sum::<u64>(), slots);
-    for request in whole.memory.requests() {
+    for request in whole.requests() {
         let elements: usize = request.shape.iter().product();
         assert!(
             elements == 0 || request.bytes % elements as u64 == 0,
@@ -173,12 +169,12 @@ fn a_plan_lists_every_byte_and_says_what_to_lower() {
         );
     }
 
-    let bytes = |config: &Config| {
+    let bytes = |config: &DeviceConfig| {
         let mut shape = shape.clone();
-        if config.network.size != 512 {
+        if config.network_size != 512 {
             shape = self::shape(256, 192, 1024);
         }
-        plan(config, &shape, &info).0.memory.device_bytes()
+        plan(config, &shape).device_bytes()
     };
     let savings = lower(&config, bytes);
     let saved = |parameter| {
@@ -189,7 +185,7 @@ fn a_plan_lists_every_byte_and_says_what_to_lower() {
     };
     // Half of the slots, and of what the global solver keeps for each of their keyframes: three bits a
     // pixel, two addresses, a pose of eight f64. Each buffer's gap may change.
-    let each = whole.slots.layout.bytes + 3 * shape.pixels() / 8 + 16 + 8 * 8;
+    let each = slot_layout(&shape).bytes + 3 * shape.pixels() / 8 + 16 + 8 * 8;
     let half = (config.memory.keyframe_slots / 2 * each) as u64;
     let found = saved("memory.keyframe_slots");
     assert!(found.abs_diff(half) <= gaps, "{found}, not {half}");
@@ -198,106 +194,86 @@ fn a_plan_lists_every_byte_and_says_what_to_lower() {
     }
     assert!(savings.is_sorted_by(|a, b| a.saves >= b.saves));
 
-    assert_eq!(
-        whole.fit(&config, whole.memory.device_bytes(), bytes),
-        Ok(())
-    );
-    let error = whole
-        .fit(&config, 1_000_000_000, bytes)
-        .unwrap_err()
-        .to_string();
+    let fitting = |available: u64| -> Result<MemoryPlan, DoesNotFit> {
+        let fitting = |inputs: &PlanInputs<'_>| inputs.fitting(available).unwrap();
+        inputs(&config, &shape, false, fitting)
+    };
+    assert!(fitting(whole.device_bytes()).is_ok());
+    let error = fitting(1_000_000_000).unwrap_err().to_string();
     for part in ["1.00 GB", "memory.keyframe_slots from 128 to 64", "saves"] {
         assert!(error.contains(part), "{part:?} is not in {error}");
     }
 
-    let without = Config {
+    let without = DeviceConfig {
         loops: Loops::Off,
         ..config.clone()
     };
-    assert!(plan(&without, &shape, &info).0.places.is_none());
+    let places = |plan: &MemoryPlan| plan.requests().iter().any(|r| r.group == Group::Retrieval);
+    assert!(places(&whole) && !places(&plan(&without, &shape)));
 }
 
-/// All of an arena was carved: the list was neither too short, which carving refuses, nor too long.
-fn assert_used_up(what: &str, arena: &DeviceArena) {
-    let (used, total) = arena.used();
-    assert_eq!(used, total, "{what}: carved, planned");
+/// A network on the host that computes nothing.
+struct Idle(NetworkShape);
+
+impl Backend for Idle {
+    fn shape(&self) -> &NetworkShape {
+        &self.0
+    }
+
+    fn name(&self) -> String {
+        "idle".into()
+    }
+
+    fn share(&self) -> Box<dyn Backend> {
+        Box::new(Self(self.0.clone()))
+    }
+
+    fn encode(&mut self, _: &RgbImage, _: &mut [f32]) -> Result<(), InferenceError> {
+        Ok(())
+    }
+
+    fn decode(&mut self, _: &[f32], _: &[f32], _: &mut PairOutput) -> Result<(), InferenceError> {
+        Ok(())
+    }
 }
 
+/// Carving refuses whatever the plan does not have next, and a plan that is not used up.
 #[test]
-fn everybody_carves_what_was_planned() {
+fn a_device_carves_what_was_planned_from_two_allocations() {
     let Some(gpu) = cuda() else { return };
-    let context: &Context = &gpu;
-    let stream = Arc::new(context.stream(Priority::High).unwrap());
-    let other = Arc::new(context.stream(Priority::Low).unwrap());
-    let mut config = Config {
-        use_calib: true,
-        ..Config::default()
-    };
-    (config.memory.keyframe_slots, config.memory.host_slots) = (8, 3);
-    (config.memory.edges, config.memory.places) = (16, 64);
-    for shape in [shape(64, 48, 40), shape(96, 64, 1024)] {
-        let (plan, preprocessor) = plan(&config, &shape, context.info());
-        let before = mast3r_slam::compute::cuda::allocations();
-        let pool = Pool::new(context, &plan.memory).unwrap();
-        let (n, dim) = (shape.pixels(), shape.descriptor_dim);
-        let (width, height) = (shape.width, shape.height);
-        let camera = preprocessor.intrinsics().unwrap();
-        let stride = preprocessor.input_size().0;
-
-        let tracking = plan.tracking;
-        let arena = |planned| pool.device_arena(planned).unwrap();
-        let mut a = arena(tracking.preprocessor);
-        let (cpu, nv12) = (&preprocessor, Encoding::Nv12);
-        DevicePreprocessor::new(context, &mut a, &stream, cpu, nv12, stride).unwrap();
-        assert_used_up("preprocessor", &a);
-        let mut a = arena(plan.rays.unwrap());
-        CameraRays::new(&stream, &mut a, camera, width, height).unwrap();
-        assert_used_up("rays", &a);
-        let mut a = arena(tracking.fusion);
-        let (mode, score) = (
-            config.tracking.filtering_mode,
-            config.tracking.filtering_score,
-        );
-        Fusion::new(context, &mut a, n, mode, score).unwrap();
-        assert_used_up("fusion", &a);
-        let mut a = arena(tracking.pointmap);
-        FusedPointmap::new(&stream, &mut a, n).unwrap();
-        assert_used_up("pointmap", &a);
-        for (pair, ways) in [(tracking.pair, 1), (plan.mapping.pair, 2)] {
-            for view in pair.network.views {
-                let mut a = arena(view);
-                ViewBuffers::carve(&mut a, ways * n, dim).unwrap();
-                assert_used_up("view", &a);
-            }
-            let mut a = arena(pair.sanitiser);
-            Sanitiser::new(context, &mut a, &stream, n, dim).unwrap();
-            assert_used_up("sanitiser", &a);
-            let mut a = arena(pair.matcher);
-            Matcher::new(context, &mut a, width, height, dim, Refinement::SingleAll).unwrap();
-            assert_used_up("matcher", &a);
-            let mut a = arena(pair.solver);
-            PoseSolver::new(context, &stream, &mut a, n).unwrap();
-            assert_used_up("pose solver", &a);
-        }
-        let mut a = arena(plan.mapping.solver);
-        let mut p = pool.pinned_arena(plan.mapping.host_solver).unwrap();
-        DeviceGlobalSolver::new(context, &mut a, &mut p, plan.mapping.capacity).unwrap();
-        assert_used_up("global solver", &a);
-        assert_eq!(p.used().0, p.used().1, "global solver, pinned");
-        let mut a = arena(plan.device_slots);
-        let mut p = pool.pinned_arena(plan.host_slots).unwrap();
-        let (high, low) = (stream.clone(), other.clone());
-        CudaSlots::new(context, plan.slots, &mut a, &mut p, high, low).unwrap();
-        assert_used_up("slots", &a);
-        assert_eq!(p.used().0, p.used().1, "slots, pinned");
-        let places = plan.places.unwrap();
-        let mut a = arena(places.device);
-        let mut p = pool.pinned_arena(places.host).unwrap();
-        Retrieval::new(context, places.sizes, &mut a, &mut p).unwrap();
-        assert_used_up("places", &a);
-        assert_eq!(p.used().0, p.used().1, "places, pinned");
-
-        let after = mast3r_slam::compute::cuda::allocations();
+    for (shape, mode, calibrated) in [
+        (shape(64, 48, 40), FilteringMode::WeightedPointmap, false),
+        (shape(96, 64, 1024), FilteringMode::BestScore, true),
+        (shape(80, 48, 192), FilteringMode::Recent, true),
+    ] {
+        let mut config = DeviceConfig::default();
+        config.tracking.filtering_mode = mode;
+        (config.memory.keyframe_slots, config.memory.host_slots) = (8, 3);
+        (config.memory.edges, config.memory.places) = (16, 64);
+        let (width, height) = (shape.width + 128, shape.height + 96);
+        let calibration = camera(width, height);
+        let options = PreprocessOptions::default();
+        let preprocessor =
+            Preprocessor::new(width, height, shape.width, Some(&calibration), options).unwrap();
+        assert_eq!(preprocessor.output_size(), (shape.width, shape.height));
+        let before = allocations();
+        let setup = Setup {
+            config: Arc::new(config),
+            intrinsics: preprocessor.intrinsics().filter(|_| calibrated),
+            places: None,
+            preprocessor: Some(preprocessor),
+        };
+        let cuda = CudaSetup {
+            camera: CameraFormat {
+                encoding: Encoding::Nv12,
+                stride: width,
+            },
+            directory: None,
+        };
+        let made = device(&gpu, Box::new(Idle(shape)), setup, &cuda);
+        let made = made.map(|_| ()).map_err(|error| error.to_string());
+        assert_eq!(made, Ok(()));
+        let after = allocations();
         let new = (after.device - before.device, after.pinned - before.pinned);
         assert_eq!(new, (1, 1));
     }

@@ -3,10 +3,11 @@
 use super::matching::microseconds;
 use crate::{assert_same, assert_same_bits, cuda};
 use half::f16;
-use mast3r_slam::compute::cuda::preprocess::{DevicePreprocessor, NetworkImage};
-use mast3r_slam::compute::cuda::{Context, DeviceBuffer, Pool, Priority, Stream};
-use mast3r_slam::compute::plan::{Group, MemoryPlan};
+use mast3r_slam::compute::cuda::preprocess::{
+    DevicePreprocessor, NetworkImage, PreprocessorBuffers,
+};
 use mast3r_slam::geometry::{Calibration, Distortion, Intrinsics};
+use mast3r_slam::gpu::{Context, DeviceBuffer, Priority, Stream};
 use mast3r_slam::image::encoding::{Encoding, RawImage};
 use mast3r_slam::image::{PreprocessOptions, Preprocessor, RgbImage};
 
@@ -83,24 +84,14 @@ impl Device {
         let n = 3 * width * height;
         let (raw_width, raw_height) = cpu.input_size();
         let raw_bytes = encoding.bytes(raw_width, raw_height, stride).unwrap();
-        let mut plan = MemoryPlan::new();
-        let mut part = plan.part(Group::Tracking, "test");
-        let tables = part.device_arena(&DevicePreprocessor::buffers(cpu));
-        let raw = part.device("raw", &[raw_bytes]);
-        let image = part.device("image", &[n]);
-        let planes = part.device("planes", &[n]);
-        let half_planes = part.device("half planes", &[n]);
-        let pool = Pool::new(context, &plan).unwrap();
-        let mut arena = pool.device_arena(tables).unwrap();
+        let tables = crate::carve(context, |c| PreprocessorBuffers::carve(c, cpu));
+        let made = DevicePreprocessor::new(context, stream, tables, cpu, encoding, stride);
         Self {
-            preprocessor: DevicePreprocessor::new(
-                context, &mut arena, stream, cpu, encoding, stride,
-            )
-            .unwrap(),
-            raw: pool.device(raw).unwrap(),
-            image: pool.device(image).unwrap(),
-            planes: pool.device(planes).unwrap(),
-            half_planes: pool.device(half_planes).unwrap(),
+            preprocessor: made.unwrap(),
+            raw: crate::buffer(context, raw_bytes),
+            image: crate::buffer(context, n),
+            planes: crate::buffer(context, n),
+            half_planes: crate::buffer(context, n),
         }
     }
 
@@ -158,7 +149,7 @@ fn check(
     );
 }
 
-/// Raw width, height and the network's long side: the table of spec 1.2, both filters, enlarging,
+/// Raw width, height and the network's long side: the table of docs/algorithm.md, both filters, enlarging,
 /// kept axes, and a reduction whose rows need several fillings of shared memory.
 const SIZES: [(usize, usize, usize); 17] = [
     (640, 480, 512),

@@ -1,31 +1,31 @@
 //! Maps out of the GPU and back in, frames read back, and the solver's covariance: the CPU's.
 
-use super::common::rig::TOLERANCE;
-use super::common::walk::{config, images, stamp, vocabulary};
-use super::common::{RoomBackend, SIZE, Spoil, square_walk};
 use super::slam::{On, SPOIL, system};
 use mast3r_slam::compute::device::FramePoints;
 use mast3r_slam::config::Config;
 use mast3r_slam::geometry::Sim3;
 use mast3r_slam::image::RgbImage;
 use mast3r_slam::inference::Backend;
-use mast3r_slam::map::{FrameRecord, TrackingState};
-use mast3r_slam::slam::{FrameInput, MapLabel, SavedMap, SavedMapError, System};
+use mast3r_slam::map::TrackingState;
+use mast3r_slam::slam::{Frame, MapLabel, SavedMap, SavedMapError, Slam, TrackedFrame};
 use std::path::Path;
 use std::sync::mpsc::channel;
+use testkit::room::rig::TOLERANCE;
+use testkit::room::walk::{config, images, stamp, vocabulary};
+use testkit::room::{RoomBackend, SIZE, Spoil, square_walk};
 
 const FRAMES: usize = 60;
 
-fn show(system: &mut System, images: &[RgbImage], k: usize) -> FrameRecord {
-    let input = FrameInput {
+fn show(system: &mut Slam, images: &[RgbImage], k: usize) -> TrackedFrame {
+    let input = Frame {
         index: k,
         stamp: stamp(k),
         image: (&images[k]).into(),
     };
-    system.process(input).expect("frame")
+    system.process(&input).expect("frame")
 }
 
-fn save(system: &mut System, path: &Path) -> SavedMap {
+fn save(system: &mut Slam, path: &Path) -> SavedMap {
     let (sender, receiver) = channel();
     let reply = Box::new(move |saved: Result<SavedMap, SavedMapError>| {
         sender.send(saved).expect("the test listens");
@@ -36,7 +36,7 @@ fn save(system: &mut System, path: &Path) -> SavedMap {
             map_from_world: None,
         })
     };
-    assert!(system.save_map(path.to_owned(), Box::new(label), reply));
+    assert!(system.save_map_with(path.to_owned(), Box::new(label), reply));
     receiver.recv().expect("an answer").expect("saved")
 }
 
@@ -76,7 +76,7 @@ fn maps_go_from_device_to_device_and_back_bit_for_bit() {
             for k in 0..FRAMES {
                 show(&mut walked, &images, k);
             }
-            walked.finish().expect("finish");
+            walked.complete().expect("finish");
             let saved = save(&mut walked, &first);
             assert!(saved.keyframes > 40, "{saved:?}");
             drop(walked);
@@ -85,13 +85,13 @@ fn maps_go_from_device_to_device_and_back_bit_for_bit() {
             // the GPU keeps in f16 it gives as f16.
             let again = file("again");
             let mut loaded = make(&On::Gpu(&context), &small(calibrated));
-            assert_eq!(loaded.load_map(&first, "room").expect("loaded"), saved);
+            assert_eq!(loaded.load_map_of(&first, "room").expect("loaded"), saved);
             save(&mut loaded, &again);
             let read = |path: &Path| std::fs::read(path).expect("the file");
             let twice = file("twice");
             drop(loaded);
             let mut loaded = make(&On::Gpu(&context), &many(calibrated));
-            loaded.load_map(&again, "room").expect("loaded");
+            loaded.load_map_of(&again, "room").expect("loaded");
             save(&mut loaded, &twice);
             assert!(
                 read(&again) == read(&twice),
@@ -107,21 +107,21 @@ fn maps_go_from_device_to_device_and_back_bit_for_bit() {
             go_on(&mut loaded, &images, &poses);
             save(&mut loaded, &twice);
             assert!(read(&twice) == before, "localisation changed the map");
-            loaded.load_map(&twice, "room").expect("loaded");
+            loaded.load_map_of(&twice, "room").expect("loaded");
             loaded.set_growing(true);
             go_on(&mut loaded, &images, &poses);
-            loaded.finish().expect("finish");
+            loaded.complete().expect("finish");
             assert!(loaded.snapshot().keyframes.len() > saved.keyframes);
 
             // And on the CPU.
             let mut back = make(&On::Cpu, &many(calibrated));
-            back.load_map(&twice, "room").expect("loaded");
+            back.load_map_of(&twice, "room").expect("loaded");
             go_on(&mut back, &images, &poses);
         }
     }
 }
 
-fn go_on(system: &mut System, images: &[RgbImage], poses: &[Sim3]) {
+fn go_on(system: &mut Slam, images: &[RgbImage], poses: &[Sim3]) {
     let mut tracked = 0;
     for k in 5..FRAMES {
         let record = show(system, images, k);
@@ -148,14 +148,14 @@ fn frames_and_covariances_are_the_cpu_s() {
         let (mut expected, mut found) = (FramePoints::default(), FramePoints::default());
         let mut untracked = 0;
         for k in 0..20 {
-            show(&mut cpu, &images, k);
-            show(&mut gpu, &images, k);
+            let on_cpu = show(&mut cpu, &images, k);
+            let on_gpu = show(&mut gpu, &images, k);
             cpu.read_frame(&mut expected).expect("points");
             gpu.read_frame(&mut found).expect("points");
             let what = format!("frame {k}");
             super::assert_same_bits(&what, &found.points, &expected.points);
             super::assert_same_bits(&what, &found.confidence, &expected.confidence);
-            let (a, b) = match (cpu.covariance(), gpu.covariance()) {
+            let (a, b) = match (on_cpu.covariance, on_gpu.covariance) {
                 (Some(a), Some(b)) => (a, b),
                 (None, None) => {
                     // The first frame, and one that is found again instead of tracked.

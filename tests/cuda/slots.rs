@@ -2,15 +2,15 @@
 
 use crate::{assert_same, cuda};
 use half::f16;
-use mast3r_slam::compute::cuda::slots::{CudaKeyframes, CudaSlots, Floats, SlotPlan, SlotView};
-use mast3r_slam::compute::cuda::{
-    Context, DeviceArena, DeviceBuffer, Element, Pool, Priority, Stream, allocations,
+use mast3r_slam::compute::cuda::slots::{
+    CudaKeyframes, CudaSlots, Floats, SlotBuffers, SlotPlan, SlotView,
 };
-use mast3r_slam::compute::plan::{Group, MemoryPlan};
 use mast3r_slam::compute::store::{
     Access, Counts, FloatFormat, KeyframeStore, Lane, SlotDevice, SlotLayout, StoreError,
     StoreOptions, Touch,
 };
+use mast3r_slam::gpu::plan::Group;
+use mast3r_slam::gpu::{Carving, Context, DeviceBuffer, Element, Priority, Stream, allocations};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Instant;
@@ -38,7 +38,7 @@ const PATTERNS: usize = 61;
 const LOG: usize = 600;
 
 impl Bulk {
-    fn new(arena: &mut DeviceArena, layout: &SlotLayout, count: usize) -> Self {
+    fn new(context: &Context, layout: &SlotLayout, count: usize) -> Self {
         let each = [
             layout.image.bytes,
             layout.points.bytes / 4,
@@ -46,10 +46,10 @@ impl Bulk {
             layout.features.bytes / 2,
         ];
         Self {
-            image: arena.carve("images", count * each[0]).unwrap(),
-            points: arena.carve("points", count * each[1]).unwrap(),
-            confidence: arena.carve("confidences", count * each[2]).unwrap(),
-            features: arena.carve("features", count * each[3]).unwrap(),
+            image: crate::buffer(context, count * each[0]),
+            points: crate::buffer(context, count * each[1]),
+            confidence: crate::buffer(context, count * each[2]),
+            features: crate::buffer(context, count * each[3]),
             each,
         }
     }
@@ -96,18 +96,20 @@ fn copy_all(stream: &Stream, from: SlotView<'_>, to: SlotView<'_>) {
 
 /// Slots from a memory plan, which needs no more bytes than the slots' plan says.
 fn slots(context: &Context, plan: SlotPlan) -> CudaSlots {
-    let mut memory = MemoryPlan::new();
-    let mut part = memory.part(Group::Keyframes, "slots");
-    let device = part.device_arena(&CudaSlots::device_buffers(&plan));
-    let host = part.pinned_arena(&CudaSlots::pinned_buffers(&plan));
+    let carve = |carving: &mut Carving<'_>| {
+        SlotBuffers::carve(&mut carving.part(Group::Keyframes, "slots"), plan).unwrap()
+    };
+    let mut paper = Carving::on_paper();
+    carve(&mut paper);
+    let memory = paper.into_plan();
     assert_eq!(memory.device_bytes(), plan.device_bytes());
     assert_eq!(memory.pinned_bytes(), plan.pinned_bytes());
-    let pool = Pool::new(context, &memory).unwrap();
-    let mut arena = pool.device_arena(device).unwrap();
-    let mut pinned = pool.pinned_arena(host).unwrap();
+    let mut carving = Carving::planned(context, &memory).unwrap();
+    let buffers = carve(&mut carving);
+    carving.finish().unwrap();
     let tracking = Arc::new(context.stream(Priority::High).unwrap());
     let mapping = Arc::new(context.stream(Priority::Low).unwrap());
-    CudaSlots::new(context, plan, &mut arena, &mut pinned, tracking, mapping).unwrap()
+    CudaSlots::new(context, buffers, tracking, mapping).unwrap()
 }
 
 fn bench(context: &Context, device_slots: usize, host_slots: usize, pixels: usize) -> Bench {
@@ -118,10 +120,8 @@ fn bench(context: &Context, device_slots: usize, host_slots: usize, pixels: usiz
         host_slots,
     };
     let ballast = 32 << 20;
-    let extra = (layout.bytes + 1024) * (PATTERNS + 2 * LOG) + ballast + (1 << 16);
-    let mut arena = DeviceArena::new(context, "test", extra as u64).unwrap();
     let slots = slots(context, plan);
-    let patterns = Bulk::new(&mut arena, &layout, PATTERNS);
+    let patterns = Bulk::new(context, &layout, PATTERNS);
     let stream = slots.stream(Lane::Tracking);
     let fill = |n: usize, seed| bytes(n, seed);
     stream
@@ -143,8 +143,8 @@ fn bench(context: &Context, device_slots: usize, host_slots: usize, pixels: usiz
             .collect();
         stream.write(&halves, buffer.all()).unwrap();
     }
-    let logs = [0; 2].map(|_| Bulk::new(&mut arena, &layout, LOG));
-    let ballast = arena.carve("ballast", ballast).unwrap();
+    let logs = [0; 2].map(|_| Bulk::new(context, &layout, LOG));
+    let ballast = crate::buffer(context, ballast);
     let directory = tempfile::tempdir().unwrap();
     let options = StoreOptions {
         keyframes: 6000,
@@ -182,7 +182,7 @@ impl<'a> Worker<'a> {
         self.bench.store.device().stream(self.lane)
     }
 
-    /// Work in front of what follows, so that whoever does not wait comes too early.
+    /// Delays the following work, so that a reader that does not wait comes too early.
     fn linger(&self) {
         self.stream().fill(self.bench.ballast.all(), 1).unwrap();
     }
@@ -209,7 +209,7 @@ impl<'a> Worker<'a> {
     fn compare(&mut self) {
         let stream = self.stream();
         let (log, patterns) = (&self.bench.logs[self.lane.index()], &self.bench.patterns);
-        /// The bytes of the first `count` keyframes: nobody has written the log beyond.
+        /// The bytes of the first `count` keyframes; the log is not written beyond.
         fn bits<T: Element>(stream: &Stream, buffer: &DeviceBuffer<T>, count: usize) -> Vec<u8> {
             let values = stream.read_vec(buffer.slice(0..count).unwrap()).unwrap();
             // SAFETY: an element's bytes are all initialised.
@@ -276,7 +276,6 @@ fn long_run(bench: &Bench, keyframes: u32) -> Vec<usize> {
         contents.push(id as usize * 7);
         tracking.write(lease.slot(), contents[id as usize]);
         drop(lease);
-        store.set_active(Some(id));
         for other in [
             id,
             id.saturating_sub(1),
@@ -307,7 +306,6 @@ fn long_run(bench: &Bench, keyframes: u32) -> Vec<usize> {
         }
         store.prepare(Lane::Mapping, 2).unwrap();
     }
-    store.set_active(None);
     for id in 0..keyframes {
         let lease = store.read(Lane::Mapping, id).unwrap();
         mapping.check(id, lease.slot(), contents[id as usize]);
@@ -386,7 +384,6 @@ fn share(context: &Context, rounds: u32, keyframes: u32) {
                     worker.linger();
                     worker.write(lease.slot(), id as usize);
                     drop(lease);
-                    store.set_active(Some(id));
                     match store.read(Lane::Tracking, id) {
                         Ok(lease) => worker.check(id, lease.slot(), id as usize),
                         Err(StoreError::AllInUse { .. } | StoreError::Busy { .. }) => {}

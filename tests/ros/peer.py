@@ -361,7 +361,7 @@ def room(domain, folder, count, rate):
     report["saved"] = [bool(saved.success), saved.message]
     report["reset"] = bool(reset(structure_needs_at_least_one_member=0).success)
     show(files[0])
-    until("the new map", lambda: counted("maps begun") == 2 and counted("frames processed") > report["processed"])
+    until("the new map", lambda: counted("maps started") == 2 and counted("frames processed") > report["processed"])
     loaded = load(structure_needs_at_least_one_member=0)
     report["loaded"] = [bool(loaded.success), loaded.message]
     report["found_from"] = time.time_ns()
@@ -372,7 +372,7 @@ def room(domain, folder, count, rate):
         if any(at >= report["found_from"] for at in report["pose"]):
             break
         time.sleep(0.5)
-    until("the third map", lambda: counted("maps begun") == 3)
+    until("the third map", lambda: counted("maps started") == 3)
     print(json.dumps(report))
 
 

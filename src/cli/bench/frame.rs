@@ -2,16 +2,19 @@
 
 use super::measure::{Stage, Work};
 use super::scene::Random;
-use super::{Scene, Setup, WHAT, planned, room, send};
+use super::{Scene, Setup};
 use crate::cli::CliError;
 use crate::compute::cuda::convert::Convert;
-use crate::compute::cuda::matching::{MatchCounts, MatchTask, Matcher, Start};
-use crate::compute::cuda::preprocess::{DevicePreprocessor, NetworkImage, PreprocessError};
-use crate::compute::cuda::sanitise::{Sanitiser, ViewBuffers};
-use crate::compute::cuda::{CudaError, DeviceArena, DeviceBuffer, Stream};
+use crate::compute::cuda::matching::{MatchCounts, MatchTask, Matcher, MatcherBuffers, Start};
+use crate::compute::cuda::preprocess::{
+    DevicePreprocessor, NetworkImage, PreprocessError, PreprocessorBuffers,
+};
+use crate::compute::cuda::sanitise::{Sanitiser, SanitiserBuffers, ViewBuffers};
 use crate::compute::matching::Refinement;
 use crate::config::MatchingConfig;
 use crate::geometry::Sim3;
+use crate::gpu::plan::Group;
+use crate::gpu::{CudaError, DeviceBuffer, Stream};
 use crate::image::encoding::Encoding;
 use crate::image::{PreprocessOptions, Preprocessor};
 use crate::inference::ViewOutput;
@@ -31,11 +34,10 @@ pub fn convert(setup: &Setup<'_>) -> Result<Box<dyn Stage>, CliError> {
     let n = setup.scene.pixels() / 256 * CHANNELS;
     let mut random = Random(1);
     let values: Vec<f32> = (0..n).map(|_| random.normal() as f32).collect();
-    let mut arena = DeviceArena::new(setup.context, WHAT, room(&[4 * n as u64, 2 * n as u64]))?;
     Ok(Box::new(ConvertStage {
         convert: Convert::new(setup.context)?,
-        wide: send(setup, &mut arena, "tokens", &values)?,
-        narrow: arena.carve("tokens in f16", n)?,
+        wide: setup.send("tokens", &values)?,
+        narrow: setup.buffer("tokens in f16", n)?,
     }))
 }
 
@@ -69,57 +71,34 @@ pub struct Camera {
     planes: DeviceBuffer<f32>,
 }
 
-/// What a [`Camera`] needs.
-pub struct CameraPlan {
-    cpu: Preprocessor,
-    raw_bytes: usize,
-    /// Bytes of an arena.
-    pub bytes: u64,
-}
-
 impl Camera {
-    pub fn plan(setup: &Setup<'_>) -> Result<CameraPlan, CliError> {
+    pub fn new(setup: &Setup<'_>) -> Result<Self, CliError> {
         let size = setup.scene.width.max(setup.scene.height);
         let cpu = Preprocessor::new(RAW.0, RAW.1, size, None, PreprocessOptions::default())?;
-        let raw_bytes = Encoding::Nv12.bytes(RAW.0, RAW.1, RAW.0)?;
-        let (width, height) = cpu.output_size();
-        let values = 3 * (width * height) as u64;
-        let own = room(&[raw_bytes as u64, values, 4 * values]);
-        Ok(CameraPlan {
-            bytes: planned(&DevicePreprocessor::buffers(&cpu)) + own,
-            raw_bytes,
-            cpu,
-        })
-    }
-
-    pub fn new(
-        setup: &Setup<'_>,
-        arena: &mut DeviceArena,
-        plan: CameraPlan,
-    ) -> Result<Self, CliError> {
-        let (stream, cpu) = (&setup.bench.stream, &plan.cpu);
         let mut random = Random(2);
-        let raw: Vec<u8> = (0..plan.raw_bytes).map(|_| random.bits() as u8).collect();
+        let raw_bytes = Encoding::Nv12.bytes(RAW.0, RAW.1, RAW.0)?;
+        let raw: Vec<u8> = (0..raw_bytes).map(|_| random.bits() as u8).collect();
         let (width, height) = cpu.output_size();
         let values = 3 * width * height;
+        let mut carving = setup.carving();
+        let tables = PreprocessorBuffers::carve(&mut carving.part(Group::Tracking, "bench"), &cpu)?;
+        let stream = &setup.bench.stream;
         let made =
-            DevicePreprocessor::new(setup.context, arena, stream, cpu, Encoding::Nv12, RAW.0);
+            DevicePreprocessor::new(setup.context, stream, tables, &cpu, Encoding::Nv12, RAW.0);
         Ok(Self {
             preprocessor: made.map_err(|error| match error {
                 PreprocessError::Image(error) => CliError::from(error),
                 PreprocessError::Cuda(error) => CliError::from(error),
             })?,
-            raw: send(setup, arena, "raw image", &raw)?,
-            image: arena.carve("image", values)?,
-            planes: arena.carve("planes", values)?,
+            raw: setup.send("raw image", &raw)?,
+            image: setup.buffer("image", values)?,
+            planes: setup.buffer("planes", values)?,
         })
     }
 }
 
 pub fn preprocess(setup: &Setup<'_>) -> Result<Box<dyn Stage>, CliError> {
-    let plan = Camera::plan(setup)?;
-    let mut arena = DeviceArena::new(setup.context, WHAT, plan.bytes)?;
-    Ok(Box::new(Camera::new(setup, &mut arena, plan)?))
+    Ok(Box::new(Camera::new(setup)?))
 }
 
 impl Stage for Camera {
@@ -166,22 +145,20 @@ pub struct Pair {
 const NOISE: f64 = 0.003;
 
 impl Pair {
-    pub fn bytes(scene: &Scene) -> u64 {
-        2 * planned(&ViewBuffers::buffers(scene.pixels(), scene.channels))
-    }
-
     /// Poses of the frame and of its keyframe: 6° and a quarter of a metre apart.
     pub fn poses() -> [Sim3; 2] {
         let walk = Scene::walk(2, 0.1);
         [walk[1], walk[0]]
     }
 
-    pub fn new(setup: &Setup<'_>, arena: &mut DeviceArena) -> Result<Self, CudaError> {
+    pub fn new(setup: &Setup<'_>) -> Result<Self, CudaError> {
         let scene = &setup.scene;
+        let mut carving = setup.carving();
+        let mut part = carving.part(Group::Tracking, "bench");
         let [frame, keyframe] = Self::poses();
         let mut view = |seed, pose: &Sim3| {
             let host: ViewOutput = scene.output(&frame, pose, NOISE, seed);
-            let buffers = ViewBuffers::carve(arena, scene.pixels(), scene.channels)?;
+            let buffers = ViewBuffers::carve(&mut part, scene.pixels(), scene.channels)?;
             let stream = &setup.bench.stream;
             stream.write(&host.points, buffers.points.all())?;
             stream.write(&host.confidence, buffers.confidence.all())?;
@@ -206,14 +183,13 @@ struct SanitiseStage {
 
 pub fn sanitise(setup: &Setup<'_>) -> Result<Box<dyn Stage>, CliError> {
     let scene = &setup.scene;
-    let bytes = Pair::bytes(scene) + planned(&Sanitiser::buffers()) + room(&[8]);
-    let mut arena = DeviceArena::new(setup.context, WHAT, bytes)?;
     let (pixels, stream) = (scene.pixels(), &setup.bench.stream);
-    let pair = Pair::new(setup, &mut arena)?;
+    let mut carving = setup.carving();
+    let scratch = SanitiserBuffers::carve(&mut carving.part(Group::Tracking, "bench"))?;
     Ok(Box::new(SanitiseStage {
-        sanitiser: Sanitiser::new(setup.context, &mut arena, stream, pixels, scene.channels)?,
-        pair,
-        unusable: arena.carve("unusable", 2)?,
+        sanitiser: Sanitiser::new(setup.context, stream, scratch, pixels, scene.channels)?,
+        pair: Pair::new(setup)?,
+        unusable: setup.buffer("unusable", 2)?,
         values: 2 * (pixels * (5 + scene.channels)) as u64,
     }))
 }
@@ -258,26 +234,19 @@ struct MatchingStage {
 pub fn matching(setup: &Setup<'_>) -> Result<Box<dyn Stage>, CliError> {
     let scene = &setup.scene;
     let (n, channels) = (scene.pixels(), scene.channels);
-    let bytes = Pair::bytes(scene)
-        + planned(&Matcher::buffers(scene.width, scene.height, channels))
-        + room(&[4 * n as u64, n as u64, 4 * n as u64, 64]);
-    let mut arena = DeviceArena::new(setup.context, WHAT, bytes)?;
-    let pair = Pair::new(setup, &mut arena)?;
+    let (width, height) = (scene.width, scene.height);
+    let mut carving = setup.carving();
+    let mut part = carving.part(Group::Tracking, "bench");
+    let scratch = MatcherBuffers::carve(&mut part, width, height, channels)?;
+    let (context, refinement) = (setup.context, Refinement::SingleAll);
     Ok(Box::new(MatchingStage {
-        matcher: Matcher::new(
-            setup.context,
-            &mut arena,
-            scene.width,
-            scene.height,
-            channels,
-            Refinement::SingleAll,
-        )?,
+        matcher: Matcher::new(context, scratch, width, height, channels, refinement)?,
         params: MatchingConfig::default(),
-        pair,
-        index: arena.carve("index", n)?,
-        valid: arena.carve("valid", n)?,
-        quality: arena.carve("quality", n)?,
-        counts: arena.carve("counts", 1)?,
+        pair: Pair::new(setup)?,
+        index: setup.buffer("index", n)?,
+        valid: setup.buffer("valid", n)?,
+        quality: setup.buffer("quality", n)?,
+        counts: setup.buffer("counts", 1)?,
         channels,
     }))
 }

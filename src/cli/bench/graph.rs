@@ -1,17 +1,18 @@
 //! The global solve, on a room seen by every keyframe and matched pixel by pixel.
 
+use super::Setup;
 use super::measure::{Stage, Work};
 use super::scene::Random;
-use super::{Setup, WHAT, planned, room};
 use crate::cli::CliError;
 use crate::compute::cuda::global::{
-    DeviceEdge, DeviceGlobalSolver, DeviceKeyframe, DeviceMatches, DeviceProblem, GlobalCapacity,
-    GlobalError, StageTimes,
+    DeviceEdge, DeviceGlobalSolver, DeviceKeyframe, DeviceMatches, DeviceProblem, GlobalBuffers,
+    GlobalCapacity, GlobalError,
 };
-use crate::compute::cuda::{CudaError, DeviceArena, DeviceBuffer, PinnedArena, Stream};
 use crate::compute::global::{GlobalReport, GlobalResidual};
-use crate::config::LocalOptConfig;
+use crate::config::GlobalOptConfig;
 use crate::geometry::{Intrinsics, Sim3, Tangent};
+use crate::gpu::plan::Group;
+use crate::gpu::{CudaError, DeviceBuffer, Stream};
 use half::f16;
 use nalgebra::Vector3;
 
@@ -31,7 +32,7 @@ const OPERATIONS: u64 = 145;
 /// Those of its cost alone.
 const COST_OPERATIONS: u64 = 44;
 
-/// What is timed.
+/// Size of the timed problem.
 #[derive(Debug, Clone, Copy)]
 struct Size {
     /// Keyframes in a chain, with loops back over two and more.
@@ -94,7 +95,7 @@ const VIEWS: usize = 8;
 struct Content {
     pose: Sim3,
     points: Vec<f32>,
-    /// Of each point of the room, its pixel.
+    /// Pixel of each point of the room.
     order: Vec<u32>,
 }
 
@@ -179,8 +180,7 @@ impl Matches {
 
 /// One direction: the pixels of the same point of the room in both orders.
 fn matched(
-    stream: &Stream,
-    device: &mut DeviceArena,
+    setup: &Setup<'_>,
     (to, from): (&[u32], &[u32]),
     fraction: f64,
     random: &mut Random,
@@ -197,15 +197,11 @@ fn matched(
         .iter()
         .map(|&v| f32::from(v) * (1.6 + random.uniform() as f32))
         .collect();
-    let matches = Matches {
-        index: device.carve("matches", pixels)?,
-        valid: device.carve("flags", pixels)?,
-        quality: device.carve("qualities", pixels)?,
-    };
-    stream.write(&index, matches.index.all())?;
-    stream.write(&valid, matches.valid.all())?;
-    stream.write(&quality, matches.quality.all())?;
-    Ok(matches)
+    Ok(Matches {
+        index: setup.send("matches", &index)?,
+        valid: setup.send("flags", &valid)?,
+        quality: setup.send("qualities", &quality)?,
+    })
 }
 
 /// A graph on the device. Memory is allocated for it alone.
@@ -220,7 +216,6 @@ struct GraphStage {
 }
 
 fn stage(setup: &Setup<'_>, size: Size) -> Result<Box<dyn Stage>, CliError> {
-    let (context, stream) = (setup.context, &setup.bench.stream);
     let (width, height) = (setup.scene.width, setup.scene.height);
     let pixels = width * height;
     let links = chain(size.keyframes, size.edges);
@@ -229,13 +224,9 @@ fn stage(setup: &Setup<'_>, size: Size) -> Result<Box<dyn Stage>, CliError> {
         keyframes: size.keyframes,
         edges: links.len(),
     };
-    let n = pixels as u64;
-    let bytes = planned(&capacity.device_buffers())
-        + size.keyframes as u64 * room(&[12 * n, 2 * n])
-        + 2 * links.len() as u64 * room(&[4 * n, n, 4 * n]);
-    let mut device = DeviceArena::new(context, WHAT, bytes)?;
-    let mut pinned = PinnedArena::new(context, planned(&capacity.pinned_buffers()))?;
-    let solver = DeviceGlobalSolver::new(context, &mut device, &mut pinned, capacity);
+    let mut carving = setup.carving();
+    let buffers = GlobalBuffers::carve(&mut carving.part(Group::Mapping, "bench"), capacity)?;
+    let solver = DeviceGlobalSolver::new(setup.context, buffers);
     let solver = solver.map_err(of_device)?;
 
     let contents = contents(width, height);
@@ -243,10 +234,8 @@ fn stage(setup: &Setup<'_>, size: Size) -> Result<Box<dyn Stage>, CliError> {
     let confidence = vec![f16::from_f32(2.0); pixels];
     let mut maps = Vec::with_capacity(size.keyframes);
     for (k, content) in contents.iter().cycle().take(size.keyframes).enumerate() {
-        let points: DeviceBuffer<f32> = device.carve("points", 3 * pixels)?;
-        let sure: DeviceBuffer<f16> = device.carve("confidences", pixels)?;
-        stream.write(&content.points, points.all())?;
-        stream.write(&confidence, sure.all())?;
+        let points = setup.send("points", &content.points)?;
+        let sure = setup.send("confidences", &confidence)?;
         let start = match k {
             0 => content.pose,
             _ => content.pose.retract(&tangent(&mut random, 0.01)),
@@ -257,7 +246,7 @@ fn stage(setup: &Setup<'_>, size: Size) -> Result<Box<dyn Stage>, CliError> {
     for &(i, j) in &links {
         for (to, from) in [(i, j), (j, i)] {
             let orders = (&*contents[to % VIEWS].order, &*contents[from % VIEWS].order);
-            let made = matched(stream, &mut device, orders, size.matched, &mut random)?;
+            let made = matched(setup, orders, size.matched, &mut random)?;
             matches.push(made);
         }
     }
@@ -272,7 +261,7 @@ fn stage(setup: &Setup<'_>, size: Size) -> Result<Box<dyn Stage>, CliError> {
     }))
 }
 
-/// What is not the device's own failure cannot be: the graph is a good one.
+/// Extracts the device error. Other errors cannot occur, because the graph is valid.
 fn of_device(error: GlobalError) -> CudaError {
     match error {
         GlobalError::Cuda(error) => error,
@@ -290,7 +279,7 @@ impl GraphStage {
         work: impl FnOnce(
             &mut DeviceGlobalSolver,
             &DeviceProblem<'_>,
-            &LocalOptConfig,
+            &GlobalOptConfig,
         ) -> Result<T, GlobalError>,
     ) -> Result<T, CudaError> {
         let keyframes: Vec<_> = self
@@ -316,17 +305,17 @@ impl GraphStage {
         let problem = DeviceProblem {
             keyframes: &keyframes,
             edges: &edges,
-            priors: &[],
+            factors: &[],
             residual: GlobalResidual::Rays,
             width: self.image.0,
             height: self.image.1,
         };
         // All iterations, whatever they bring.
-        let params = LocalOptConfig {
+        let params = GlobalOptConfig {
             max_iters: ITERATIONS,
             rel_error: f64::NEG_INFINITY,
             delta_norm: 0.0,
-            ..LocalOptConfig::default()
+            ..GlobalOptConfig::default()
         };
         work(&mut self.solver, &problem, &params).map_err(of_device)
     }
@@ -368,25 +357,11 @@ impl Stage for GraphStage {
         Ok(())
     }
 
-    fn outcome(&mut self, stream: &Stream) -> Result<String, CudaError> {
+    fn outcome(&mut self, _: &Stream) -> Result<String, CudaError> {
         let report = self.report;
-        let times: StageTimes =
-            self.with(|solver, problem, params| solver.time_stages(stream, problem, params, 20))?;
-        let rate = times.matches as f64 / f64::from(times.sums_ms) * 1e-6;
         Ok(format!(
-            "{} iterations, {} steps refused, cost {:.3e} to {:.3e}; us: mask {:.1}, gate {:.1}, relate {:.1}, \
-             sums {:.1} ({rate:.0} G matches/s), of the cost alone {:.1}, reduce {:.1}; a linearisation with its wait {:.1}",
-            report.iterations,
-            report.rejected_steps,
-            report.initial_cost,
-            report.final_cost,
-            times.mask_ms * 1e3,
-            times.gate_ms * 1e3,
-            times.relate_ms * 1e3,
-            times.sums_ms * 1e3,
-            times.costs_ms * 1e3,
-            times.reduce_ms * 1e3,
-            times.round_trip_ms * 1e3,
+            "{} iterations, {} steps refused, cost {:.3e} to {:.3e}",
+            report.iterations, report.rejected_steps, report.initial_cost, report.final_cost,
         ))
     }
 }

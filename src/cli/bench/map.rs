@@ -1,16 +1,15 @@
-//! Place recognition with the official model's sizes, and the map's cloud.
+//! Place recognition with the official model's sizes.
 
+use super::Setup;
 use super::measure::{Stage, Work};
 use super::scene::Random;
-use super::{Scene, Setup, WHAT, planned, room, send};
 use crate::cli::CliError;
-use crate::compute::cuda::cloud::{Cloud, CloudKeyframe, CloudPlan};
-use crate::compute::cuda::retrieval::{PlaceError, PlaceHit, Retrieval, RetrievalPlan};
-use crate::compute::cuda::slots::{Floats, SlotView};
-use crate::compute::cuda::{CudaError, DeviceArena, DeviceBuffer, PinnedArena, Stream};
+use crate::compute::cuda::retrieval::{PlaceError, Retrieval, RetrievalBuffers, RetrievalPlan};
+use crate::compute::cuda::slots::Floats;
 use crate::compute::retrieval::Codebook;
-use crate::geometry::Sim3;
-use half::f16;
+use crate::compute::retrieval::Hit;
+use crate::gpu::plan::Group;
+use crate::gpu::{CudaError, DeviceBuffer, Stream};
 
 /// Channels of a token of the official model, and words of its codebook.
 const CHANNELS: usize = 1024;
@@ -24,7 +23,7 @@ struct PlacesStage {
     places: Retrieval,
     plan: RetrievalPlan,
     tokens: DeviceBuffer<f32>,
-    hits: Vec<PlaceHit>,
+    hits: Vec<Hit>,
 }
 
 pub fn places(setup: &Setup<'_>) -> Result<Box<dyn Stage>, CliError> {
@@ -36,9 +35,8 @@ pub fn places(setup: &Setup<'_>) -> Result<Box<dyn Stage>, CliError> {
         keyframes: KEYFRAMES,
     };
     let n = plan.tokens * CHANNELS;
-    let bytes = planned(&Retrieval::device_buffers(&plan)) + room(&[4 * n as u64]);
-    let mut arena = DeviceArena::new(setup.context, WHAT, bytes)?;
-    let mut pinned = PinnedArena::new(setup.context, planned(&Retrieval::pinned_buffers()))?;
+    let mut carving = setup.carving();
+    let buffers = RetrievalBuffers::carve(&mut carving.part(Group::Retrieval, "bench"), plan)?;
     let mut random = Random(7);
     let mut draw =
         |count: usize| -> Vec<f32> { (0..count).map(|_| random.uniform() as f32 - 0.5).collect() };
@@ -49,10 +47,10 @@ pub fn places(setup: &Setup<'_>) -> Result<Box<dyn Stage>, CliError> {
     let mean: Vec<f64> = draw(CHANNELS).into_iter().map(f64::from).collect();
     let codebook = Codebook::new(CHANNELS, &draw(WORDS * CHANNELS))
         .ok_or_else(|| CliError::Usage("the bench's codebook was refused".into()))?;
-    let mut places = Retrieval::new(setup.context, plan, &mut arena, &mut pinned)?;
+    let mut places = Retrieval::new(setup.context, buffers)?;
     places.load(stream, &mean, &projection, &codebook)?;
     places.clear(stream)?;
-    let tokens = arena.carve("tokens", n)?;
+    let tokens = setup.buffer("tokens", n)?;
     for id in 0..KEYFRAMES as u32 {
         stream.write(&draw(n), tokens.all())?;
         places.describe(stream, Floats::F32(tokens.all()))?;
@@ -67,7 +65,7 @@ pub fn places(setup: &Setup<'_>) -> Result<Box<dyn Stage>, CliError> {
     }))
 }
 
-/// What a query with sound features can fail of.
+/// Extracts the device error. Other errors cannot occur with valid features.
 fn cuda(error: PlaceError) -> CudaError {
     match error {
         PlaceError::Cuda(error) => error,
@@ -105,82 +103,5 @@ impl Stage for PlacesStage {
         Ok(self.hits.first().map_or("no hit".into(), |hit| {
             format!("keyframe {} with {:.3}", hit.id, hit.score)
         }))
-    }
-}
-
-struct CloudStage {
-    cloud: Cloud,
-    image: DeviceBuffer<u8>,
-    points: DeviceBuffer<f32>,
-    confidence: DeviceBuffer<f16>,
-    pose: Sim3,
-}
-
-/// Edge of a cube of the cloud, metres.
-const VOXEL: f32 = 0.02;
-
-pub fn cloud(setup: &Setup<'_>) -> Result<Box<dyn Stage>, CliError> {
-    let scene = &setup.scene;
-    let n = scene.pixels();
-    let plan = CloudPlan {
-        width: scene.width,
-        height: scene.height,
-        capacity: 4 * n,
-    };
-    let own = room(&[3 * n as u64, 12 * n as u64, 2 * n as u64, 64]);
-    let bytes = planned(&Cloud::device_buffers(&plan)) + own;
-    let mut arena = DeviceArena::new(setup.context, WHAT, bytes)?;
-    let mut pinned = PinnedArena::new(setup.context, planned(&Cloud::pinned_buffers()))?;
-    let [pose, ..] = Scene::walk(1, 0.1)[..] else {
-        return Err(CliError::Usage("the bench's room has no camera".into()));
-    };
-    let view = scene.output(&pose, &pose, 0.003, 8);
-    let mut random = Random(9);
-    let image: Vec<u8> = (0..3 * n).map(|_| random.bits() as u8).collect();
-    let narrow: Vec<f16> = view.confidence.iter().map(|&c| f16::from_f32(c)).collect();
-    Ok(Box::new(CloudStage {
-        cloud: Cloud::new(setup.context, plan, &mut arena, &mut pinned)?,
-        image: send(setup, &mut arena, "image", &image)?,
-        points: send(setup, &mut arena, "points", &view.points)?,
-        confidence: send(setup, &mut arena, "confidence", &narrow)?,
-        pose,
-    }))
-}
-
-impl Stage for CloudStage {
-    fn name(&self) -> String {
-        "cloud of a keyframe, 2 cm cubes".into()
-    }
-
-    /// 17 bytes a pixel read, 24 written to the cloud, 20 to the table; a transform and a hash.
-    fn work(&self) -> Work {
-        let n = self.confidence.len() as u64;
-        Work {
-            bytes: 61 * n,
-            operations: 60 * n,
-        }
-    }
-
-    fn prepare(&mut self, stream: &Stream) -> Result<(), CudaError> {
-        self.cloud.clear(stream, VOXEL)
-    }
-
-    fn enqueue(&mut self, stream: &Stream) -> Result<(), CudaError> {
-        let keyframe = CloudKeyframe {
-            id: 0,
-            slot: SlotView {
-                image: self.image.all(),
-                points: self.points.all(),
-                confidence: Floats::F16(self.confidence.all()),
-                features: Floats::F16(self.confidence.all()),
-            },
-            world_from_camera: self.pose,
-        };
-        self.cloud.add(stream, &keyframe, None, 1.5)
-    }
-
-    fn outcome(&mut self, stream: &Stream) -> Result<String, CudaError> {
-        let size = self.cloud.size(stream)?;
-        Ok(format!("{} points", size.points))
     }
 }

@@ -1,12 +1,11 @@
 //! Timing of stages on the device.
 
-use crate::compute::cuda::{
-    Context, CudaError, DeviceArena, DeviceBuffer, Event, Graph, Priority, Stream,
-};
+use crate::gpu::plan::Group;
+use crate::gpu::{Carving, Context, CudaError, DeviceBuffer, Event, Graph, Priority, Stream};
 use serde::Serialize;
 use std::time::Instant;
 
-/// What a stage must do at least.
+/// Lower bound of a stage's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Work {
     /// Bytes that have to come from or go to memory if inputs are read and outputs written once.
@@ -17,9 +16,9 @@ pub struct Work {
 
 /// Something that is enqueued as a whole and timed.
 pub trait Stage {
-    /// As it is printed.
+    /// The name used in output.
     fn name(&self) -> String;
-    /// What it must do at least.
+    /// Lower bound of the work.
     fn work(&self) -> Work;
     /// Milliseconds that it may take at 512×384 on an H200, if that is laid down.
     fn target(&self) -> Option<f64> {
@@ -34,15 +33,15 @@ pub trait Stage {
     fn host_driven(&self) -> bool {
         false
     }
-    /// The work.
+    /// Enqueues the work.
     fn enqueue(&mut self, stream: &Stream) -> Result<(), CudaError>;
-    /// What it gave, for people: says whether the work was real. After [`Stage::enqueue`] has run.
+    /// Summary of the result, which shows whether the work was meaningful. Call it after [`Stage::enqueue`].
     fn outcome(&mut self, _stream: &Stream) -> Result<String, CudaError> {
         Ok(String::new())
     }
 }
 
-/// What the device can do at most.
+/// Peak throughput of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Limits {
     /// Bytes per second of a copy within the device, read and written together, measured.
@@ -74,7 +73,7 @@ impl Limits {
         })
     }
 
-    /// Milliseconds that `work` takes at least, and whether memory is what binds.
+    /// Lower bound of the duration of `work` in milliseconds, and whether it is memory-bound.
     pub fn least(&self, work: Work) -> (f64, bool) {
         let memory = work.bytes as f64 / self.bandwidth * 1e3;
         let arithmetic = work.operations as f64 / self.operations * 1e3;
@@ -82,10 +81,10 @@ impl Limits {
     }
 }
 
-/// A stage's line.
+/// Result row of a stage.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
-    /// The stage.
+    /// Name of the stage.
     pub stage: String,
     /// Median with nothing of the stage in the caches, milliseconds.
     pub median: f64,
@@ -93,32 +92,32 @@ pub struct Row {
     pub p99: f64,
     /// Median right after the same stage has run.
     pub warm: f64,
-    /// What it must do at least.
+    /// Lower bound of the work.
     #[serde(flatten)]
     pub work: Work,
-    /// What that takes at least, milliseconds.
+    /// Lower bound of the duration in milliseconds.
     pub limit: f64,
     /// `memory` or `arithmetic`: which of the two that is.
     pub bound: &'static str,
     /// `limit / median`.
     pub fraction: f64,
-    /// What it may take, milliseconds.
+    /// Time budget in milliseconds.
     pub target: Option<f64>,
     /// Kernels, copies and fills; none where the host decides how many.
     pub launches: Option<usize>,
-    /// What the stage gave.
+    /// Summary of the result.
     pub outcome: String,
 }
 
 /// Times stages, one after the other.
 pub struct Bench {
     context: Context,
-    /// What stages are to be made for.
+    /// Problem sizes of the stages.
     pub stream: Stream,
     events: [Event; 4],
     /// Larger than the caches: writing it empties them.
     flush: DeviceBuffer<u8>,
-    /// What the device can do.
+    /// Peak throughput of the device.
     pub limits: Limits,
     samples: usize,
 }
@@ -129,15 +128,17 @@ const WARM_UP: usize = 10;
 impl Bench {
     /// On `context`, `samples` runs a stage.
     pub fn new(context: &Context, samples: usize) -> Result<Self, CudaError> {
-        // At least 512 MB, so that a copy's start and end do not count.
+        // At least 512 MB, so that the launch overhead of a copy is negligible.
         let bytes = (4 * context.info().l2_bytes).max(512 << 20);
-        let mut arena = DeviceArena::new(context, "the bench's own buffer", bytes)?;
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let mut carving = Carving::separate(context);
+        let mut part = carving.part(Group::Tracking, "bench");
         let event = || context.event(true);
         let mut bench = Self {
             context: context.clone(),
             stream: context.stream(Priority::High)?,
             events: [event()?, event()?, event()?, event()?],
-            flush: arena.carve("flush", usize::try_from(bytes).unwrap_or(usize::MAX))?,
+            flush: part.device("flush", &[bytes])?,
             limits: Limits {
                 bandwidth: 1.0,
                 operations: 1.0,

@@ -8,10 +8,13 @@ mod network;
 mod scene;
 mod track;
 
-use super::settings::{BackendArg, ConfigArgs, RunOptions};
-use super::{CliError, Finished, backend};
-use crate::compute::cuda::{Context, CudaError, DeviceArena, DeviceBuffer, Element};
-use crate::compute::plan::{ALIGNMENT, Spec, arena_bytes};
+use super::settings::{ConfigArgs, RunOptions};
+use super::{CliError, Finished};
+use crate::compute::cuda::KERNELS;
+use crate::config::BackendChoice;
+use crate::gpu::plan::Group;
+use crate::gpu::{Carving, Context, CudaError, DeviceBuffer, Element};
+use crate::slam_builder::Wanted;
 use clap::Args;
 use measure::{Bench, Limits, Row, Stage};
 use network::NetworkRow;
@@ -38,12 +41,12 @@ pub struct BenchArgs {
     json: bool,
     #[command(flatten)]
     config: ConfigArgs,
-    /// What the network runs on.
+    /// Backend of the network.
     #[arg(long, value_enum)]
-    backend: Option<BackendArg>,
+    backend: Option<BackendChoice>,
 }
 
-/// What stages are made from.
+/// Inputs of the stages.
 struct Setup<'a> {
     context: &'a Context,
     bench: &'a Bench,
@@ -68,10 +71,9 @@ const STAGES: &[(&str, Make)] = &[
     ("global large", graph::large),
     ("global large half", graph::large_half),
     ("retrieval", map::places),
-    ("cloud", map::cloud),
 ];
 
-/// What `--json` prints.
+/// Output of `--json`.
 #[derive(Serialize)]
 struct Report {
     device: String,
@@ -79,7 +81,7 @@ struct Report {
     samples: usize,
     limits: Limits,
     stages: Vec<Row>,
-    /// What ran the network.
+    /// Backend that ran the network.
     backend: String,
     network: Vec<NetworkRow>,
 }
@@ -97,11 +99,12 @@ pub fn run(args: &BenchArgs) -> Result<Finished, CliError> {
             names.join(", ")
         )));
     }
-    let settings = args.config.settings(&RunOptions {
+    let options = RunOptions {
         backend: args.backend,
         ..Default::default()
-    })?;
-    let context = Context::open(args.gpu)?;
+    };
+    let settings = options.apply(args.config.builder()).settings()?;
+    let context = Context::open(args.gpu, &KERNELS)?;
     let bench = Bench::new(&context, args.samples)?;
     let setup = Setup {
         context: &context,
@@ -115,11 +118,15 @@ pub fn run(args: &BenchArgs) -> Result<Finished, CliError> {
     }
     let mut network = None;
     if network::STAGES.iter().any(|name| wanted(name)) && args.gpu == 0 {
-        let of = backend::Wanted {
+        let of = Wanted {
             config: &settings.config,
             weights: &settings.weights,
             size: args.size,
             jobs: 1,
+            #[cfg(feature = "tensorrt")]
+            observer: Some(std::sync::Arc::new(super::engines::BuildProgress::new(
+                true,
+            ))),
         };
         network = network::time(&context, &of, args.samples, &wanted)?;
     }
@@ -195,30 +202,30 @@ fn table(report: &Report) -> String {
     text
 }
 
-/// Memory of a stage, for the device's own messages.
-const WHAT: &str = "a stage of the bench";
+impl Setup<'_> {
+    /// Memory for a stage.
+    fn carving(&self) -> Carving<'static> {
+        Carving::separate(self.context)
+    }
 
-/// As many bytes as an arena needs for buffers of these many bytes.
-fn room(buffers: &[u64]) -> u64 {
-    let each = buffers
-        .iter()
-        .map(|bytes| bytes.next_multiple_of(ALIGNMENT));
-    each.sum()
-}
+    /// A buffer of a stage's own.
+    fn buffer<T: Element>(
+        &self,
+        name: &'static str,
+        len: usize,
+    ) -> Result<DeviceBuffer<T>, CudaError> {
+        let mut carving = self.carving();
+        carving.part(Group::Tracking, "bench").device(name, &[len])
+    }
 
-/// As many bytes as an arena needs for a list of buffers.
-fn planned(buffers: &[Spec]) -> u64 {
-    arena_bytes(buffers).next_multiple_of(ALIGNMENT)
-}
-
-/// A stage's own buffer of `values`.
-fn send<T: Element>(
-    setup: &Setup<'_>,
-    arena: &mut DeviceArena,
-    name: &'static str,
-    values: &[T],
-) -> Result<DeviceBuffer<T>, CudaError> {
-    let buffer = arena.carve(name, values.len())?;
-    setup.bench.stream.write(values, buffer.all())?;
-    Ok(buffer)
+    /// A stage's own buffer of `values`.
+    fn send<T: Element>(
+        &self,
+        name: &'static str,
+        values: &[T],
+    ) -> Result<DeviceBuffer<T>, CudaError> {
+        let buffer = self.buffer(name, values.len())?;
+        self.bench.stream.write(values, buffer.all())?;
+        Ok(buffer)
+    }
 }

@@ -1,26 +1,22 @@
 //! The network's stages, in place on the GPU.
 
-use super::WHAT;
 use super::measure::percentile;
-use crate::cli::{CliError, backend};
-use crate::compute::cuda::sanitise::{DeviceView, ViewBuffers};
-use crate::compute::cuda::{
-    Context, DeviceArena, DeviceBuffer, DeviceInfo, DeviceSlice, Element, Priority, Stream,
-};
-use crate::compute::plan::{ALIGNMENT, arena_bytes, human};
-use crate::inference::{
-    Backend, DeviceBackend, DeviceSpan, DeviceViewOutput, InferenceError, NetworkShape,
-};
+use crate::cli::CliError;
+use crate::compute::cuda::sanitise::ViewBuffers;
+use crate::gpu::plan::{Group, human};
+use crate::gpu::{Carving, Context, DeviceBuffer, DeviceInfo, DeviceSlice, Priority, Stream};
+use crate::inference::{Backend, DeviceBackend, DeviceView, InferenceError, NetworkShape};
 use crate::network::load_network;
 use crate::network::onnx::Views;
+use crate::slam_builder::{Wanted, load_backend};
 use serde::Serialize;
 
-/// A stage's line.
+/// Result row of a stage.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct NetworkRow {
-    /// The stage.
+    /// Name of the stage.
     pub stage: &'static str,
-    /// Milliseconds.
+    /// Median duration in milliseconds.
     pub median: f64,
     /// 99th percentile of the same.
     pub p99: f64,
@@ -44,19 +40,24 @@ pub const STAGES: [&str; 6] = [
     "network decoder four edges",
 ];
 
-/// Most edges of a stage.
+/// Maximum number of edges of a stage.
 const EDGES: usize = 4;
 
 /// Times encoder, decoder and mono inference, those that `only` takes. The first value says what ran them; none of it where the
 /// network does not run on the GPU.
 pub fn time(
     context: &Context,
-    wanted: &backend::Wanted<'_>,
+    wanted: &Wanted<'_>,
     samples: usize,
     only: &dyn Fn(&str) -> bool,
 ) -> Result<Option<(String, Vec<NetworkRow>)>, CliError> {
     let (before, _) = context.memory()?;
-    let mut loaded = backend::load(wanted)?;
+    let mut loaded = {
+        let mut notes = Vec::new();
+        let loaded = load_backend(wanted, &mut notes)?;
+        crate::cli::tell(&notes);
+        loaded
+    };
     let (name, shape) = (loaded.name(), loaded.shape().clone());
     if loaded.device().is_none() {
         super::super::say(&format!(
@@ -69,6 +70,7 @@ pub fn time(
     let size = (network.architecture.input_size(1, width, height))
         .ok_or_else(|| crate::cli::no_such_size(&network, wanted.size))?;
     let mut buffers = Buffers::new(context, &shape)?;
+    give_workspace(context, loaded.as_mut())?;
     let rate = half_rate(context.info());
     let mut rows = Vec::new();
     let pair = || network.decoder(size, Views::Both).operations();
@@ -102,6 +104,22 @@ pub fn time(
     let (after, _) = context.memory()?;
     let taken = before.saturating_sub(after + buffers.bytes);
     Ok(Some((format!("{name}, {} on the GPU", human(taken)), rows)))
+}
+
+/// Gives the backend the memory that it needs for the stages.
+fn give_workspace(context: &Context, backend: &mut dyn Backend) -> Result<(), CliError> {
+    let Some(device) = backend.device() else {
+        return Ok(());
+    };
+    let bytes = device
+        .workspace_bytes(0)?
+        .max(device.workspace_bytes(EDGES)?);
+    if bytes > 0 {
+        let mut carving = Carving::separate(context);
+        let mut part = carving.part(Group::Network, "bench");
+        device.use_workspace(part.device("network workspace", &[bytes])?)?;
+    }
+    Ok(())
 }
 
 /// The table for people.
@@ -157,21 +175,18 @@ struct Buffers {
 type Run = fn(&mut dyn DeviceBackend, &Buffers) -> Result<(), InferenceError>;
 
 const ENCODE: Run = |backend, buffers| {
-    let (planes, features) = (span(buffers.planes.all()), span(buffers.features[0].all()));
-    // SAFETY: the stream lives; both are buffers of the bench, which waits for each run.
-    unsafe { backend.enqueue_encode(buffers.stream.raw(), planes, features) }
+    let (planes, features) = (buffers.planes.all(), buffers.features[0].all());
+    backend.enqueue_encode(&buffers.stream, planes, features)
 };
 
 const DECODE: Run = |backend, buffers| {
     let (features, views) = buffers.pair([0, 1]);
-    // SAFETY: as above.
-    unsafe { backend.enqueue_decode(buffers.stream.raw(), features, views) }
+    backend.enqueue_decode(&buffers.stream, features, views)
 };
 
 const MONO: Run = |backend, buffers| {
     let (features, views) = buffers.pair([0, 0]);
-    // SAFETY: as above.
-    unsafe { backend.enqueue_decode_view1(buffers.stream.raw(), features, views) }
+    backend.enqueue_decode_view1(&buffers.stream, features, views)
 };
 
 /// Decodes `edges` edges, both ways each.
@@ -180,52 +195,42 @@ fn edges(
     backend: &mut dyn DeviceBackend,
     buffers: &Buffers,
 ) -> Result<(), InferenceError> {
-    let first = |span: DeviceSpan| DeviceSpan {
-        bytes: span.bytes / EDGES * edges,
-        ..span
-    };
-    let views = [0, 1].map(|k: usize| {
-        let all = outputs(buffers.views[k].view());
-        DeviceViewOutput {
-            points: first(all.points),
-            confidence: first(all.confidence),
-            descriptors: first(all.descriptors),
-            descriptor_confidence: first(all.descriptor_confidence),
-        }
-    });
-    let features = first(span(buffers.all.all()));
-    // SAFETY: as above.
-    unsafe { backend.enqueue_decode_edges(buffers.stream.raw(), edges, features, views) }
+    let images = 0..2 * edges;
+    let pixels = buffers.first[0].confidence.len();
+    let of_edges = |view: &ViewBuffers| view.of_pairs(images.clone(), pixels);
+    let [first, second] = buffers.views.each_ref().map(of_edges);
+    let features = buffers.all.slice(0..buffers.all.len() / EDGES * edges)?;
+    let views = [first?, second?];
+    let views = views.each_ref().map(ViewBuffers::view);
+    backend.enqueue_decode_edges(&buffers.stream, edges, features, views)
 }
 
 impl Buffers {
     fn new(context: &Context, shape: &NetworkShape) -> Result<Self, CliError> {
         let (n, d) = (shape.pixels(), shape.descriptor_dim);
         let (tokens, images) = (shape.tokens * shape.feature_dim, 2 * EDGES);
-        let of = |values: usize| (4 * values as u64).next_multiple_of(ALIGNMENT);
-        let view = arena_bytes(&ViewBuffers::buffers(images * n, d)).next_multiple_of(ALIGNMENT);
-        let bytes = of(3 * n) + of(images * tokens) + 2 * view;
-        let mut arena = DeviceArena::new(context, WHAT, bytes)?;
+        let mut carving = Carving::separate(context);
+        let mut part = carving.part(Group::Network, "bench");
         let stream = context.stream(Priority::High)?;
-        let planes = arena.carve("network input", 3 * n)?;
+        let planes: DeviceBuffer<f32> = part.device("network input", &[3, n])?;
         // An image that is not all the same.
         let values: Vec<f32> = (0..3 * n)
             .map(|k| (k as f32 * 0.37).sin() * (k as f32 * 0.0011).cos())
             .collect();
         stream.write(&values, planes.all())?;
-        let all = arena.carve("tokens", images * tokens)?;
+        let all: DeviceBuffer<f32> = part.device("tokens", &[images, tokens])?;
         let values: Vec<f32> = (0..images * tokens)
             .map(|k| (k as f32 * 0.71).sin())
             .collect();
         stream.write(&values, all.all())?;
         let features = [all.part(0..tokens)?, all.part(tokens..2 * tokens)?];
         let views = [
-            ViewBuffers::carve(&mut arena, images * n, d)?,
-            ViewBuffers::carve(&mut arena, images * n, d)?,
+            ViewBuffers::carve(&mut part, images * n, d)?,
+            ViewBuffers::carve(&mut part, images * n, d)?,
         ];
         let first = [views[0].of_pair(0, n)?, views[1].of_pair(0, n)?];
         Ok(Self {
-            bytes,
+            bytes: carving.into_plan().device_bytes(),
             stream,
             planes,
             all,
@@ -235,11 +240,10 @@ impl Buffers {
         })
     }
 
-    fn pair(&self, which: [usize; 2]) -> ([DeviceSpan; 2], [DeviceViewOutput; 2]) {
-        let features = which.map(|k| span(self.features[k % 2].all()));
+    fn pair(&self, which: [usize; 2]) -> ([DeviceSlice<'_, f32>; 2], [DeviceView<'_>; 2]) {
         (
-            features,
-            [0, 1].map(|k: usize| outputs(self.first[k].view())),
+            which.map(|k| self.features[k % 2].all()),
+            self.first.each_ref().map(ViewBuffers::view),
         )
     }
 
@@ -265,21 +269,5 @@ impl Buffers {
             }
         }
         Ok(times)
-    }
-}
-
-fn span<T: Element>(slice: DeviceSlice<'_, T>) -> DeviceSpan {
-    DeviceSpan {
-        address: slice.address(),
-        bytes: slice.bytes(),
-    }
-}
-
-fn outputs(view: DeviceView<'_>) -> DeviceViewOutput {
-    DeviceViewOutput {
-        points: span(view.points),
-        confidence: span(view.confidence),
-        descriptors: span(view.descriptors),
-        descriptor_confidence: span(view.descriptor_confidence),
     }
 }

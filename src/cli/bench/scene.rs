@@ -25,11 +25,11 @@ const SAME: f64 = 0.1;
 pub struct Scene {
     /// Pixels of a row.
     pub width: usize,
-    /// Rows.
+    /// Image height in pixels.
     pub height: usize,
     /// Channels of a descriptor.
     pub channels: usize,
-    /// The camera's.
+    /// Intrinsics of the camera.
     pub intrinsics: Intrinsics,
     /// A direction and a frequency for each pair of channels.
     waves: Vec<(Vector3<f64>, f64)>,
@@ -49,12 +49,12 @@ impl Random {
         x ^ (x >> 31)
     }
 
-    /// In [0, 1).
+    /// Uniform in [0, 1).
     pub fn uniform(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Of mean 0 and variance 1.
+    /// A normal deviate of mean 0 and variance 1.
     pub fn normal(&mut self) -> f64 {
         let (a, b) = (self.uniform().max(1e-300), self.uniform());
         (-2.0 * a.ln()).sqrt() * (TAU * b).cos()
@@ -62,7 +62,7 @@ impl Random {
 }
 
 impl Scene {
-    /// For images of `width × height` and descriptors of `channels`.
+    /// A scene for images of `width × height` with `channels` channels per descriptor.
     pub fn new(width: usize, height: usize, channels: usize) -> Self {
         let mut random = Random(77);
         let mut component = || random.uniform() - 0.5;
@@ -108,7 +108,7 @@ impl Scene {
             .collect()
     }
 
-    /// What the camera sees: a point for each pixel, in its own frame.
+    /// Pointmap of the visible surface in the camera frame.
     pub fn points(&self, world_from_camera: &Sim3) -> Vec<Vector3<f64>> {
         (0..self.pixels())
             .into_par_iter()
@@ -121,7 +121,7 @@ impl Scene {
             .collect()
     }
 
-    /// What the network would say of `view`, in the camera of `reference`, its points spoilt by noise
+    /// Simulated network output for `view` in the camera frame of `reference`, with noise added to the points,
     /// of relative size `noise`.
     pub fn output(&self, reference: &Sim3, view: &Sim3, noise: f64, seed: u64) -> ViewOutput {
         let relative = reference.inverse() * *view;
@@ -203,7 +203,7 @@ impl Scene {
     }
 }
 
-/// From `eye` along `ray` to the first surface.
+/// Distance from `eye` along `ray` to the first surface.
 fn distance(eye: &Vector3<f64>, ray: &Vector3<f64>) -> f64 {
     let slab = |(low, high): &([f64; 3], [f64; 3])| {
         let (mut near, mut far) = (f64::NEG_INFINITY, f64::INFINITY);

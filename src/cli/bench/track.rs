@@ -1,16 +1,21 @@
 //! The tracker's stages, each alone, and a tracked frame as a whole.
 
+use super::Setup;
 use super::frame::{Camera, Pair};
 use super::measure::{Stage, Work};
-use super::{Setup, WHAT, planned, room, send};
 use crate::cli::CliError;
-use crate::compute::cuda::fusion::{FusedPointmap, Fusion, UpdateTask};
-use crate::compute::cuda::matching::{Gates, MatchCounts, MatchTask, Matcher, Start};
-use crate::compute::cuda::sanitise::Sanitiser;
-use crate::compute::cuda::tracking::{CameraRays, Compared, Outcome, PoseSolver, SolveTask};
-use crate::compute::cuda::{CudaError, DeviceArena, DeviceBuffer, Stream};
+use crate::compute::cuda::fusion::{FusedPointmap, Fusion, FusionBuffers, UpdateTask};
+use crate::compute::cuda::matching::{
+    Gates, MatchCounts, MatchTask, Matcher, MatcherBuffers, Start,
+};
+use crate::compute::cuda::sanitise::{Sanitiser, SanitiserBuffers};
+use crate::compute::cuda::tracking::{
+    CameraRays, CameraRaysBuffers, Compared, Outcome, PoseSolver, PoseSolverBuffers, SolveTask,
+};
 use crate::compute::matching::Refinement;
 use crate::config::{FilteringMode, FilteringScore, MatchingConfig, TrackingConfig};
+use crate::gpu::plan::Group;
+use crate::gpu::{CudaError, DeviceBuffer, Stream};
 use crate::inference::ViewOutput;
 
 /// Iterations of the target.
@@ -61,36 +66,26 @@ fn solve(setup: &Setup<'_>, calibrated: bool) -> Result<Box<dyn Stage>, CliError
     let index: Vec<u32> = matches.iter().map(|m| m.unwrap_or(0)).collect();
     let quality: Vec<f32> = matches.iter().map(|m| m.map_or(0.0, |_| 3.0)).collect();
     let points = scene.output(&frame, &frame, 0.003, 3).points;
-    let bytes = planned(&PoseSolver::buffers(setup.context.info(), n))
-        + planned(&CameraRays::buffers(width, height))
-        + room(&[12 * n as u64; 2])
-        + room(&[4 * n as u64; 2])
-        + room(&[size_of::<Outcome>() as u64]);
-    let mut arena = DeviceArena::new(setup.context, WHAT, bytes)?;
+    let mut carving = setup.carving();
+    let mut part = carving.part(Group::Tracking, "bench");
+    let scratch = PoseSolverBuffers::carve(&mut part, setup.context.info(), n)?;
     let rays = match calibrated {
-        true => Some(CameraRays::new(
-            stream,
-            &mut arena,
-            scene.intrinsics,
-            width,
-            height,
-        )?),
+        true => {
+            let buffers = CameraRaysBuffers::carve(&mut part, width, height)?;
+            let k = scene.intrinsics;
+            Some(CameraRays::new(stream, buffers, k, width, height)?)
+        }
         false => None,
     };
     Ok(Box::new(SolveStage {
-        solver: PoseSolver::new(setup.context, stream, &mut arena, n)?,
+        solver: PoseSolver::new(setup.context, stream, scratch, n)?,
         params: all_iterations(),
-        frame_points: send(setup, &mut arena, "frame points", &points)?,
-        keyframe_points: send(
-            setup,
-            &mut arena,
-            "keyframe points",
-            &keyframe(setup).points,
-        )?,
-        index: send(setup, &mut arena, "index", &index)?,
-        quality: send(setup, &mut arena, "quality", &quality)?,
+        frame_points: setup.send("frame points", &points)?,
+        keyframe_points: setup.send("keyframe points", &keyframe(setup).points)?,
+        index: setup.send("index", &index)?,
+        quality: setup.send("quality", &quality)?,
         rays,
-        outcome: arena.carve("outcome", 1)?,
+        outcome: setup.buffer("outcome", 1)?,
     }))
 }
 
@@ -158,18 +153,18 @@ struct FusionStage {
 pub fn fusion(setup: &Setup<'_>) -> Result<Box<dyn Stage>, CliError> {
     let (n, stream) = (setup.scene.pixels(), &setup.bench.stream);
     let mode = FilteringMode::default();
-    let bytes = planned(&FusedPointmap::buffers(n))
-        + planned(&Fusion::buffers(n, mode))
-        + room(&[12 * n as u64, 4 * n as u64]);
-    let mut arena = DeviceArena::new(setup.context, WHAT, bytes)?;
     let first = keyframe(setup);
     let score = FilteringScore::default();
+    let mut carving = setup.carving();
+    let mut part = carving.part(Group::Tracking, "bench");
+    let keys = FusionBuffers::carve(&mut part, n, mode)?;
     let stage = FusionStage {
-        fusion: Fusion::new(setup.context, &mut arena, n, mode, score)?,
-        map: FusedPointmap::new(stream, &mut arena, n)?,
-        points: send(setup, &mut arena, "points", &first.points)?,
-        confidence: send(setup, &mut arena, "confidence", &first.confidence)?,
+        fusion: Fusion::new(setup.context, keys, n, mode, score)?,
+        map: FusedPointmap::carve(&mut part, n)?,
+        points: setup.send("points", &first.points)?,
+        confidence: setup.send("confidence", &first.confidence)?,
     };
+    stage.map.clear(stream)?;
     stage.update(stream, true)?;
     stream.synchronize()?;
     Ok(Box::new(stage))
@@ -240,43 +235,37 @@ pub fn tracked_frame(setup: &Setup<'_>) -> Result<Box<dyn Stage>, CliError> {
     let (width, height) = (scene.width, scene.height);
     let tracking = TrackingConfig::default();
     let (mode, score) = (tracking.filtering_mode, tracking.filtering_score);
-    let camera_plan = Camera::plan(setup)?;
-    let bytes = camera_plan.bytes
-        + Pair::bytes(scene)
-        + planned(&Sanitiser::buffers())
-        + planned(&Matcher::buffers(width, height, channels))
-        + planned(&PoseSolver::buffers(setup.context.info(), n))
-        + planned(&Fusion::buffers(n, mode))
-        + planned(&FusedPointmap::buffers(n))
-        + room(&[12 * n as u64])
-        + room(&[4 * n as u64; 5])
-        + room(&[8, 64, size_of::<Outcome>() as u64]);
-    let mut arena = DeviceArena::new(setup.context, WHAT, bytes)?;
-    let arena = &mut arena;
-    let camera = Camera::new(setup, arena, camera_plan)?;
-    let pair = Pair::new(setup, arena)?;
     let refinement = Refinement::SingleAll;
     let first = keyframe(setup);
+    let mut carving = setup.carving();
+    let mut part = carving.part(Group::Tracking, "bench");
+    let context = setup.context;
+    let sanitiser = SanitiserBuffers::carve(&mut part)?;
+    let matcher = MatcherBuffers::carve(&mut part, width, height, channels)?;
+    let solver = PoseSolverBuffers::carve(&mut part, context.info(), n)?;
+    let keys = FusionBuffers::carve(&mut part, n, mode)?;
+    let map = FusedPointmap::carve(&mut part, n)?;
+    map.clear(stream)?;
     Ok(Box::new(FrameStage {
-        camera,
-        pair,
-        sanitiser: Sanitiser::new(setup.context, arena, stream, n, channels)?,
-        unusable: arena.carve("unusable", 2)?,
-        matcher: Matcher::new(setup.context, arena, width, height, channels, refinement)?,
+        camera: Camera::new(setup)?,
+        pair: Pair::new(setup)?,
+        sanitiser: Sanitiser::new(context, stream, sanitiser, n, channels)?,
+        unusable: setup.buffer("unusable", 2)?,
+        matcher: Matcher::new(context, matcher, width, height, channels, refinement)?,
         matching: MatchingConfig::default(),
-        index: arena.carve("index", n)?,
-        valid: arena.carve("valid", n)?,
-        quality: arena.carve("quality", n)?,
-        gated: arena.carve("gated", n)?,
-        counts: arena.carve("counts", 1)?,
-        solver: PoseSolver::new(setup.context, stream, arena, n)?,
+        index: setup.buffer("index", n)?,
+        valid: setup.buffer("valid", n)?,
+        quality: setup.buffer("quality", n)?,
+        gated: setup.buffer("gated", n)?,
+        counts: setup.buffer("counts", 1)?,
+        solver: PoseSolver::new(context, stream, solver, n)?,
         tracking,
-        outcome: arena.carve("outcome", 1)?,
-        fusion: Fusion::new(setup.context, arena, n, mode, score)?,
-        map: FusedPointmap::new(stream, arena, n)?,
+        outcome: setup.buffer("outcome", 1)?,
+        fusion: Fusion::new(context, keys, n, mode, score)?,
+        map,
         first: [
-            send(setup, arena, "first points", &first.points)?,
-            send(setup, arena, "first confidence", &first.confidence)?,
+            setup.send("first points", &first.points)?,
+            setup.send("first confidence", &first.confidence)?,
         ],
         channels,
     }))

@@ -2,18 +2,19 @@
 
 use super::progress::BuildProgress;
 use super::{BuildArgs, RecipeArgs};
-use crate::cli::{CliError, Finished, assets, complain, interrupt, readable, say};
-use crate::compute::plan::human;
+use crate::cli::{CliError, Finished, complain, interrupt, readable, say};
+use crate::gpu::plan::human;
 use crate::inference::InferenceError;
 use crate::inference::tensorrt::{
     self, Manifest, Observer, Order, Part, Recipe, Store, Target, list,
 };
 use crate::network::load_network;
 use crate::network::onnx::Precision;
+use crate::slam_builder::{MINI_WEIGHTS, find_asset};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What the command builds where nothing else is said.
+/// Default image size.
 const SIZE: [usize; 2] = [512, 384];
 
 /// Runs the sub-command.
@@ -21,7 +22,7 @@ pub fn run(args: &BuildArgs) -> Result<Finished, CliError> {
     let here = tensorrt::target_here();
     let weights = match &args.weights {
         Some(path) => path.clone(),
-        None => assets::find(assets::MINI_WEIGHTS)?,
+        None => find_asset(MINI_WEIGHTS)?,
     };
     readable("the weights", &weights)?;
     let recipe = match &args.recipe {
@@ -61,7 +62,7 @@ pub fn run(args: &BuildArgs) -> Result<Finished, CliError> {
         let needed = manifest.device_bytes();
         if needed > budget {
             complain(&format!(
-                "the engines take {} of the GPU's memory, the recipe's budget is {}",
+                "the engines need {} of GPU memory, the recipe's budget is {}",
                 human(needed),
                 human(budget)
             ));
@@ -71,7 +72,7 @@ pub fn run(args: &BuildArgs) -> Result<Finished, CliError> {
     Ok(Finished::Done)
 }
 
-/// `--parts`.
+/// Parses `--parts`.
 fn parts(names: &[String]) -> Result<Vec<Part>, CliError> {
     let named = names.iter().filter(|name| !name.is_empty());
     let parsed = named.map(|name| {
@@ -86,7 +87,7 @@ pub fn recipe(args: &RecipeArgs) -> Result<Finished, CliError> {
     let recipe = read(&args.recipe)?;
     let weights = match &args.weights {
         Some(path) => path.clone(),
-        None => assets::find(assets::MINI_WEIGHTS)?,
+        None => find_asset(MINI_WEIGHTS)?,
     };
     readable("the weights", &weights)?;
     let network = load_network(&weights).map_err(InferenceError::from)?;
@@ -112,8 +113,8 @@ pub fn recipe(args: &RecipeArgs) -> Result<Finished, CliError> {
         ("decoder with heads", prediction.decoder),
     ] {
         say(&format!(
-            "{name}: {:.1} ms predicted, not measured: {:.0} GFLOP at {:.0} % of the peak take {:.1} ms, {:.0} MB of \
-             weights read once {:.1} ms",
+            "{name}: predicted (not measured) {:.1} ms: {:.0} GFLOP at {:.0} % of the peak take {:.1} ms, reading {:.0} MB of \
+             weights once takes {:.1} ms",
             step.ms(),
             step.gflop,
             100.0 * gpu.efficiency,
@@ -130,7 +131,7 @@ fn read(path: &Path) -> Result<Recipe, CliError> {
     Ok(Recipe::read(path).map_err(InferenceError::from)?)
 }
 
-/// Builds one order, showing how far it is.
+/// Builds one order and shows progress.
 pub fn build(
     store: &Store,
     order: &Order<'_>,
@@ -153,7 +154,7 @@ pub fn build(
     Ok(manifest.map_err(InferenceError::from)?)
 }
 
-/// The GPUs asked for, or the one here.
+/// The requested GPUs, or the one of this machine.
 fn targets(asked: &[String], here: Option<Target>) -> Result<Vec<Target>, CliError> {
     let parsed: Result<Vec<Target>, CliError> = asked
         .iter()
@@ -166,8 +167,7 @@ fn targets(asked: &[String], here: Option<Target>) -> Result<Vec<Target>, CliErr
         (false, _) => Ok(targets),
         (true, Some(here)) => Ok(vec![here]),
         (true, None) => Err(CliError::Usage(
-            "this machine has no GPU that the program can see; say which one the engine is for, such as --target sm_120"
-                .into(),
+            "no GPU found on this machine; specify the target, such as --target sm_120".into(),
         )),
     }
 }

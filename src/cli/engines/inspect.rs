@@ -2,7 +2,7 @@
 
 use super::{InspectArgs, StoreArgs};
 use crate::cli::{CliError, Finished, say};
-use crate::compute::plan::human;
+use crate::gpu::plan::human;
 use crate::inference::InferenceError;
 use crate::inference::tensorrt::{self, Found, Manifest, Part, Store, list as targets};
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ pub fn list(args: &StoreArgs) -> Result<Finished, CliError> {
     for (folder, manifest) in engines {
         match manifest {
             Ok(manifest) => say(&format!("{}\n  {}", folder.display(), summary(&manifest))),
-            Err(error) => say(&format!("{}\n  of no use: {error}", folder.display())),
+            Err(error) => say(&format!("{}\n  unusable: {error}", folder.display())),
         }
     }
     Ok(Finished::Done)
@@ -39,7 +39,7 @@ pub fn run(args: &InspectArgs) -> Result<Finished, CliError> {
             .iter()
             .map(|(part, found)| {
                 let layers = match &found.json {
-                    // What the inspector writes is JSON.
+                    // The inspector writes JSON.
                     Some(text) => serde_json::from_str(text).unwrap_or(json!(text)),
                     None => json!(found.layers.lines().collect::<Vec<_>>()),
                 };
@@ -61,7 +61,7 @@ pub fn run(args: &InspectArgs) -> Result<Finished, CliError> {
             continue;
         };
         say(&format!(
-            "{}: {} (CRC-32 {:08x}, as in the manifest), {} layers; on the GPU {} of weights and {} while it \
+            "{}: {} (CRC-32 {:08x}, matches the manifest), {} layers; GPU memory: {} for weights and {} while it \
              runs; built in {:.0} s",
             part.name(),
             human(file.bytes),
@@ -73,7 +73,7 @@ pub fn run(args: &InspectArgs) -> Result<Finished, CliError> {
         ));
         if let Some(why) = &inspected.not_loaded {
             say(&format!(
-                "  not loaded here, so this is what its builder wrote down: {why}"
+                "  not loaded here, so this is the builder's log: {why}"
             ));
         }
         if args.layers {
@@ -83,7 +83,7 @@ pub fn run(args: &InspectArgs) -> Result<Finished, CliError> {
     Ok(Finished::Done)
 }
 
-/// By path, or by name in the store.
+/// Finds an engine by path, or by name in the store.
 fn find(store: &Store, args: &InspectArgs) -> Result<Found, CliError> {
     let folder = match args.engine.is_dir() {
         true => args.engine.clone(),
@@ -93,7 +93,7 @@ fn find(store: &Store, args: &InspectArgs) -> Result<Found, CliError> {
     Ok(Found { folder, manifest })
 }
 
-/// What an engine is, in a line.
+/// One-line summary of an engine.
 fn summary(manifest: &Manifest) -> String {
     let m = manifest;
     let [width, height] = m.size;

@@ -1,4 +1,4 @@
-//! `mast3r-slam engine`: engines of TensorRT, built ahead of time.
+//! `mast3r-slam engine`: builds TensorRT engines ahead of time.
 
 #[cfg(feature = "tensorrt")]
 mod build;
@@ -18,42 +18,42 @@ use super::{CliError, Finished};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
-/// Build and look at engines of TensorRT.
+/// Build and inspect TensorRT engines.
 #[derive(Debug, Clone, Subcommand)]
 pub enum EngineCommand {
-    /// Build the engines of a network. Unless they are there already.
+    /// Build the engines of a network, unless they exist already.
     Build(BuildArgs),
-    /// Print what engines there are, and for what.
+    /// List engines and their targets.
     List(StoreArgs),
-    /// Check an engine's files and print what it is made of.
+    /// Check an engine's files and print its contents.
     Inspect(InspectArgs),
-    /// Run an engine beside the CPU on images and print how far its outputs are off. Needs its GPU.
+    /// Compare an engine's outputs on images with those of the CPU. Requires the engine's GPU.
     Verify(VerifyArgs),
-    /// Print what a recipe builds and how long calls are expected to take.
+    /// Print what a recipe builds and the predicted duration of calls.
     Recipe(RecipeArgs),
 }
 
 /// Options of `engine verify`.
 #[derive(Debug, Clone, Args)]
 pub struct VerifyArgs {
-    /// Two images or more: each is a pair with the next.
+    /// Two or more images; each forms a pair with the next.
     #[arg(required = true, num_args = 2.., value_name = "IMAGE")]
     pub images: Vec<PathBuf>,
     /// Network weights, .pth or .safetensors [default: the bundled mini model].
     #[arg(long, value_name = "FILE")]
     pub weights: Option<PathBuf>,
-    /// Of the engine: fp32, fp16, bf16, fp8 [default: the fastest there is].
+    /// Precision of the engine: fp32, fp16, bf16 or fp8 [default: the fastest available].
     #[arg(long, value_name = "TYPE")]
     pub precision: Option<String>,
-    /// Size of the engine's images.
+    /// Input size of the engine.
     #[arg(long, value_name = "WxH", default_value = "512x384", value_parser = size)]
     pub size: (usize, usize),
     #[command(flatten)]
     pub store: StoreArgs,
-    /// Most that half of the points may be off, as a part of their distance.
+    /// Maximum median error of the points, relative to their distance.
     #[arg(long, value_name = "FRACTION", default_value_t = 5e-3)]
     pub points: f64,
-    /// Least cosine between half of the descriptors and the CPU's.
+    /// Minimum median cosine between descriptors and those of the CPU.
     #[arg(long, value_name = "COSINE", default_value_t = 0.999)]
     pub cosine: f64,
 }
@@ -68,10 +68,10 @@ pub struct RecipeArgs {
     pub weights: Option<PathBuf>,
 }
 
-/// Where engines are.
+/// Location of engines.
 #[derive(Debug, Clone, Default, Args)]
 pub struct StoreArgs {
-    /// Folder of the engines [default: where runs look for them, network.engines].
+    /// Folder of the engines [default: network.engines].
     #[arg(long = "out", visible_alias = "engines", value_name = "DIR")]
     pub folder: Option<PathBuf>,
 }
@@ -82,35 +82,36 @@ pub struct BuildArgs {
     /// Network weights, .pth or .safetensors [default: the bundled mini model].
     #[arg(long, value_name = "FILE")]
     pub weights: Option<PathBuf>,
-    /// GPUs that the engine is to run on, such as sm_120; several with commas [default: this machine's].
+    /// Target GPUs, such as sm_120; several separated by commas [default: this machine's].
     #[arg(long, value_name = "SM", value_delimiter = ',')]
     pub target: Vec<String>,
-    /// What large products are computed in: fp32, fp16, bf16, fp8 [default: fp16].
+    /// Precision of matrix products: fp32, fp16, bf16, fp8 [default: fp16].
     #[arg(long, value_name = "TYPE")]
     pub precision: Option<String>,
-    /// Size of the images, both sides a multiple of 16, of 14 for DUNE-MASt3R [default: 512x384].
+    /// Image size, both sides a multiple of 16 (DUNE-MASt3R: 14) [default: 512x384].
     #[arg(long, value_name = "WxH", value_parser = size)]
     pub size: Option<(usize, usize)>,
-    /// Images or pairs in a call [default: 1].
+    /// Images or pairs per call [default: 1].
     #[arg(long, value_name = "N", value_parser = positive)]
     pub batch: Option<usize>,
-    /// Engines beside encoder and decoder, with commas: mono (one image with itself), edge and two_edges (pairs both
-    /// ways). Without one the decoder does its work, only longer; each takes the decoder's memory [default:
-    /// mono,edge].
+    /// Engines in addition to encoder and decoder, separated by commas: mono (one image with
+    /// itself), edge and two_edges (pairs in both directions). Without them the decoder is used,
+    /// which is slower; each needs as much memory as the decoder [default: mono,edge].
     #[arg(long, value_name = "PARTS", value_delimiter = ',')]
     pub parts: Option<Vec<String>>,
-    /// Most device memory that one kernel may take for itself, such as 512MB [default: no limit].
+    /// Maximum device memory per kernel, such as 512MB [default: no limit].
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub workspace: Option<u64>,
-    /// Take targets, precision, size, batch, parts and workspace from a recipe; what is given beside it wins.
+    /// Take targets, precision, size, batch, parts and workspace from a recipe; explicit options
+    /// take precedence.
     #[arg(long, value_name = "FILE")]
     pub recipe: Option<PathBuf>,
     #[command(flatten)]
     pub store: StoreArgs,
-    /// Build even if the engines are there.
+    /// Rebuild existing engines.
     #[arg(long)]
     pub force: bool,
-    /// No progress bar (there is none in a pipe either).
+    /// No progress bar (a pipe never shows one).
     #[arg(long)]
     pub no_progress: bool,
 }
@@ -118,11 +119,11 @@ pub struct BuildArgs {
 /// Options of `engine inspect`.
 #[derive(Debug, Clone, Args)]
 pub struct InspectArgs {
-    /// The engine's folder, or its name in the folder of engines.
+    /// The engine's folder, or its name in the engines folder.
     pub engine: PathBuf,
     #[command(flatten)]
     pub store: StoreArgs,
-    /// Print every kernel.
+    /// Print all kernels.
     #[arg(long)]
     pub layers: bool,
     /// Print JSON.
@@ -149,7 +150,7 @@ pub fn run(command: &EngineCommand) -> Result<Finished, CliError> {
     }
 }
 
-/// `--precision`.
+/// Parses `--precision`.
 #[cfg(feature = "tensorrt")]
 fn precision(text: Option<&str>) -> Result<Option<crate::network::onnx::Precision>, CliError> {
     let parsed = text.map(|text| {
@@ -159,7 +160,7 @@ fn precision(text: Option<&str>) -> Result<Option<crate::network::onnx::Precisio
     parsed.transpose()
 }
 
-/// Says what is missing.
+/// Reports the missing feature.
 #[cfg(not(feature = "tensorrt"))]
 pub fn run(_: &EngineCommand) -> Result<Finished, CliError> {
     Err(CliError::Usage(

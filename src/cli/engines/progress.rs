@@ -1,14 +1,14 @@
-//! How far a build is: a bar on a terminal, a line an engine in a pipe.
+//! Build progress: a bar on a terminal, one line per engine in a pipe.
 
 use crate::cli::{complain, interrupt};
-use crate::compute::plan::human;
+use crate::gpu::plan::human;
 use crate::inference::tensorrt::{EngineFile, Observer, Part};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Shows a build.
+/// Shows the progress of a build.
 pub struct BuildProgress {
     bar: Option<ProgressBar>,
     state: Mutex<State>,
@@ -17,7 +17,7 @@ pub struct BuildProgress {
 #[derive(Default)]
 struct State {
     part: &'static str,
-    /// Phases that have begun: name, steps, steps done. The innermost is shown.
+    /// Phases in progress: name, steps, steps done. The innermost one is shown.
     phases: Vec<(String, u64, u64)>,
     layer: String,
 }
@@ -99,7 +99,7 @@ impl Observer for BuildProgress {
 
     fn done(&self, engine: &EngineFile) {
         let text = format!(
-            "{}: {} in {:.0} s, {} layers; on the GPU {} of weights and {} while it runs",
+            "{}: {} in {:.0} s, {} layers; GPU memory: {} for weights and {} while it runs",
             engine.part.name(),
             human(engine.bytes),
             engine.build_seconds,
@@ -143,7 +143,7 @@ mod tests {
                 ("decoder", "dec_blocks.0/MatMul")
             );
         }
-        // An unknown phase changes nothing; an outer one ends those within.
+        // An unknown phase changes nothing; an outer one ends the inner ones.
         progress.end("other");
         assert_eq!(progress.state().phases.len(), 2);
         progress.end("building");

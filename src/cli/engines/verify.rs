@@ -1,13 +1,14 @@
-//! `mast3r-slam engine verify`: an engine's outputs beside the CPU's.
+//! `mast3r-slam engine verify`: compares an engine's outputs with those of the CPU.
 
 use super::VerifyArgs;
-use crate::cli::{CliError, Finished, assets, readable, say};
+use crate::cli::{CliError, Finished, readable, say};
 use crate::image::{PreprocessOptions, Preprocessor, RgbImage, decode};
 use crate::inference::compare::{Comparison, Errors, compare};
 use crate::inference::cpu::CpuBackend;
 use crate::inference::tensorrt::{LoadOptions, Silent, TensorRtBackend};
 use crate::inference::{Backend, InferenceError};
 use crate::network::patch_size;
+use crate::slam_builder::{MINI_WEIGHTS, find_asset};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use std::sync::Arc;
 pub fn run(args: &VerifyArgs) -> Result<Finished, CliError> {
     let weights = match &args.weights {
         Some(path) => path.clone(),
-        None => assets::find(assets::MINI_WEIGHTS)?,
+        None => find_asset(MINI_WEIGHTS)?,
     };
     readable("the weights", &weights)?;
     let precision = super::precision(args.precision.as_deref())?;
@@ -38,7 +39,7 @@ pub fn run(args: &VerifyArgs) -> Result<Finished, CliError> {
     )?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let mut cpu = CpuBackend::load(&weights, width, height, threads)?;
-    say(&format!("{} beside {}", engine.name(), cpu.name()));
+    say(&format!("{} compared with {}", engine.name(), cpu.name()));
     let mut worst = Vec::new();
     for pair in images.windows(2) {
         let [first, second] = pair else { continue };
@@ -52,7 +53,7 @@ pub fn run(args: &VerifyArgs) -> Result<Finished, CliError> {
     }
 }
 
-/// An image as the network takes it.
+/// The image preprocessed for the network.
 fn image(path: &Path, patch: usize, (width, height): (usize, usize)) -> Result<RgbImage, CliError> {
     let raw = decode(path)?;
     let options = PreprocessOptions {
@@ -64,7 +65,7 @@ fn image(path: &Path, patch: usize, (width, height): (usize, usize)) -> Result<R
     if preprocessor.output_size() != (width, height) {
         let (w, h) = preprocessor.output_size();
         return Err(CliError::Usage(format!(
-            "{} becomes {w}x{h}, not the engine's {width}x{height}; give images of its aspect ratio",
+            "{} is resized to {w}x{h}, but the engine expects {width}x{height}; use images with that aspect ratio",
             path.display()
         )));
     }
@@ -73,7 +74,7 @@ fn image(path: &Path, patch: usize, (width, height): (usize, usize)) -> Result<R
     Ok(image)
 }
 
-/// Every output's errors.
+/// Formats the errors of all outputs.
 fn table(found: &Comparison) -> String {
     let mut text = format!(
         "{:24} {:>10} {:>10} {:>10} {:>8}",
@@ -98,7 +99,7 @@ fn table(found: &Comparison) -> String {
     text
 }
 
-/// What is beyond the limits.
+/// Violations of the limits.
 fn beyond(found: &Comparison, args: &VerifyArgs) -> Vec<String> {
     let mut messages = Vec::new();
     for (number, view) in (1..).zip(&found.views) {
@@ -112,18 +113,18 @@ fn beyond(found: &Comparison, args: &VerifyArgs) -> Vec<String> {
         if broken > 0 {
             messages.push(format!("{broken} outputs of view {number} are not finite"));
         }
-        // A NaN is beyond.
+        // NaN violates the limit.
         let near = view.points.median <= args.points;
         if !near {
             messages.push(format!(
-                "half of the points of view {number} are off by more than {:.2e}, allowed are {:.2e}",
+                "the median error of the points of view {number} is {:.2e}, expected at most {:.2e}",
                 view.points.median, args.points
             ));
         }
         let near = 1.0 - view.descriptors.median >= args.cosine;
         if !near {
             messages.push(format!(
-                "half of the descriptors of view {number} have a cosine below {:.5}, allowed are {:.5}",
+                "the median cosine of the descriptors of view {number} is {:.5}, expected at least {:.5}",
                 1.0 - view.descriptors.median,
                 args.cosine
             ));

@@ -1,13 +1,12 @@
-//! From a camera's images to the network's.
+//! Converts camera images to network images.
 
 use crate::image::encoding::RawImage;
 use crate::image::{ImageError, Preprocessor, RgbImage};
 use crate::inference::NetworkShape;
 
-/// Holds the current image; nothing is allocated once images have come.
+/// Holds the current image; does not allocate after the first image.
 pub struct Camera {
     preprocessor: Option<Preprocessor>,
-    /// Width and height of the network's images.
     size: (usize, usize),
     raw: RgbImage,
     /// The network's input.
@@ -15,7 +14,8 @@ pub struct Camera {
 }
 
 impl Camera {
-    /// For a network of `shape`; without a preprocessor the camera's images are the network's.
+    /// A converter for a network of `shape`; without a preprocessor, camera images are passed to
+    /// the network unchanged.
     pub fn new(preprocessor: Option<Preprocessor>, shape: &NetworkShape) -> Self {
         Self {
             preprocessor,
@@ -25,7 +25,7 @@ impl Camera {
         }
     }
 
-    /// Makes the network's image of the camera's.
+    /// Converts `raw` to the network image.
     pub fn take(&mut self, raw: &RawImage<'_>) -> Result<(), ImageError> {
         match &mut self.preprocessor {
             Some(preprocessor) => {

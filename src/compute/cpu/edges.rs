@@ -1,32 +1,22 @@
-//! Edges between keyframes: made by a symmetric decode and two searches (spec 6.1, 6.2).
+//! Edges between keyframes: symmetric decoding and matching in both directions (docs/algorithm.md,
+//! Factor graph and loop closure).
 
+use crate::compute::device::MatchContent;
 use crate::compute::matching::{Matcher, View, match_quality};
 use crate::config::MatchingConfig;
 use crate::inference::{Backend, InferenceError, NetworkShape, PairOutput, sanitise};
 
-/// An undirected edge with the matches of both directions. `i < j` does not hold in general.
+/// An undirected edge with the matches of both directions. In general `i < j` does not hold.
 pub struct Edge {
-    /// A keyframe id.
     pub i: u32,
-    /// The other keyframe's id.
     pub j: u32,
-    /// Pixels of j and their matches in i.
-    pub i_from_j: Matches,
-    /// Pixels of i and their matches in j.
-    pub j_from_i: Matches,
+    /// Matches of j's pixels in i.
+    pub i_from_j: MatchContent,
+    /// Matches of i's pixels in j.
+    pub j_from_i: MatchContent,
 }
 
-/// One direction's matches, an entry a pixel.
-pub struct Matches {
-    /// Its pixel in the other keyframe.
-    pub index: Vec<u32>,
-    /// Whether that match holds.
-    pub valid: Vec<u8>,
-    /// Its quality; 0 where it does not hold.
-    pub quality: Vec<f32>,
-}
-
-/// Makes edges; holds the network's output buffers and the search's scratch.
+/// Makes edges. Owns the network's output buffers and the matcher's scratch memory.
 pub struct EdgeMaker {
     matcher: Matcher,
     from_i: PairOutput,
@@ -35,7 +25,6 @@ pub struct EdgeMaker {
 }
 
 impl EdgeMaker {
-    /// Buffers for `shape`.
     pub fn new(shape: &NetworkShape) -> Self {
         Self {
             matcher: Matcher::new(shape.width, shape.height, shape.descriptor_dim),
@@ -45,8 +34,9 @@ impl EdgeMaker {
         }
     }
 
-    /// Decodes `(i, j)` and `(j, i)` and matches both ways; also gives the smaller of the two fractions of
-    /// pixels matched with enough quality. `i` and `j` are an id and its tokens.
+    /// Decodes `(i, j)` and `(j, i)` and matches in both directions; also returns the smaller of
+    /// the two fractions of pixels matched with sufficient quality. `i` and `j` are pairs of id and
+    /// tokens.
     pub fn make(
         &mut self,
         backend: &mut dyn Backend,
@@ -72,18 +62,19 @@ impl EdgeMaker {
     }
 }
 
-/// Matches view 2's pixels into view 1; also gives how many have a quality above `q_conf`.
+/// Matches view 2's pixels to view 1; also returns the number of matches with a quality above
+/// `q_conf`.
 fn match_pair(
     matcher: &mut Matcher,
     output: &mut PairOutput,
     matching: &MatchingConfig,
     q_conf: f32,
     pixels: usize,
-) -> (Matches, usize) {
+) -> (MatchContent, usize) {
     let PairOutput { view1, view2 } = output;
     sanitise(view1);
     sanitise(view2);
-    let mut found = Matches {
+    let mut found = MatchContent {
         index: vec![0; pixels],
         valid: vec![0; pixels],
         quality: vec![0.0; pixels],

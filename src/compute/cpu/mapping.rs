@@ -1,20 +1,23 @@
-//! The map's keyframes and edges in ordinary memory.
+//! Mapping half of the CPU device: keyframes and edges in host memory.
 
-use super::edges::{Edge, EdgeMaker, Matches};
-use super::exchange::{Exchange, Pointmap, Thing};
+use super::edges::{Edge, EdgeMaker};
+use super::hand_off::{HandOff, HandOffItem, Pointmap};
 use super::places::Places;
 use super::{NAME, unknown};
+use crate::compute::cancel::CancelToken;
+use crate::compute::coverage::{self, Coverage, coverage};
 use crate::compute::device::{
-    ContentFormats, DeviceError, EdgeContent, EdgeId, Floats, GraphEdge, KeyframeBulk,
-    KeyframeContent, MappingDevice, MatchContent, NewEdge, PoseGraph, Ticket, TwoWay,
+    ContentFormats, DeviceError, EdgeContent, EdgeId, Floats, GraphEdge, Handle, KeyframeBulk,
+    KeyframeContent, MappingDevice, MatchContent, NeighbourView, NewEdge, PoseGraph, TwoWay,
 };
-use crate::compute::global::{self, GlobalReport, GlobalResidual, GlobalSolver, Keyframe};
+use crate::compute::global::{
+    self, EdgeEquations, GlobalReport, GlobalResidual, GlobalSolver, Keyframe,
+};
+use crate::compute::pose_solver::{Correspondences, PoseSolver, Residual, constrain_to_rays};
 use crate::compute::residual::SolveError;
 use crate::compute::retrieval::{Hit, RetrievalModel};
-use crate::compute::stop::Stop;
 use crate::compute::store::FloatFormat;
-use crate::compute::tracking::{Correspondences, PoseSolver, Residual, constrain_to_rays};
-use crate::config::Config;
+use crate::config::DeviceConfig;
 use crate::geometry::{Intrinsics, Sim3};
 use crate::image::RgbImage;
 use crate::inference::{Backend, NetworkShape};
@@ -28,13 +31,12 @@ struct Stored {
     confidence: Arc<Vec<f32>>,
 }
 
-/// The mapping half.
 pub struct Mapping {
     backend: Box<dyn Backend>,
-    config: Arc<Config>,
+    config: Arc<DeviceConfig>,
     shape: NetworkShape,
     intrinsics: Option<Intrinsics>,
-    exchange: Arc<Exchange>,
+    hand_off: Arc<HandOff>,
     places: Option<Places>,
     keyframes: FxHashMap<u32, Stored>,
     edges: FxHashMap<EdgeId, Edge>,
@@ -42,19 +44,21 @@ pub struct Mapping {
     maker: EdgeMaker,
     global: GlobalSolver,
     pair: PoseSolver,
-    /// Qualities that passed the gate, of the relative pose in work.
+    /// Qualities that passed the gate, for the relative pose being solved.
     gated: Vec<f32>,
-    stop: Stop,
+    /// Scratch memory of coverages.
+    counts: Vec<u8>,
+    cancel: CancelToken,
 }
 
 impl Mapping {
-    /// Without keyframes.
+    /// A mapping half without keyframes.
     pub fn new(
         backend: Box<dyn Backend>,
-        config: Arc<Config>,
+        config: Arc<DeviceConfig>,
         intrinsics: Option<Intrinsics>,
         model: Option<Arc<RetrievalModel>>,
-        exchange: Arc<Exchange>,
+        hand_off: Arc<HandOff>,
     ) -> Self {
         let shape = backend.shape().clone();
         Self {
@@ -63,19 +67,21 @@ impl Mapping {
             global: GlobalSolver::new(),
             pair: PoseSolver::new(shape.pixels()),
             gated: vec![0.0; shape.pixels()],
-            stop: Stop::default(),
+            counts: Vec::new(),
+            cancel: CancelToken::default(),
             backend,
             config,
             shape,
             intrinsics,
-            exchange,
+            hand_off,
             keyframes: FxHashMap::default(),
             edges: FxHashMap::default(),
             next_edge: 0,
         }
     }
 
-    /// Calibrated, only a pointmap's depths count: its points go onto their pixels' rays.
+    /// With calibration, only the depths of a pointmap are used: points are moved onto their
+    /// pixels' rays.
     fn constrained(&self, pointmap: &Pointmap) -> Arc<Vec<f32>> {
         let Some(k) = self.intrinsics else {
             return Arc::clone(&pointmap.points);
@@ -85,7 +91,7 @@ impl Mapping {
         match constrain_to_rays(&pointmap.points, k, w, h, &mut on_rays) {
             Ok(()) => Arc::new(on_rays),
             Err(error) => {
-                tracing::error!("pointmap left as it is: {error}");
+                tracing::error!("cannot constrain the pointmap to its rays: {error}");
                 Arc::clone(&pointmap.points)
             }
         }
@@ -108,11 +114,11 @@ impl Mapping {
         Ok(NewEdge { id, match_fraction })
     }
 
-    /// `i_from_j` from `matches` (pixels of i in j) between the pointmaps of both.
+    /// Solves `i_from_j` from `matches` (of j's pixels in i) between both pointmaps.
     fn relative_pose(
         &mut self,
         id: EdgeId,
-        direction: impl Fn(&Edge) -> (u32, u32, &Matches),
+        direction: impl Fn(&Edge) -> (u32, u32, &MatchContent),
     ) -> Result<Option<Sim3>, DeviceError> {
         let (i, j, matches) = direction(edge(&self.edges, id)?);
         let q_conf = self.config.local_opt.q_conf;
@@ -144,23 +150,62 @@ fn edge(edges: &FxHashMap<EdgeId, Edge>, id: EdgeId) -> Result<&Edge, DeviceErro
     edges.get(&id).ok_or(unknown("edge", id.0))
 }
 
+/// The keyframes and edges of a graph, as the solver takes them.
+fn views<'a>(
+    keyframes: &'a FxHashMap<u32, Stored>,
+    edges: &'a FxHashMap<EdgeId, Edge>,
+    graph: &PoseGraph<'_>,
+) -> Result<(Vec<Keyframe<'a>>, Vec<global::Edge<'a>>), DeviceError> {
+    let of_keyframe = |(&id, &world_from_camera)| {
+        let stored = keyframe(keyframes, id)?;
+        Ok(Keyframe {
+            points: &stored.points,
+            confidence: &stored.confidence,
+            world_from_camera,
+        })
+    };
+    let of_edge = |e: &GraphEdge| {
+        let stored = edge(edges, e.id)?;
+        Ok(global::Edge {
+            i: e.i,
+            j: e.j,
+            index_i_from_j: &stored.i_from_j.index,
+            valid_j: &stored.i_from_j.valid,
+            quality_j: &stored.i_from_j.quality,
+            index_j_from_i: &stored.j_from_i.index,
+            valid_i: &stored.j_from_i.valid,
+            quality_i: &stored.j_from_i.quality,
+        })
+    };
+    let of_keyframes = graph.keyframes.iter().zip(graph.start).map(of_keyframe);
+    let of_edges = graph.edges.iter().map(of_edge);
+    Ok((
+        of_keyframes.collect::<Result<_, DeviceError>>()?,
+        of_edges.collect::<Result<_, DeviceError>>()?,
+    ))
+}
+
 impl MappingDevice for Mapping {
-    fn accept_keyframe(&mut self, id: u32, ticket: &Ticket) -> Result<(), DeviceError> {
-        let thing = self.exchange.get(ticket)?;
-        let frame = thing.frame;
-        let (image, features) = frame.ok_or(unknown("frame under ticket", ticket.number()))?;
+    fn shape(&self) -> &NetworkShape {
+        &self.shape
+    }
+
+    fn accept_keyframe(&mut self, id: u32, handle: &Handle) -> Result<(), DeviceError> {
+        let item = self.hand_off.get(handle)?;
+        let frame = item.frame;
+        let (image, features) = frame.ok_or(unknown("frame under handle", handle.number()))?;
         let stored = Stored {
             image,
             features,
-            points: self.constrained(&thing.pointmap),
-            confidence: Arc::clone(&thing.pointmap.confidence),
+            points: self.constrained(&item.pointmap),
+            confidence: Arc::clone(&item.pointmap.confidence),
         };
         self.keyframes.insert(id, stored);
         Ok(())
     }
 
-    fn accept_pointmap(&mut self, id: u32, ticket: &Ticket) -> Result<(), DeviceError> {
-        let pointmap = self.exchange.get(ticket)?.pointmap;
+    fn accept_pointmap(&mut self, id: u32, handle: &Handle) -> Result<(), DeviceError> {
+        let pointmap = self.hand_off.get(handle)?.pointmap;
         let points = self.constrained(&pointmap);
         let stored = self.keyframes.get_mut(&id).ok_or(unknown("keyframe", id))?;
         stored.points = points;
@@ -170,34 +215,37 @@ impl MappingDevice for Mapping {
 
     fn drop_keyframe(&mut self, id: u32) {
         self.keyframes.remove(&id);
+        if let Some(places) = &mut self.places {
+            places.remove(id);
+        }
     }
 
-    fn knows_places(&self) -> bool {
+    fn has_place_recognition(&self) -> bool {
         self.places.is_some()
     }
 
-    fn look_up(&mut self, id: u32, hits: &mut Vec<Hit>) -> Result<(), DeviceError> {
+    fn query_places(&mut self, id: u32, hits: &mut Vec<Hit>) -> Result<(), DeviceError> {
         hits.clear();
         let features = Arc::clone(&keyframe(&self.keyframes, id)?.features);
         if let Some(places) = &mut self.places {
-            places.look_up(id, &features, &self.config.retrieval, hits);
+            places.query(id, &features, &self.config.retrieval, hits);
         }
         Ok(())
     }
 
-    fn heed(&mut self, stop: &Stop) {
-        self.global.heed(stop);
-        self.stop = stop.clone();
+    fn set_cancel(&mut self, cancel: &CancelToken) {
+        self.global.set_cancel(cancel);
+        self.cancel = cancel.clone();
     }
 
-    fn remember(&mut self, id: u32) -> Result<(), DeviceError> {
+    fn insert_place(&mut self, id: u32) -> Result<(), DeviceError> {
         if let Some(places) = &mut self.places {
-            places.remember(id);
+            places.insert(id);
         }
         Ok(())
     }
 
-    /// One after the other: a processor's cores are busy with one pair already.
+    /// Makes edges sequentially: a single pair already uses all cores.
     fn make_edges(
         &mut self,
         pairs: &[(u32, u32)],
@@ -205,7 +253,7 @@ impl MappingDevice for Mapping {
     ) -> Result<(), DeviceError> {
         let first = made.len();
         for &(i, j) in pairs {
-            if self.stop.is_asked() {
+            if self.cancel.is_cancelled() {
                 break;
             }
             match self.make_edge(i, j) {
@@ -232,48 +280,71 @@ impl MappingDevice for Mapping {
         self.edges.remove(&edge);
     }
 
+    fn coverage(
+        &mut self,
+        id: u32,
+        views: &[NeighbourView],
+        min_ratio: f32,
+    ) -> Result<Coverage, DeviceError> {
+        let stored = keyframe(&self.keyframes, id)?;
+        let view = |view: &NeighbourView| {
+            let edge = edge(&self.edges, view.edge)?;
+            let (other, matches) = match id {
+                i if i == edge.i => (edge.j, &edge.j_from_i),
+                j if j == edge.j => (edge.i, &edge.i_from_j),
+                _ => return Err(unknown("edge of this keyframe", view.edge.0)),
+            };
+            Ok(coverage::View {
+                index: &matches.index,
+                valid: &matches.valid,
+                quality: &matches.quality,
+                points: &keyframe(&self.keyframes, other)?.points,
+                scale: view.scale,
+            })
+        };
+        let views: Vec<_> = views.iter().map(view).collect::<Result<_, DeviceError>>()?;
+        let limits = coverage::Limits {
+            c_conf: self.config.local_opt.c_conf,
+            q_conf: self.config.local_opt.q_conf,
+            min_ratio,
+        };
+        let (points, confidence) = (&stored.points, &stored.confidence);
+        let counts = &mut self.counts;
+        Ok(coverage(points, confidence, &views, &limits, counts))
+    }
+
     fn solve(
         &mut self,
         graph: &PoseGraph<'_>,
         poses: &mut [Sim3],
     ) -> Result<Result<GlobalReport, SolveError>, DeviceError> {
-        let of_keyframe = |(&id, &world_from_camera)| {
-            let stored = keyframe(&self.keyframes, id)?;
-            Ok(Keyframe {
-                points: &stored.points,
-                confidence: &stored.confidence,
-                world_from_camera,
-            })
-        };
-        let keyframes = graph.keyframes.iter().zip(graph.start).map(of_keyframe);
-        let keyframes: Vec<Keyframe<'_>> = keyframes.collect::<Result<_, DeviceError>>()?;
-        let of_edge = |e: &GraphEdge| {
-            let stored = edge(&self.edges, e.id)?;
-            Ok(global::Edge {
-                i: e.i,
-                j: e.j,
-                index_i_from_j: &stored.i_from_j.index,
-                valid_j: &stored.i_from_j.valid,
-                quality_j: &stored.i_from_j.quality,
-                index_j_from_i: &stored.j_from_i.index,
-                valid_i: &stored.j_from_i.valid,
-                quality_i: &stored.j_from_i.quality,
-            })
-        };
-        let edges = graph.edges.iter().map(of_edge);
-        let edges: Vec<global::Edge<'_>> = edges.collect::<Result<_, DeviceError>>()?;
+        let (keyframes, edges) = views(&self.keyframes, &self.edges, graph)?;
         let residual = GlobalResidual::of(self.config.local_opt.residual, self.intrinsics);
         let (w, h) = (self.shape.width, self.shape.height);
         Ok(self.global.solve(
             &keyframes,
             &edges,
-            graph.priors,
+            graph.factors,
             residual,
             w,
             h,
             graph.params,
             poses,
         ))
+    }
+
+    fn equations(
+        &mut self,
+        graph: &PoseGraph<'_>,
+        dst: &mut Vec<EdgeEquations>,
+    ) -> Result<Result<(), SolveError>, DeviceError> {
+        let (keyframes, edges) = views(&self.keyframes, &self.edges, graph)?;
+        let residual = GlobalResidual::of(self.config.local_opt.residual, self.intrinsics);
+        let (w, h) = (self.shape.width, self.shape.height);
+        let found = self
+            .global
+            .equations(&keyframes, &edges, residual, w, h, graph.params);
+        Ok(found.map(|found| *dst = found))
     }
 
     fn read_keyframe(&self, id: u32) -> Result<KeyframeBulk, DeviceError> {
@@ -285,9 +356,9 @@ impl MappingDevice for Mapping {
         })
     }
 
-    fn lend_keyframe(&mut self, id: u32) -> Result<Ticket, DeviceError> {
+    fn borrow_keyframe(&mut self, id: u32) -> Result<Handle, DeviceError> {
         let stored = keyframe(&self.keyframes, id)?;
-        Ok(self.exchange.put(Thing {
+        Ok(self.hand_off.put(HandOffItem {
             frame: Some((Arc::clone(&stored.image), Arc::clone(&stored.features))),
             pointmap: Arc::new(Pointmap {
                 points: Arc::clone(&stored.points),
@@ -328,15 +399,8 @@ impl MappingDevice for Mapping {
 
     fn export_edge(&self, id: EdgeId, dst: &mut EdgeContent) -> Result<(), DeviceError> {
         let stored = edge(&self.edges, id)?;
-        let ways = [
-            (&stored.i_from_j, &mut dst.i_from_j),
-            (&stored.j_from_i, &mut dst.j_from_i),
-        ];
-        for (from, to) in ways {
-            to.index.clone_from(&from.index);
-            to.valid.clone_from(&from.valid);
-            to.quality.clone_from(&from.quality);
-        }
+        dst.i_from_j.clone_from(&stored.i_from_j);
+        dst.j_from_i.clone_from(&stored.j_from_i);
         Ok(())
     }
 
@@ -349,18 +413,13 @@ impl MappingDevice for Mapping {
         content.check(NAME, self.shape.pixels())?;
         keyframe(&self.keyframes, i)?;
         keyframe(&self.keyframes, j)?;
-        let way = |from: &MatchContent| Matches {
-            index: from.index.clone(),
-            valid: from.valid.clone(),
-            quality: from.quality.clone(),
-        };
         let id = EdgeId(self.next_edge);
         self.next_edge += 1;
         let edge = Edge {
             i,
             j,
-            i_from_j: way(&content.i_from_j),
-            j_from_i: way(&content.j_from_i),
+            i_from_j: content.i_from_j.clone(),
+            j_from_i: content.j_from_i.clone(),
         };
         self.edges.insert(id, edge);
         Ok(id)

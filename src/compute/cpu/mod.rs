@@ -1,9 +1,8 @@
-//! The device that is always there: the processor, in safe Rust. What it computes is the definition
-//! of right for any other device.
+//! The CPU device, in safe Rust. Its results are the reference for every other device.
 
 mod camera;
 mod edges;
-mod exchange;
+mod hand_off;
 mod mapping;
 mod places;
 mod tracking;
@@ -11,12 +10,12 @@ mod tracking;
 use super::device::{Device, DeviceError, Setup};
 use crate::inference::Backend;
 use camera::Camera;
-use exchange::Exchange;
+use hand_off::HandOff;
 use mapping::Mapping;
 use std::sync::Arc;
 use tracking::Tracking;
 
-/// The processor as a device, with `backend` for the network.
+/// A CPU device that runs the network with `backend`.
 pub fn device(backend: Box<dyn Backend>, setup: Setup) -> Device {
     let Setup {
         config,
@@ -24,23 +23,23 @@ pub fn device(backend: Box<dyn Backend>, setup: Setup) -> Device {
         intrinsics,
         places,
     } = setup;
-    let exchange = Arc::new(Exchange::default());
+    let hand_off = Arc::new(HandOff::default());
     let mapping = Mapping::new(
         backend.share(),
         Arc::clone(&config),
         intrinsics,
         places,
-        Arc::clone(&exchange),
+        Arc::clone(&hand_off),
     );
     let camera = Camera::new(preprocessor, backend.shape());
-    let tracking = Tracking::new(backend, config, intrinsics, camera, exchange);
+    let tracking = Tracking::new(backend, config, intrinsics, camera, hand_off);
     Device {
         tracking: Box::new(tracking),
         mapping: Box::new(mapping),
     }
 }
 
-/// What errors call it.
+/// Name used in errors.
 const NAME: &str = "the CPU";
 
 fn unknown(what: &'static str, id: u32) -> DeviceError {

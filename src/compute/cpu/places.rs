@@ -1,10 +1,10 @@
-//! Which keyframes show a place like this one.
+//! Place recognition on the CPU.
 
 use crate::compute::retrieval::{Database, Description, Hit, RetrievalModel, Scratch};
 use crate::config::RetrievalConfig;
 use std::sync::Arc;
 
-/// The places seen so far, and the keyframe in question.
+/// Database of places, and the keyframe queried last.
 pub struct Places {
     model: Arc<RetrievalModel>,
     database: Database,
@@ -15,7 +15,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// No place yet.
+    /// An empty database.
     pub fn new(model: Arc<RetrievalModel>) -> Self {
         Self {
             database: Database::new(&model),
@@ -26,16 +26,15 @@ impl Places {
         }
     }
 
-    /// Forgets every place.
     pub fn clear(&mut self) {
         self.database = Database::new(&self.model);
         self.described = None;
     }
 
-    /// Makes keyframe `id` with `features` (`T × C` encoder tokens) the one in question and replaces
-    /// `hits` by the keyframes that look like it, the best first. Features that cannot be described are
-    /// like no place.
-    pub fn look_up(
+    /// Describes keyframe `id` with `features` (`T × C` encoder tokens) and replaces `hits` by the
+    /// keyframes with similar appearance, best first. If the features cannot be described, there
+    /// are no hits.
+    pub fn query(
         &mut self,
         id: u32,
         features: &[f32],
@@ -47,8 +46,8 @@ impl Places {
             .model
             .describe(features, &mut self.scratch, &mut self.description)
             .and_then(|()| {
-                let (k, least) = (config.k, config.min_thresh);
-                self.database.query(&self.description, k, least, hits)
+                let (k, min_score) = (config.k, config.min_thresh);
+                self.database.query(&self.description, k, min_score, hits)
             });
         self.described = found.is_ok().then_some(id);
         if let Err(error) = found {
@@ -57,13 +56,18 @@ impl Places {
         }
     }
 
-    /// Remembers keyframe `id`, if it is the one in question.
-    pub fn remember(&mut self, id: u32) {
+    /// Inserts keyframe `id`, provided it was the one queried last.
+    pub fn insert(&mut self, id: u32) {
         if self.described != Some(id) {
             return;
         }
         if let Err(error) = self.database.insert(id, &self.description) {
             tracing::warn!("keyframe {id} will not be recognised: {error}");
         }
+    }
+
+    /// Removes keyframe `id`, if it is there.
+    pub fn remove(&mut self, id: u32) {
+        self.database.remove(id);
     }
 }

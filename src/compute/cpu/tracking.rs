@@ -1,37 +1,37 @@
-//! A frame's pose relative to the active keyframe (spec 5).
+//! Tracks frames against the active keyframe (docs/algorithm.md, Tracking).
 
 use super::camera::Camera;
-use super::exchange::{Exchange, Pointmap, Thing};
+use super::hand_off::{HandOff, HandOffItem, Pointmap};
 use super::unknown;
 use crate::compute::device::{
-    DeviceError, Fractions, FramePoints, FrameTimes, LostReason, Outcome, Ticket, Tracked,
-    TrackingDevice,
+    DeviceError, Fractions, FramePoints, Handle, LostReason, Outcome, Tracked, TrackingDevice,
 };
 use crate::compute::fusion::{FusedPointmap, FusionScratch};
 use crate::compute::matching::{Matcher, Refinement, View, match_quality, unique_matches};
-use crate::compute::tracking::{
+use crate::compute::pose_solver::{
     Correspondences, PoseSolver, Residual, Solution, constrain_to_rays,
 };
-use crate::config::{Config, TrackingConfig};
+use crate::config::{DeviceConfig, TrackingConfig};
 use crate::geometry::{Intrinsics, Sim3};
 use crate::image::encoding::RawImage;
 use crate::inference::{Backend, NetworkShape, PairOutput, sanitise, self_test};
-use crate::time::millis;
+use crate::time::{StageTimes, millis};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The keyframe that frames are tracked against. Its pointmap grows with every tracked frame.
+/// The keyframe that frames are tracked against. Every tracked frame is fused into its pointmap.
 struct Active {
     /// `T × C` encoder tokens.
     features: Arc<Vec<f32>>,
-    /// Fused points, in the keyframe's camera.
+    /// Fused points in the keyframe's camera frame.
     pointmap: FusedPointmap,
-    /// The last frame's index map onto this keyframe, the next search's start (B37: it lives and
-    /// dies with its keyframe).
+    /// The last frame's index map onto this keyframe, which initialises the next search. It is
+    /// valid for this keyframe only (docs/reference-defects.md, B37).
     index: Vec<u32>,
-    /// Whether `index` holds anything.
+    /// Whether `index` is valid.
     has_index: bool,
-    /// The last tracked frame's camera to this keyframe's, the next frame's prior.
+    /// Pose of the last tracked frame relative to this keyframe: the initial estimate for the next
+    /// frame.
     keyframe_from_frame: Sim3,
 }
 
@@ -46,8 +46,8 @@ impl Active {
         }
     }
 
-    /// Another keyframe takes this one's place; its first estimate is `points` (`N × 3`) and
-    /// `confidence` (`N`), and its own frame is the prior for the next.
+    /// Replaces the keyframe. `points` (`N × 3`) and `confidence` (`N`) are its first pointmap
+    /// estimate; the initial pose of the next frame is the identity.
     fn restart(
         &mut self,
         features: Arc<Vec<f32>>,
@@ -64,19 +64,19 @@ impl Active {
     }
 }
 
-/// The tracking half with its preallocated buffers; nothing is allocated per frame.
+/// The tracking half with preallocated buffers; it does not allocate per frame.
 pub struct Tracking {
     backend: Box<dyn Backend>,
-    config: Arc<Config>,
+    config: Arc<DeviceConfig>,
     shape: NetworkShape,
     intrinsics: Option<Intrinsics>,
-    exchange: Arc<Exchange>,
+    hand_off: Arc<HandOff>,
     active: Active,
     /// The current frame.
     camera: Camera,
-    /// Its tokens, `T × C`.
+    /// Tokens of the current frame, `T × C`.
     features: Vec<f32>,
-    times: FrameTimes,
+    times: StageTimes,
     matcher: Matcher,
     solver: PoseSolver,
     output: PairOutput,
@@ -92,19 +92,19 @@ pub struct Tracking {
 }
 
 impl Tracking {
-    /// Buffers for the backend's shape; with intrinsics the calibrated residual is used.
+    /// Allocates buffers for the backend's shape; with intrinsics, the calibrated residual is used.
     pub fn new(
         backend: Box<dyn Backend>,
-        config: Arc<Config>,
+        config: Arc<DeviceConfig>,
         intrinsics: Option<Intrinsics>,
         camera: Camera,
-        exchange: Arc<Exchange>,
+        hand_off: Arc<HandOff>,
     ) -> Self {
         let shape = backend.shape().clone();
         let n = shape.pixels();
         let rays = if intrinsics.is_some() { n * 3 } else { 0 };
         Self {
-            // An invalid pixel's place is where the next frame's search starts.
+            // The index of an invalid pixel initialises its search in the next frame.
             matcher: Matcher::new(shape.width, shape.height, shape.descriptor_dim)
                 .with_refinement(Refinement::SingleAll),
             solver: PoseSolver::new(n),
@@ -112,7 +112,7 @@ impl Tracking {
             active: Active::new(&shape),
             camera,
             features: vec![0.0; shape.tokens * shape.feature_dim],
-            times: FrameTimes::default(),
+            times: StageTimes::default(),
             previous: vec![0; n],
             valid: vec![0; n],
             quality: vec![0.0; n],
@@ -126,7 +126,7 @@ impl Tracking {
             config,
             shape,
             intrinsics,
-            exchange,
+            hand_off,
         }
     }
 
@@ -158,7 +158,8 @@ impl Tracking {
         );
     }
 
-    /// Zeroes the quality of matches that must not be used, and counts (spec 5.1, steps 5, 6, 9).
+    /// Zeroes the quality of matches that must not be used, and counts the four fractions
+    /// (docs/algorithm.md, Tracking, Gates).
     fn gate(&mut self) -> Fractions {
         let (key, params) = (&self.active, &self.config.tracking);
         let n = self.shape.pixels() as f32;
@@ -219,7 +220,8 @@ impl Tracking {
         Ok(self.solver.solve(&problem, residual, initial, params)?)
     }
 
-    /// The keyframe's points as this frame sees them improve the keyframe's own (spec 5.1, step 8).
+    /// Fuses the frame's view of the keyframe's points into the keyframe's pointmap
+    /// (docs/algorithm.md, Pointmap fusion).
     fn fuse(&mut self, pose: &Sim3) {
         let (key, params) = (&mut self.active, &self.config.tracking);
         let view2 = &self.output.view2;
@@ -245,7 +247,7 @@ impl TrackingDevice for Tracking {
     }
 
     fn encode(&mut self, image: &RawImage<'_>) -> Result<(), DeviceError> {
-        self.times = FrameTimes::default();
+        self.times = StageTimes::default();
         let start = Instant::now();
         self.camera.take(image)?;
         self.times.preprocess = millis(start);
@@ -256,7 +258,7 @@ impl TrackingDevice for Tracking {
         Ok(())
     }
 
-    fn mono(&mut self) -> Result<usize, DeviceError> {
+    fn decode_single(&mut self) -> Result<usize, DeviceError> {
         let start = Instant::now();
         let features = &self.features;
         self.backend
@@ -311,7 +313,7 @@ impl TrackingDevice for Tracking {
         }))
     }
 
-    fn start_keyframe(&mut self) -> Result<Ticket, DeviceError> {
+    fn start_keyframe(&mut self) -> Result<Handle, DeviceError> {
         let features = Arc::new(self.features.clone());
         let view = &self.output.view1;
         self.active.restart(
@@ -321,13 +323,13 @@ impl TrackingDevice for Tracking {
             &self.config.tracking,
             &mut self.fusion,
         );
-        Ok(self.exchange.put(Thing {
+        Ok(self.hand_off.put(HandOffItem {
             frame: Some((Arc::new(self.camera.image.clone()), features)),
             pointmap: Arc::new(Pointmap::of(&self.active.pointmap)),
         }))
     }
 
-    fn put_down_frame(&mut self) -> Result<Ticket, DeviceError> {
+    fn stash_frame(&mut self) -> Result<Handle, DeviceError> {
         let view = &self.output.view1;
         let mut map = FusedPointmap::new(self.shape.pixels());
         first_estimate(
@@ -337,7 +339,7 @@ impl TrackingDevice for Tracking {
             &self.config.tracking,
             &mut self.fusion,
         );
-        Ok(self.exchange.put(Thing {
+        Ok(self.hand_off.put(HandOffItem {
             frame: Some((
                 Arc::new(self.camera.image.clone()),
                 Arc::new(self.features.clone()),
@@ -346,9 +348,9 @@ impl TrackingDevice for Tracking {
         }))
     }
 
-    fn resume_keyframe(&mut self, ticket: &Ticket) -> Result<(), DeviceError> {
-        let Thing { frame, pointmap } = self.exchange.get(ticket)?;
-        let (_, features) = frame.ok_or(unknown("frame under ticket", ticket.number()))?;
+    fn track_against(&mut self, handle: &Handle) -> Result<(), DeviceError> {
+        let HandOffItem { frame, pointmap } = self.hand_off.get(handle)?;
+        let (_, features) = frame.ok_or(unknown("frame under handle", handle.number()))?;
         self.active.restart(
             features,
             &pointmap.points,
@@ -359,8 +361,8 @@ impl TrackingDevice for Tracking {
         Ok(())
     }
 
-    fn put_down_pointmap(&mut self) -> Result<Ticket, DeviceError> {
-        Ok(self.exchange.put(Thing {
+    fn stash_pointmap(&mut self) -> Result<Handle, DeviceError> {
+        Ok(self.hand_off.put(HandOffItem {
             frame: None,
             pointmap: Arc::new(Pointmap::of(&self.active.pointmap)),
         }))
@@ -377,12 +379,12 @@ impl TrackingDevice for Tracking {
         Ok(self_test(self.backend.as_mut())?)
     }
 
-    fn times(&self) -> FrameTimes {
+    fn times(&self) -> StageTimes {
         self.times
     }
 }
 
-/// The first estimate of a new pointmap.
+/// Sets the first estimate of a new pointmap.
 fn first_estimate(
     map: &mut FusedPointmap,
     points: &[f32],

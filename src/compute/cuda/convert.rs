@@ -1,13 +1,13 @@
-//! Between f32 and f16 on the device.
+//! Conversion between f32 and f16 on the device.
 
-use super::{Context, CudaError, DeviceSlice, Grid, Kernel, Stream};
+use crate::gpu::{Context, CudaError, DeviceSlice, Grid, Kernel, Stream};
 use half::f16;
 
-/// Threads of a block, and elements of a thread, as in `convert.cu`.
+/// Threads per block and elements per thread; must match `convert.cu`.
 const THREADS: u32 = 256;
 const WIDTH: usize = 4;
 
-/// The conversions.
+/// The conversion kernels.
 pub struct Convert {
     narrow: Kernel,
     widen: Kernel,
@@ -22,7 +22,7 @@ impl Convert {
         })
     }
 
-    /// `dst = src`, each to the nearest f16, ties to even; beyond its range infinite.
+    /// `dst = src` rounded to the nearest f16, ties to even; infinite beyond its range.
     pub fn narrow(
         &self,
         stream: &Stream,

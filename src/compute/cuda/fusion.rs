@@ -1,60 +1,49 @@
-//! A keyframe's pointmap on the device, and its fusion: [`crate::compute::fusion`] with the same bits.
+//! Fusion of keyframe pointmaps on the device, bit-identical to [`crate::compute::fusion`].
 
+use super::small;
 use super::tracking::{CameraRays, Outcome, RaysArgument};
-use super::{
-    Context, CudaError, DeviceArena, DeviceBuffer, DevicePointer, DeviceSlice, Grid, Kernel,
-    KernelArgument, Stream, small,
-};
-use crate::compute::plan::Spec;
 use crate::config::{FilteringMode, FilteringScore};
+use crate::gpu::{
+    Carver, Context, CudaError, DeviceBuffer, DevicePointer, DeviceSlice, Grid, Kernel,
+    KernelArgument, Stream,
+};
 use half::f16;
 
-/// Threads of a block.
+/// Threads per block.
 const THREADS: u32 = 256;
-/// Threads of the one block that finds a score.
+/// Threads of the single block that computes a score.
 const SCORE_THREADS: u32 = 1024;
-/// Words of `State` in `fusion.cu`: count, updates, score, and five of the update under way.
+/// Words of `State` in `fusion.cu`: count, updates, score, and five for the update in progress.
 const STATE_WORDS: usize = 8;
 
-/// What a fused pointmap knows of itself.
+/// State of a fused pointmap.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FusionState {
-    /// Estimates that the confidences accumulate; at least 1 after the first update.
+    /// Number of accumulated estimates; at least 1 after the first update.
     pub count: u32,
-    /// Updates since the restart.
+    /// Number of updates since the restart.
     pub updates: u32,
-    /// Of the kept estimate in mode `best_score`; negative infinity before the first.
+    /// Score of the estimate kept in mode `best_score`; negative infinity before the first.
     pub score: f32,
 }
 
-/// A pointmap that absorbs new estimates of itself; `N` pixels.
+/// A pointmap that accumulates estimates; `N` pixels.
 pub struct FusedPointmap {
-    /// `N × 3` points in the camera's own frame.
+    /// `N × 3` points in the camera frame.
     pub points: DeviceBuffer<f32>,
     /// `N` accumulated confidences.
     pub confidence: DeviceBuffer<f32>,
     state: DeviceBuffer<u32>,
-    /// The first word of `state`.
+    /// First word of `state`.
     count: DeviceBuffer<u32>,
 }
 
 impl FusedPointmap {
-    /// What [`FusedPointmap::new`] carves.
-    pub fn buffers(pixels: usize) -> Vec<Spec> {
-        vec![
-            Spec::of::<f32>("points", &[pixels, 3]),
-            Spec::of::<f32>("confidence", &[pixels]),
-            Spec::of::<u32>("state", &[STATE_WORDS]),
-        ]
-    }
-
-    /// Room for `pixels` pixels. The first update must be a restart. Waits until the state is cleared.
-    pub fn new(stream: &Stream, arena: &mut DeviceArena, pixels: usize) -> Result<Self, CudaError> {
-        let points = arena.carve("points", 3 * pixels)?;
-        let confidence = arena.carve("confidence", pixels)?;
-        let state: DeviceBuffer<u32> = arena.carve("state", STATE_WORDS)?;
-        stream.fill(state.all(), 0)?;
-        stream.synchronize()?;
+    /// Room for `pixels` pixels. [`FusedPointmap::clear`] comes next.
+    pub fn carve(c: &mut Carver<'_, '_>, pixels: usize) -> Result<Self, CudaError> {
+        let points = c.device("points", &[pixels, 3])?;
+        let confidence = c.device("confidence", &[pixels])?;
+        let state: DeviceBuffer<u32> = c.device("state", &[STATE_WORDS])?;
         Ok(Self {
             points,
             confidence,
@@ -63,17 +52,23 @@ impl FusedPointmap {
         })
     }
 
+    /// Makes it a pointmap without estimates: the first update must be a restart. Waits.
+    pub fn clear(&self, stream: &Stream) -> Result<(), CudaError> {
+        stream.fill(self.state.all(), 0)?;
+        stream.synchronize()
+    }
+
     /// Pixels.
     pub fn pixels(&self) -> usize {
         self.confidence.len()
     }
 
-    /// One number: the estimates that the confidences accumulate.
+    /// A single value: the number of accumulated estimates.
     pub fn count(&self) -> DeviceSlice<'_, u32> {
         self.count.all()
     }
 
-    /// What it knows of itself; waits for the stream.
+    /// Reads the state; synchronises the stream.
     pub fn state(&self, stream: &Stream) -> Result<FusionState, CudaError> {
         let mut words = [0; STATE_WORDS];
         stream.read(self.state.all(), &mut words)?;
@@ -89,26 +84,27 @@ impl FusedPointmap {
 /// A new estimate of a pointmap.
 #[derive(Clone, Copy)]
 pub struct UpdateTask<'a> {
-    /// `N × 3` points: with an outcome in the frame's camera, else in the pointmap's own.
+    /// `N × 3` points: in the frame's camera frame if there is an outcome, otherwise in the
+    /// pointmap's own.
     pub points: DeviceSlice<'a, f32>,
     /// `N` confidences.
     pub confidence: DeviceSlice<'a, f32>,
-    /// One: its pose moves the points, and unless it is solved, nothing is changed.
+    /// A single outcome: its pose transforms the points, and nothing changes unless it is solved.
     pub outcome: Option<DeviceSlice<'a, Outcome>>,
-    /// Whether this is the first estimate: what the pointmap held is forgotten.
+    /// Whether this is the first estimate, which replaces the contents of the pointmap.
     pub restart: bool,
 }
 
-/// Where a pointmap goes.
+/// Destination of an exported pointmap.
 #[derive(Clone, Copy)]
 pub struct ExportTask<'a> {
-    /// Puts the points on their pixels' rays.
+    /// If set, moves the points onto their pixels' rays.
     pub rays: Option<&'a CameraRays>,
     /// `N × 3`.
     pub points: DeviceSlice<'a, f32>,
     /// `N` average confidences.
     pub confidence: Option<DeviceSlice<'a, f32>>,
-    /// The same, at most the greatest finite f16.
+    /// Average confidences in f16, clamped to the largest finite value.
     pub half_confidence: Option<DeviceSlice<'a, f16>>,
 }
 
@@ -150,6 +146,29 @@ struct ExportArguments {
 // SAFETY: the layout of the struct in `fusion.cu`.
 unsafe impl KernelArgument for ExportArguments {}
 
+/// Memory of a [`Fusion`].
+pub struct FusionBuffers {
+    /// Used in mode `best_score` only, otherwise empty.
+    keys: DeviceBuffer<u32>,
+}
+
+impl FusionBuffers {
+    /// Buffers for pointmaps of `pixels` pixels.
+    pub fn carve(
+        c: &mut Carver<'_, '_>,
+        pixels: usize,
+        mode: FilteringMode,
+    ) -> Result<Self, CudaError> {
+        let keys = match mode {
+            FilteringMode::BestScore => pixels,
+            _ => 0,
+        };
+        Ok(Self {
+            keys: c.device("keys", &[keys])?,
+        })
+    }
+}
+
 /// Fuses pointmaps of one size in one mode.
 pub struct Fusion {
     update: Kernel,
@@ -157,50 +176,40 @@ pub struct Fusion {
     score: Kernel,
     export: Kernel,
     constrain: Kernel,
-    /// Mode `best_score` only, else empty.
-    sorted: DeviceBuffer<u32>,
+    buffers: FusionBuffers,
     mode: FilteringMode,
     of: FilteringScore,
     pixels: usize,
 }
 
 impl Fusion {
-    fn keys_len(pixels: usize, mode: FilteringMode) -> usize {
-        match mode {
-            FilteringMode::BestScore => pixels,
-            _ => 0,
-        }
-    }
-
-    /// What [`Fusion::new`] carves.
-    pub fn buffers(pixels: usize, mode: FilteringMode) -> Vec<Spec> {
-        vec![Spec::of::<u32>("keys", &[Self::keys_len(pixels, mode)])]
-    }
-
-    /// For pointmaps of `pixels` pixels. The scratch serves one stream at a time.
+    /// For pointmaps of `pixels` pixels; `buffers` were carved for this size and mode. The buffers serve
+    /// one stream at a time.
     pub fn new(
         context: &Context,
-        arena: &mut DeviceArena,
+        buffers: FusionBuffers,
         pixels: usize,
         mode: FilteringMode,
         score: FilteringScore,
     ) -> Result<Self, CudaError> {
         small("pixels of an image", pixels)?;
-        let keys = Self::keys_len(pixels, mode);
+        if mode == FilteringMode::BestScore {
+            buffers.keys.all().at_least("keys of a score", pixels)?;
+        }
         Ok(Self {
             update: context.kernel("ms_fusion_update")?,
             keys: context.kernel("ms_fusion_keys")?,
             score: context.kernel("ms_fusion_score")?,
             export: context.kernel("ms_fusion_export")?,
             constrain: context.kernel("ms_fusion_constrain")?,
-            sorted: arena.carve("keys", keys)?,
+            buffers,
             mode,
             of: score,
             pixels,
         })
     }
 
-    /// Enqueues an update of `map`: one launch, three in mode `best_score`.
+    /// Enqueues an update of `map`: one launch, or three in mode `best_score`.
     pub fn update(
         &self,
         stream: &Stream,
@@ -220,7 +229,7 @@ impl Fusion {
                 .at_least("held confidences", n)?
                 .pointer(),
             state: map.state.pointer(),
-            keys: self.sorted.pointer(),
+            keys: self.buffers.keys.pointer(),
             pixels: n as u64,
             mode: match self.mode {
                 FilteringMode::WeightedPointmap => 0,
@@ -235,8 +244,8 @@ impl Fusion {
             padding: 0,
         };
         let grid = Grid::over(n, THREADS);
-        // SAFETY: all buffers have the lengths that the kernels touch: checked above, the state when it
-        // was made, the keys in `new` for the mode that reads them.
+        // SAFETY: all buffers have the lengths that the kernels access: checked above, the state's
+        // on creation, the keys' in `new` for the mode that reads them.
         unsafe {
             if self.mode == FilteringMode::BestScore {
                 self.keys.launch(stream, grid, (arguments,))?;
@@ -280,15 +289,15 @@ impl Fusion {
             half_confidence: half.map_or(DevicePointer::NULL, |c| c.pointer()),
             pixels: n as u64,
         };
-        // SAFETY: the lengths were checked above, the state's when it was made.
+        // SAFETY: the lengths were checked above, the state's on creation.
         unsafe {
             self.export
                 .launch(stream, Grid::over(n, THREADS), (arguments,))
         }
     }
 
-    /// Enqueues putting `N × 3` points on their pixels' rays
-    /// ([`crate::compute::tracking::constrain_to_rays`]); `out` may be `points`.
+    /// Enqueues moving `N × 3` points onto their pixels' rays
+    /// ([`crate::compute::pose_solver::constrain_to_rays`]); `out` may be `points`.
     pub fn constrain(
         &self,
         stream: &Stream,

@@ -1,40 +1,36 @@
-//! Matching on the device: as [`crate::compute::matching`], [`Refinement::Single`] and
-//! [`Refinement::SingleAll`], bit for bit, with the match quality and the tracker's gates.
+//! Matching on the device, bit-identical to [`crate::compute::matching`] with
+//! [`Refinement::Single`] and [`Refinement::SingleAll`], including match quality and the tracker's
+//! gates.
 
-use super::sanitise::DeviceView;
-use super::{
-    Context, CudaError, DeviceArena, DeviceBuffer, DevicePointer, DeviceSlice, Element, Grid,
-    Kernel, KernelArgument, Stream,
-};
 use crate::compute::matching::{NOISE, Refinement};
-use crate::compute::plan::Spec;
 use crate::config::MatchingConfig;
+use crate::gpu::{
+    Carver, Context, CudaError, DeviceBuffer, DevicePointer, DeviceSlice, Element, Grid, Kernel,
+    KernelArgument, Stream,
+};
+use crate::inference::DeviceView;
 
-const RAYS: &str = "rays";
-const SEEN: &str = "distinct matches";
-const PADDED: [&str; 2] = ["padded descriptors 1", "padded descriptors 2"];
-
-/// Channels and radius that the fast refinement is made for.
+/// Channels and radius supported by the fast refinement kernel.
 const CHANNELS: usize = 24;
 const RADIUS: usize = 3;
-/// Floats of a pixel of the ray image, as on the CPU.
+/// Floats per pixel of the ray image, as on the CPU.
 const RAY: usize = 12;
-/// Tiles of a block in `matching.cu`, pixels.
+/// Block tiles in `matching.cu`, in pixels.
 const RAY_TILE: (u32, u32) = (32, 8);
 const REFINE_TILE: (u32, u32) = (32, 16);
 const REFINE_ANY_TILE: (u32, u32) = (16, 16);
 const SEARCH_THREADS: u32 = 128;
 const PAD_THREADS: u32 = 256;
 
-/// What one call counts, exact: `MatchCounts` of `matching.cu`.
+/// Exact counts of one call: `MatchCounts` of `matching.cu`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct MatchCounts {
-    /// Pixels with a valid match, by geometry alone.
+    /// Pixels with a geometrically valid match.
     pub valid: u32,
-    /// Valid matches that the descriptors moved to another pixel.
+    /// Valid matches that refinement moved to another pixel.
     pub refined: u32,
-    /// Matches of a quality above `q_conf`.
+    /// Matches with a quality above `q_conf`.
     pub good: u32,
     /// Matches past every gate; zero without [`Gates`].
     pub used: u32,
@@ -47,54 +43,54 @@ pub struct MatchCounts {
 // SAFETY: eight u32 without padding, as in the `.cu` file.
 unsafe impl Element for MatchCounts {}
 
-/// Where the searches start.
+/// Start of the searches.
 #[derive(Debug, Clone, Copy)]
 pub enum Start<'a> {
     /// At the same pixel.
     Identity,
-    /// At an earlier match, which may be the result's own index map; what lies outside the image
-    /// counts as none.
+    /// At a previous match, possibly from the result's own index map; indices outside the image are
+    /// ignored.
     Map {
         /// `N` indices.
         map: DeviceSlice<'a, u32>,
-        /// One number: 0 says that the map is not to be used this time.
+        /// A single value: 0 disables the map.
         used: Option<DeviceSlice<'a, u32>>,
     },
 }
 
-/// The tracker's gates on a match besides its quality.
+/// The tracker's gates on a match in addition to its quality.
 #[derive(Debug, Clone, Copy)]
 pub struct Gates<'a> {
     /// `N` accumulated confidences of the keyframe, whose pixels are those of view 2.
     pub key_confidence: DeviceSlice<'a, f32>,
-    /// One number: how many estimates they accumulate.
+    /// A single value: the number of accumulated estimates.
     pub key_count: DeviceSlice<'a, u32>,
     /// Both points' confidences must be above this.
     pub c_conf: f32,
-    /// `N` qualities, zero where a gate is not passed.
+    /// `N` qualities, zero if a gate is not passed.
     pub gated: DeviceSlice<'a, f32>,
 }
 
-/// What is to be matched: every pixel of `query` (view 2) with one of `target` (view 1).
+/// Matching of every pixel of `query` (view 2) with a pixel of `target` (view 1).
 #[derive(Debug, Clone, Copy)]
 pub struct MatchTask<'a> {
     /// View 1.
     pub target: DeviceView<'a>,
     /// View 2, in the frame of view 1.
     pub query: DeviceView<'a>,
-    /// Where the searches start.
+    /// Start of the searches.
     pub start: Start<'a>,
-    /// Qualities above this are good.
+    /// Threshold for good qualities.
     pub q_conf: f32,
-    /// Also gate, and count distinct matches.
+    /// If set, also applies the gates and counts distinct matches.
     pub gates: Option<Gates<'a>>,
     /// `N` row-major indices into view 1, always below `N`.
     pub index: DeviceSlice<'a, u32>,
-    /// `N` flags: 1 where the match may be used.
+    /// `N` flags: 1 for a usable match.
     pub valid: DeviceSlice<'a, u8>,
-    /// `N` qualities: the geometric mean of the descriptor confidences, 0 where not valid or not finite.
+    /// `N` qualities: the geometric mean of the descriptor confidences, 0 if invalid or not finite.
     pub quality: DeviceSlice<'a, f32>,
-    /// One.
+    /// A single set of counts.
     pub counts: DeviceSlice<'a, MatchCounts>,
 }
 
@@ -153,7 +149,39 @@ struct RefineArgs {
 // SAFETY: the same fields in the same order as in the `.cu` file.
 unsafe impl KernelArgument for RefineArgs {}
 
-/// Matches pixels of one image size; holds the kernels and all scratch.
+/// Memory of a [`Matcher`].
+pub struct MatcherBuffers {
+    rays: DeviceBuffer<f32>,
+    seen: DeviceBuffer<u32>,
+    /// Target and query descriptors padded to a multiple of eight channels; `None` if the input
+    /// already is.
+    padded: Option<[DeviceBuffer<f32>; 2]>,
+}
+
+impl MatcherBuffers {
+    /// Buffers for images of `width × height` with `channels` channels per descriptor.
+    pub fn carve(
+        c: &mut Carver<'_, '_>,
+        width: usize,
+        height: usize,
+        channels: usize,
+    ) -> Result<Self, CudaError> {
+        let (n, padded) = (width * height, channels.next_multiple_of(8));
+        Ok(Self {
+            rays: c.device("rays", &[height, width, RAY])?,
+            seen: c.device("distinct matches", &[n.div_ceil(32)])?,
+            padded: match padded == channels {
+                true => None,
+                false => Some([
+                    c.device("padded descriptors 1", &[n, padded])?,
+                    c.device("padded descriptors 2", &[n, padded])?,
+                ]),
+            },
+        })
+    }
+}
+
+/// Matches pixels of images of one size. Owns the kernels and all scratch memory.
 pub struct Matcher {
     width: u32,
     height: u32,
@@ -164,48 +192,39 @@ pub struct Matcher {
     pad_kernel: Kernel,
     refine_kernel: Kernel,
     refine_any_kernel: Kernel,
-    rays: DeviceBuffer<f32>,
-    seen: DeviceBuffer<u32>,
-    /// Descriptors padded to a multiple of eight channels, target and query; none where the input
-    /// already is.
-    padded: Option<[DeviceBuffer<f32>; 2]>,
+    buffers: MatcherBuffers,
 }
 
 impl Matcher {
-    /// What [`Matcher::new`] carves, in order.
-    pub fn buffers(width: usize, height: usize, channels: usize) -> Vec<Spec> {
-        let (n, padded) = (width * height, channels.next_multiple_of(8));
-        let mut buffers = vec![
-            Spec::of::<f32>(RAYS, &[height, width, RAY]),
-            Spec::of::<u32>(SEEN, &[n.div_ceil(32)]),
-        ];
-        if padded != channels {
-            buffers.extend(PADDED.map(|name| Spec::of::<f32>(name, &[n, padded])));
-        }
-        buffers
-    }
-
-    /// Kernels and scratch for images of `width × height` with descriptors of `channels`.
+    /// Loads kernels and carves scratch memory for images of `width × height` with descriptors of
+    /// `channels`.
     ///
     /// # Errors
-    /// The arena's; [`CudaError::Length`] for more than 2³² pixels; [`CudaError::NoKernel`] for
-    /// [`Refinement::Half`], which only the CPU has.
+    /// [`CudaError::Length`] for more than 2³² pixels and for buffers of another size.
     pub fn new(
         context: &Context,
-        arena: &mut DeviceArena,
+        buffers: MatcherBuffers,
         width: usize,
         height: usize,
         channels: usize,
         refinement: Refinement,
     ) -> Result<Self, CudaError> {
-        if refinement == Refinement::Half {
-            return Err(CudaError::NoKernel {
-                name: "for a refinement in f16".into(),
-            });
-        }
         let n = width * height;
         super::small("pixels", n)?;
         let padded = channels.next_multiple_of(8);
+        buffers.rays.all().at_least("rays of the image", n * RAY)?;
+        let seen = buffers.seen.all();
+        seen.at_least("bits of distinct matches", n.div_ceil(32))?;
+        for copy in buffers.padded.iter().flatten() {
+            copy.all().at_least("padded descriptors", n * padded)?;
+        }
+        if padded != channels && buffers.padded.is_none() {
+            return Err(CudaError::Length {
+                what: "padded descriptors",
+                expected: n * padded,
+                found: 0,
+            });
+        }
         super::small("descriptor values of a pixel", padded)?;
         Ok(Self {
             width: super::small("columns", width)?,
@@ -217,16 +236,7 @@ impl Matcher {
             pad_kernel: context.kernel("ms_match_pad")?,
             refine_kernel: context.kernel("ms_match_refine")?,
             refine_any_kernel: context.kernel("ms_match_refine_any")?,
-            rays: arena.carve(RAYS, n * RAY)?,
-            seen: arena.carve(SEEN, n.div_ceil(32))?,
-            padded: if padded == channels {
-                None
-            } else {
-                Some([
-                    arena.carve(PADDED[0], n * padded)?,
-                    arena.carve(PADDED[1], n * padded)?,
-                ])
-            },
+            buffers,
         })
     }
 
@@ -235,7 +245,7 @@ impl Matcher {
         self.width as usize * self.height as usize
     }
 
-    /// Enqueues the three launches of one matching.
+    /// Enqueues the three launches of a matching.
     pub fn enqueue(
         &self,
         stream: &Stream,
@@ -274,19 +284,20 @@ impl Matcher {
 
     fn rays(&self, stream: &Stream, task: &MatchTask<'_>) -> Result<(), CudaError> {
         let seen = match task.gates {
-            Some(_) => self.seen.pointer(),
+            Some(_) => self.buffers.seen.pointer(),
             None => DevicePointer::NULL,
         };
         let arguments = (
             task.target.points.pointer(),
             self.width,
             self.height,
-            self.rays.pointer(),
+            self.buffers.rays.pointer(),
             seen,
             task.counts.pointer(),
         );
         let grid = self.tiles(RAY_TILE, RAY_TILE.0 * RAY_TILE.1);
-        // SAFETY: the points were checked, the rays have twelve floats and `seen` a bit for each pixel.
+        // SAFETY: the points were checked, the rays have twelve floats and `seen` one bit per
+        // pixel.
         unsafe { self.rays_kernel.launch(stream, grid, arguments) }
     }
 
@@ -309,7 +320,7 @@ impl Matcher {
             }
         };
         let arguments = SearchArgs {
-            rays: self.rays.pointer(),
+            rays: self.buffers.rays.pointer(),
             target_points: task.target.points.pointer(),
             query_points: task.query.points.pointer(),
             start,
@@ -326,8 +337,8 @@ impl Matcher {
             reserved: 0,
         };
         let grid = Grid::over(n, SEARCH_THREADS);
-        // SAFETY: every buffer has elements for `n` pixels, checked above and in `enqueue`; the search
-        // reads rays and points only at positions that it keeps inside the image.
+        // SAFETY: every buffer has elements for `n` pixels, checked above and in `enqueue`; the
+        // search reads rays and points only at positions that it keeps inside the image.
         unsafe { self.search_kernel.launch(stream, grid, (arguments,)) }
     }
 
@@ -338,7 +349,7 @@ impl Matcher {
         task: &MatchTask<'_>,
     ) -> Result<(), CudaError> {
         let longest = self.width.max(self.height) as usize;
-        // Wider steps than the image leave only the centre; so do more of them.
+        // Steps wider than the image leave only the centre, even if there are more of them.
         let radius = params.radius.min(longest);
         let too_small = self.width < 3 || self.height < 3;
         let levels = if radius == 0 || too_small {
@@ -348,7 +359,7 @@ impl Matcher {
         };
         let padded = self.channels.next_multiple_of(8);
         let mut descriptors = [task.target.descriptors, task.query.descriptors];
-        if let Some(copies) = &self.padded
+        if let Some(copies) = &self.buffers.padded
             && levels > 0
         {
             for (descriptors, copy) in descriptors.iter_mut().zip(copies) {
@@ -360,8 +371,8 @@ impl Matcher {
                     copy.pointer(),
                     copy.len() as u64,
                 );
-                // SAFETY: the source has `channels` values a pixel, checked in `enqueue`, the copy
-                // `padded`.
+                // SAFETY: the source has `channels` values per pixel, checked in `enqueue`, the
+                // copy has `padded`.
                 unsafe { self.pad_kernel.launch(stream, grid, arguments)? };
                 *descriptors = copy.all();
             }
@@ -381,7 +392,7 @@ impl Matcher {
             valid: task.valid.pointer(),
             quality: task.quality.pointer(),
             gated: gates.map_or(null, |g| g.gated.pointer()),
-            seen: gates.map_or(DevicePointer::NULL, |_| self.seen.pointer()),
+            seen: gates.map_or(DevicePointer::NULL, |_| self.buffers.seen.pointer()),
             counts: task.counts.pointer(),
             width: self.width,
             height: self.height,
@@ -392,7 +403,7 @@ impl Matcher {
             q_conf: task.q_conf,
             c_conf: gates.map_or(0.0, |g| g.c_conf),
         };
-        // The fast kernel counts the bytes of a step in 32 bits.
+        // The fast kernel computes step offsets in bytes with 32 bits.
         let step = levels as u64 * u64::from(self.width) * (4 * CHANNELS) as u64;
         let fast = padded == CHANNELS && radius <= RADIUS && u32::try_from(step).is_ok();
         let (kernel, tile) = if fast {
@@ -401,8 +412,8 @@ impl Matcher {
             (&self.refine_any_kernel, REFINE_ANY_TILE)
         };
         let grid = self.tiles(tile, 2 * tile.0 * tile.1);
-        // SAFETY: every buffer has elements for all pixels, checked in `enqueue`; `index` was written
-        // by the search and lies inside the image, and the refinement stays there.
+        // SAFETY: every buffer has elements for all pixels, checked in `enqueue`; `index` was
+        // written by the search and lies inside the image, and the refinement stays inside.
         unsafe { kernel.launch(stream, grid, (arguments,)) }
     }
 }

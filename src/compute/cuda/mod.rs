@@ -1,26 +1,11 @@
-//! The CUDA device: context, kernels, streams, graphs and memory. The subjects' own modules hold a
-//! kernel each for what [`super`] defines on the CPU.
-//!
-//! * [`Context`] opens a GPU and holds the kernels that the build embedded.
-//! * [`Pool`] is all memory of a run, one allocation on the device and one of pinned host memory, made from a
-//!   [`MemoryPlan`](super::plan::MemoryPlan); [`DeviceBuffer`], [`PinnedBuffer`] and [`Scratch`] are
-//!   its parts, and nothing is allocated after it. [`DeviceArena`] and [`PinnedArena`] serve whoever has no plan.
-//! * [`Stream`] orders work; [`Graph`] is recorded work that is launched as a whole.
-//!
-//! Launches and copies return at once. Work of one stream runs in order; [`Event`] orders streams.
+//! The algorithms of [`super`] on NVIDIA GPUs: one module per kernel, and [`device`], which
+//! combines them.
 
-mod context;
-mod cursor;
-mod error;
-mod kernel;
-mod memory;
-mod pool;
-mod stream;
+use crate::gpu::{CudaError, KernelImages};
 
-pub mod cloud;
 pub mod convert;
+pub mod coverage;
 pub mod device;
-pub mod device_plan;
 pub mod fusion;
 pub mod global;
 pub mod matching;
@@ -30,17 +15,12 @@ pub mod sanitise;
 pub mod slots;
 pub mod tracking;
 
-pub use context::{Context, DeviceInfo};
-pub use error::CudaError;
-pub use kernel::{Arguments, Grid, Kernel, KernelArgument};
-pub use memory::{
-    Allocations, DeviceArena, DeviceBuffer, DevicePointer, DeviceSlice, Element, PinnedArena,
-    PinnedBuffer, allocations,
-};
-pub use pool::{Lease, Pool, Scratch};
-pub use stream::{Event, Graph, Priority, Stream};
+/// The kernels of this module, for [`Context::open`](crate::gpu::Context::open).
+// SAFETY: the build wrote each image as a complete fat binary and aligned it to 16 bytes.
+pub static KERNELS: KernelImages =
+    unsafe { KernelImages::new(embedded::RELEASE, embedded::ARCHITECTURES, embedded::IMAGES) };
 
-/// A number that kernels take as 32 bits.
+/// Checks that a number fits 32 bits for a kernel argument.
 fn small(what: &'static str, number: usize) -> Result<u32, CudaError> {
     u32::try_from(number).map_err(|_| CudaError::Length {
         what,
@@ -49,7 +29,7 @@ fn small(what: &'static str, number: usize) -> Result<u32, CudaError> {
     })
 }
 
-/// What the build embedded.
+/// The fat binaries built from `kernels/*.cu`.
 mod embedded {
     /// The driver reads a fat binary in place, as 8-byte words.
     #[repr(C, align(16))]

@@ -1,45 +1,37 @@
-//! From a raw camera image to the network's input on the device: as [`crate::image`], bit for bit.
+//! Preprocessing from raw camera image to network input on the device, bit-identical to
+//! [`crate::image`].
 
-use super::{
-    Context, CudaError, DeviceArena, DeviceBuffer, DevicePointer, DeviceSlice, Grid, Kernel,
+use crate::gpu::{
+    Carver, Context, CudaError, DeviceBuffer, DevicePointer, DeviceSlice, Grid, Kernel,
     KernelArgument, Stream,
 };
-use crate::compute::plan::Spec;
 use crate::image::encoding::Encoding;
 use crate::image::{ImageError, Preprocessor};
 use half::f16;
 
-const LENS: &str = "undistortion";
-const LENS_STEPS: &str = "undistortion, parts of pixels";
-const COLUMN_SPANS: &str = "inputs of columns";
-const COLUMN_WEIGHTS: &str = "weights of columns";
-const ROW_SPANS: &str = "inputs of rows";
-const ROW_WEIGHTS: &str = "weights of rows";
-const MIDDLE: &str = "resampled rows";
-
-/// Threads of a block, and rows that a block of the first pass takes, as in `preprocess.cu`.
+/// Threads per block, and rows per block of the first pass; must match `preprocess.cu`.
 const THREADS: u32 = 128;
 const ROWS: u32 = 4;
 
-/// Why a device preprocessor could not be made.
+/// Error from creating a device preprocessor.
 #[derive(Debug, thiserror::Error)]
 pub enum PreprocessError {
-    /// The encoding does not fit the images.
+    /// The encoding does not match the images.
     #[error(transparent)]
     Image(#[from] ImageError),
-    /// The device refused.
+    /// The device failed.
     #[error(transparent)]
     Cuda(#[from] CudaError),
 }
 
-/// Where the result goes; every form is optional.
+/// Destinations of the result; each is optional.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NetworkImage<'a> {
     /// `H × W × 3` bytes, R, G, B.
     pub image: Option<DeviceSlice<'a, u8>>,
     /// `3 × H × W`, `byte / 127.5 − 1`.
     pub planes: Option<DeviceSlice<'a, f32>>,
-    /// The same rounded to f16.
+    /// The planes rounded to f16.
     pub half_planes: Option<DeviceSlice<'a, f16>>,
 }
 
@@ -84,13 +76,46 @@ struct ResultArgs {
 // SAFETY: the same fields in the same order as in the `.cu` file.
 unsafe impl KernelArgument for ResultArgs {}
 
-/// Where each undistorted pixel comes from.
+/// Source position of each undistorted pixel.
 struct Lens {
     taps: DeviceBuffer<[i16; 2]>,
     steps: DeviceBuffer<[u8; 2]>,
 }
 
-/// Turns raw images of one size and encoding into network images.
+/// Memory of a [`DevicePreprocessor`].
+pub struct PreprocessorBuffers {
+    lens: Option<Lens>,
+    column_spans: DeviceBuffer<[u32; 2]>,
+    column_weights: DeviceBuffer<i32>,
+    row_spans: DeviceBuffer<[u32; 2]>,
+    row_weights: DeviceBuffer<i32>,
+    middle: DeviceBuffer<u32>,
+}
+
+impl PreprocessorBuffers {
+    /// Buffers for the tables of `cpu`.
+    pub fn carve(c: &mut Carver<'_, '_>, cpu: &Preprocessor) -> Result<Self, CudaError> {
+        let (resampler, undistorter) = cpu.parts();
+        let (columns, rows, (first, end)) = resampler.tables();
+        let (width, height) = cpu.input_size();
+        Ok(Self {
+            lens: match undistorter {
+                Some(_) => Some(Lens {
+                    taps: c.device("undistortion", &[height, width])?,
+                    steps: c.device("undistortion, parts of pixels", &[height, width])?,
+                }),
+                None => None,
+            },
+            column_spans: c.device("inputs of columns", &[columns.spans.len()])?,
+            column_weights: c.device("weights of columns", &[columns.taps, columns.spans.len()])?,
+            row_spans: c.device("inputs of rows", &[rows.spans.len()])?,
+            row_weights: c.device("weights of rows", &[rows.spans.len(), rows.taps])?,
+            middle: c.device("resampled rows", &[end - first, columns.spans.len()])?,
+        })
+    }
+}
+
+/// Converts raw images of one size and encoding into network images.
 pub struct DevicePreprocessor {
     horizontal: Kernel,
     vertical: Kernel,
@@ -99,50 +124,23 @@ pub struct DevicePreprocessor {
     raw_bytes: usize,
     stride: u64,
     output: (u32, u32),
-    /// Rows of the undistorted image that are read, as first and count.
+    /// Rows of the undistorted image that are read: first and count.
     rows: (u32, u32),
-    lens: Option<Lens>,
-    column_spans: DeviceBuffer<[u32; 2]>,
-    column_weights: DeviceBuffer<i32>,
-    row_spans: DeviceBuffer<[u32; 2]>,
-    row_weights: DeviceBuffer<i32>,
-    /// Weights of a row.
+    buffers: PreprocessorBuffers,
+    /// Number of weights per row.
     row_taps: u32,
-    middle: DeviceBuffer<u32>,
 }
 
 impl DevicePreprocessor {
-    /// What [`DevicePreprocessor::new`] carves, in order.
-    pub fn buffers(cpu: &Preprocessor) -> Vec<Spec> {
-        let (resampler, undistorter) = cpu.parts();
-        let (columns, rows, (first, end)) = resampler.tables();
-        let mut buffers = Vec::new();
-        if undistorter.is_some() {
-            let (width, height) = cpu.input_size();
-            buffers.extend([
-                Spec::of::<[i16; 2]>(LENS, &[height, width]),
-                Spec::of::<[u8; 2]>(LENS_STEPS, &[height, width]),
-            ]);
-        }
-        buffers.extend([
-            Spec::of::<[u32; 2]>(COLUMN_SPANS, &[columns.spans.len()]),
-            Spec::of::<i32>(COLUMN_WEIGHTS, &[columns.taps, columns.spans.len()]),
-            Spec::of::<[u32; 2]>(ROW_SPANS, &[rows.spans.len()]),
-            Spec::of::<i32>(ROW_WEIGHTS, &[rows.spans.len(), rows.taps]),
-            Spec::of::<u32>(MIDDLE, &[end - first, columns.spans.len()]),
-        ]);
-        buffers
-    }
-
-    /// Takes over the tables of `cpu`, for raw images in `encoding` whose rows lie `stride` bytes apart.
-    /// The tables are copied on `stream`, which is waited for.
+    /// Copies the tables of `cpu` on `stream` and waits, for raw images in `encoding` with rows
+    /// `stride` bytes apart.
     ///
     /// # Errors
-    /// [`Encoding::bytes`]'s; the arena's; the driver's.
+    /// [`Encoding::bytes`]'s; [`CudaError::Length`] for buffers of other tables; the driver's.
     pub fn new(
         context: &Context,
-        arena: &mut DeviceArena,
         stream: &Stream,
+        buffers: PreprocessorBuffers,
         cpu: &Preprocessor,
         encoding: Encoding,
         stride: usize,
@@ -151,7 +149,8 @@ impl DevicePreprocessor {
         let raw_bytes = encoding.bytes(width, height, stride)?;
         let (resampler, undistorter) = cpu.parts();
         let (columns, rows, (first, end)) = resampler.tables();
-        // The columns' weights tap by tap, so that neighbouring threads read neighbouring ones.
+        // Column weights are stored tap by tap, so that neighbouring threads read neighbouring
+        // values.
         let count = columns.spans.len();
         let mut across = vec![0; columns.weights.len()];
         for (i, weights) in columns
@@ -163,17 +162,28 @@ impl DevicePreprocessor {
                 across[k * count + i] = weight;
             }
         }
-        let mut table = Tables { arena, stream };
-        let lens = match undistorter {
-            Some(undistorter) => {
+        match (undistorter, &buffers.lens) {
+            (Some(undistorter), Some(lens)) => {
                 let (taps, steps) = undistorter.table();
-                Some(Lens {
-                    taps: table.send(LENS, &taps)?,
-                    steps: table.send(LENS_STEPS, &steps)?,
-                })
+                stream.write(&taps, lens.taps.all())?;
+                stream.write(&steps, lens.steps.all())?;
             }
-            None => None,
-        };
+            (None, None) => {}
+            (wanted, carved) => {
+                let error = CudaError::Length {
+                    what: "tables of the undistortion",
+                    expected: usize::from(wanted.is_some()),
+                    found: usize::from(carved.is_some()),
+                };
+                return Err(error.into());
+            }
+        }
+        stream.write(&columns.spans, buffers.column_spans.all())?;
+        stream.write(&across, buffers.column_weights.all())?;
+        stream.write(&rows.spans, buffers.row_spans.all())?;
+        stream.write(&rows.weights, buffers.row_weights.all())?;
+        let middle = buffers.middle.all();
+        middle.at_least("resampled rows", (end - first) * count)?;
         Ok(Self {
             horizontal: context.kernel("ms_preprocess_horizontal")?,
             vertical: context.kernel("ms_preprocess_vertical")?,
@@ -192,17 +202,12 @@ impl DevicePreprocessor {
                 super::small("first raw row", first)?,
                 super::small("raw rows", end - first)?,
             ),
-            lens,
-            column_spans: table.send(COLUMN_SPANS, &columns.spans)?,
-            column_weights: table.send(COLUMN_WEIGHTS, &across)?,
-            row_spans: table.send(ROW_SPANS, &rows.spans)?,
-            row_weights: table.send(ROW_WEIGHTS, &rows.weights)?,
             row_taps: super::small("weights of a row", rows.taps)?,
-            middle: arena.carve(MIDDLE, (end - first) * count)?,
+            buffers,
         })
     }
 
-    /// Bytes of a raw image.
+    /// Size of a raw image in bytes.
     pub fn raw_bytes(&self) -> usize {
         self.raw_bytes
     }
@@ -212,7 +217,7 @@ impl DevicePreprocessor {
         (self.output.0 as usize, self.output.1 as usize)
     }
 
-    /// Enqueues the two launches that make `out` of `raw`.
+    /// Enqueues the two launches that compute `out` from `raw`.
     pub fn enqueue(
         &self,
         stream: &Stream,
@@ -231,19 +236,14 @@ impl DevicePreprocessor {
         if let Some(planes) = out.half_planes {
             planes.at_least("f16 values of the network input", values)?;
         }
+        let lens = self.buffers.lens.as_ref();
         let first = RawArgs {
             data: raw.pointer(),
-            taps: self
-                .lens
-                .as_ref()
-                .map_or(DevicePointer::NULL, |lens| lens.taps.pointer()),
-            steps: self
-                .lens
-                .as_ref()
-                .map_or(DevicePointer::NULL, |lens| lens.steps.pointer()),
-            spans: self.column_spans.pointer(),
-            weights: self.column_weights.pointer(),
-            middle: self.middle.pointer(),
+            taps: lens.map_or(DevicePointer::NULL, |lens| lens.taps.pointer()),
+            steps: lens.map_or(DevicePointer::NULL, |lens| lens.steps.pointer()),
+            spans: self.buffers.column_spans.pointer(),
+            weights: self.buffers.column_weights.pointer(),
+            middle: self.buffers.middle.pointer(),
             stride: self.stride,
             width: self.raw.0,
             height: self.raw.1,
@@ -253,9 +253,9 @@ impl DevicePreprocessor {
             rows: self.rows.1,
         };
         let second = ResultArgs {
-            middle: self.middle.pointer(),
-            spans: self.row_spans.pointer(),
-            weights: self.row_weights.pointer(),
+            middle: self.buffers.middle.pointer(),
+            spans: self.buffers.row_spans.pointer(),
+            weights: self.buffers.row_weights.pointer(),
             image: out.image.map_or(DevicePointer::NULL, |s| s.pointer()),
             planes: out.planes.map_or(DevicePointer::NULL, |s| s.pointer()),
             half_planes: out.half_planes.map_or(DevicePointer::NULL, |s| s.pointer()),
@@ -269,31 +269,13 @@ impl DevicePreprocessor {
             threads: (THREADS, 1, 1),
             shared_bytes: 0,
         };
-        // SAFETY: the raw image has the bytes that its encoding, size and stride say; the tables are
-        // those of this size, so every input that they name is inside it; `middle` has a row for each
-        // that is read; every result that is there is long enough.
+        // SAFETY: the raw image has the bytes given by its encoding, size and stride; the tables
+        // belong to this size, so every input they refer to is inside it; `middle` has a row for
+        // each row read; every destination is long enough.
         unsafe {
             self.horizontal
                 .launch(stream, grid(self.rows.1.div_ceil(ROWS)), (first,))?;
             self.vertical.launch(stream, grid(rows), (second,))
         }
-    }
-}
-
-/// Sends tables to the device.
-struct Tables<'a> {
-    arena: &'a mut DeviceArena,
-    stream: &'a Stream,
-}
-
-impl Tables<'_> {
-    fn send<T: super::Element>(
-        &mut self,
-        name: &'static str,
-        values: &[T],
-    ) -> Result<DeviceBuffer<T>, CudaError> {
-        let buffer = self.arena.carve(name, values.len())?;
-        self.stream.write(values, buffer.all())?;
-        Ok(buffer)
     }
 }

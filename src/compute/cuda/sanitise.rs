@@ -1,50 +1,20 @@
-//! The network's outputs on the device, and making them safe to compute with: as
-//! [`crate::inference::sanitise`], bit for bit.
+//! The network's outputs on the device, and their sanitising, bit-identical to
+//! [`crate::inference::sanitise`].
 
-use super::{
-    Context, CudaError, DeviceArena, DeviceBuffer, DevicePointer, DeviceSlice, Grid, Kernel,
+use crate::gpu::{
+    Carver, Context, CudaError, DeviceBuffer, DevicePointer, DeviceSlice, Grid, Kernel,
     KernelArgument, Stream,
 };
-use crate::compute::plan::Spec;
+use crate::inference::DeviceView;
 use std::ops::Range;
 
-const POINTS: &str = "points";
-const CONFIDENCE: &str = "confidence";
-const DESCRIPTORS: &str = "descriptors";
-const DESCRIPTOR_CONFIDENCE: &str = "descriptor confidence";
-const SCRATCH: &str = "sums and tickets";
+/// A sum and a ticket of either view.
+const SCRATCH: usize = 4;
 
-/// Threads of a block, two a pixel, as in `sanitise.cu`.
+/// Threads per block, two per pixel; must match `sanitise.cu`.
 const THREADS: u32 = 256;
 
-/// One view's dense outputs on the device, as [`crate::inference::ViewOutput`] holds them on the host.
-#[derive(Debug, Clone, Copy)]
-pub struct DeviceView<'a> {
-    /// `N × 3` points in the camera frame of view 1.
-    pub points: DeviceSlice<'a, f32>,
-    /// `N` confidences of the points.
-    pub confidence: DeviceSlice<'a, f32>,
-    /// `N × D` descriptors, 16-byte aligned.
-    pub descriptors: DeviceSlice<'a, f32>,
-    /// `N` confidences of the descriptors.
-    pub descriptor_confidence: DeviceSlice<'a, f32>,
-}
-
-impl DeviceView<'_> {
-    /// Says so if a part is too short for `pixels` of `channels`, or the descriptors are misaligned.
-    pub(super) fn check(&self, pixels: usize, channels: usize) -> Result<(), CudaError> {
-        self.points.at_least("points", pixels * 3)?;
-        self.confidence.at_least("confidences", pixels)?;
-        self.descriptors
-            .at_least("descriptors", pixels * channels)?;
-        self.descriptor_confidence
-            .at_least("descriptor confidences", pixels)?;
-        self.descriptors.aligned("descriptors", 16)?;
-        Ok(())
-    }
-}
-
-/// Memory for one view's outputs.
+/// Buffers for the outputs of one view.
 pub struct ViewBuffers {
     /// `N × 3` points.
     pub points: DeviceBuffer<f32>,
@@ -57,36 +27,26 @@ pub struct ViewBuffers {
 }
 
 impl ViewBuffers {
-    /// What [`ViewBuffers::carve`] takes, in order.
-    pub fn buffers(pixels: usize, channels: usize) -> Vec<Spec> {
-        vec![
-            Spec::of::<f32>(POINTS, &[pixels, 3]),
-            Spec::of::<f32>(CONFIDENCE, &[pixels]),
-            Spec::of::<f32>(DESCRIPTORS, &[pixels, channels]),
-            Spec::of::<f32>(DESCRIPTOR_CONFIDENCE, &[pixels]),
-        ]
-    }
-
-    /// Takes them from `arena`.
+    /// Buffers for views of `pixels` pixels with `channels` channels per descriptor.
     pub fn carve(
-        arena: &mut DeviceArena,
+        c: &mut Carver<'_, '_>,
         pixels: usize,
         channels: usize,
     ) -> Result<Self, CudaError> {
         Ok(Self {
-            points: arena.carve(POINTS, pixels * 3)?,
-            confidence: arena.carve(CONFIDENCE, pixels)?,
-            descriptors: arena.carve(DESCRIPTORS, pixels * channels)?,
-            descriptor_confidence: arena.carve(DESCRIPTOR_CONFIDENCE, pixels)?,
+            points: c.device("points", &[pixels, 3])?,
+            confidence: c.device("confidence", &[pixels])?,
+            descriptors: c.device("descriptors", &[pixels, channels])?,
+            descriptor_confidence: c.device("descriptor confidence", &[pixels])?,
         })
     }
 
-    /// Of memory for the outputs of several pairs of `pixels` each, those of pair `which`.
+    /// The buffers of pair `which`, in memory for several pairs of `pixels` each.
     pub fn of_pair(&self, which: usize, pixels: usize) -> Result<Self, CudaError> {
         self.of_pairs(which..which + 1, pixels)
     }
 
-    /// The same of several pairs that follow each other.
+    /// The buffers of several consecutive pairs.
     pub fn of_pairs(&self, which: Range<usize>, pixels: usize) -> Result<Self, CudaError> {
         let part = |buffer: &DeviceBuffer<f32>| {
             let each = buffer.len() / (self.confidence.len() / pixels.max(1)).max(1);
@@ -100,7 +60,6 @@ impl ViewBuffers {
         })
     }
 
-    /// All of them.
     pub fn view(&self) -> DeviceView<'_> {
         DeviceView {
             points: self.points.all(),
@@ -135,41 +94,50 @@ struct SanitiseArgs {
 // SAFETY: the same fields in the same order as in the `.cu` file.
 unsafe impl KernelArgument for SanitiseArgs {}
 
-/// Sanitises the outputs of one or two views in one launch.
+/// Memory of a [`Sanitiser`].
+pub struct SanitiserBuffers {
+    /// Zero between launches.
+    scratch: DeviceBuffer<u32>,
+}
+
+impl SanitiserBuffers {
+    /// Buffers for views of any size.
+    pub fn carve(c: &mut Carver<'_, '_>) -> Result<Self, CudaError> {
+        Ok(Self {
+            scratch: c.device("sums and tickets", &[SCRATCH])?,
+        })
+    }
+}
+
+/// Sanitises the outputs of one or two views in a single launch.
 pub struct Sanitiser {
     kernel: Kernel,
     pixels: u32,
     channels: u32,
-    /// Of each view a sum and a ticket, zero between launches.
-    scratch: DeviceBuffer<u32>,
+    buffers: SanitiserBuffers,
 }
 
 impl Sanitiser {
-    /// What [`Sanitiser::new`] carves, in order.
-    pub fn buffers() -> Vec<Spec> {
-        vec![Spec::of::<u32>(SCRATCH, &[4])]
-    }
-
-    /// For views of `pixels` with descriptors of `channels`; clears its scratch on `stream`.
+    /// For views of `pixels` pixels with `channels` channels per descriptor; clears the scratch memory on `stream`.
     pub fn new(
         context: &Context,
-        arena: &mut DeviceArena,
         stream: &Stream,
+        buffers: SanitiserBuffers,
         pixels: usize,
         channels: usize,
     ) -> Result<Self, CudaError> {
-        let scratch = arena.carve(SCRATCH, 4)?;
-        stream.fill(scratch.all(), 0)?;
+        let scratch = buffers.scratch.all();
+        stream.fill(scratch.at_least("scratch of the sanitiser", SCRATCH)?, 0)?;
         Ok(Self {
             kernel: context.kernel("ms_sanitise")?,
             pixels: super::small("pixels", pixels)?,
             channels: super::small("channels of a descriptor", channels)?,
-            scratch,
+            buffers,
         })
     }
 
-    /// Makes `first`, and `second` if there is one, safe; the numbers of pixels that cannot be used go
-    /// to `unusable`, one for each view.
+    /// Sanitises `first`, and `second` if given; writes the number of unusable pixels per view to
+    /// `unusable`.
     pub fn enqueue(
         &self,
         stream: &Stream,
@@ -192,17 +160,17 @@ impl Sanitiser {
             descriptor_confidence: view.descriptor_confidence.pointer(),
         };
         let arguments = SanitiseArgs {
-            // With one view the grid has one row of blocks, and none looks at the second.
+            // With one view the grid has one row of blocks, and none accesses the second view.
             views: [first, second.unwrap_or(first)].map(pointers),
             unusable: unusable.pointer(),
-            scratch: self.scratch.pointer(),
+            scratch: self.buffers.scratch.pointer(),
             pixels: self.pixels,
             channels: self.channels,
         };
         let mut grid = Grid::over(2 * self.pixels as usize, THREADS);
         grid.blocks.1 = views;
-        // SAFETY: both views have their elements for `pixels` and `channels`, checked above, and
-        // aligned descriptors; there is a count for each view, and scratch for two.
+        // SAFETY: both views have elements for `pixels` and `channels`, checked above, and aligned
+        // descriptors; there is a count for each view, and scratch memory for two.
         unsafe { self.kernel.launch(stream, grid, (arguments,)) }
     }
 }

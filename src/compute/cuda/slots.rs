@@ -1,17 +1,17 @@
 //! Keyframe slots in device memory and pinned host memory, for [`KeyframeStore`].
 //!
-//! A lane's compute stream is the one that its thread enqueues kernels on. Copies to and from the host run
-//! on a stream of their own beside it, behind the marks that [`crate::compute::store`] says they must
-//! follow, so a keyframe that moves does not wait for the whole of what the lane has enqueued. Leases
-//! must not be taken or dropped while the lane's stream captures: their marks lie outside any graph.
+//! A lane's compute stream is the one on which its thread enqueues kernels. Copies to and from the
+//! host run on a separate stream, after the marks that [`crate::compute::store`] requires, so that
+//! moving a keyframe does not wait for everything the lane has enqueued. Leases must not be taken
+//! or dropped while the lane's stream is capturing, because their marks are not part of a graph.
 
-use super::{
-    Context, CudaError, DeviceArena, DeviceBuffer, DevicePointer, DeviceSlice, Element, Event,
-    PinnedArena, PinnedBuffer, Priority, Stream,
-};
-use crate::compute::plan::{ALIGNMENT, Spec};
 use crate::compute::store::{
     FloatFormat, KeyframeStore, Lane, Mark, Section, SlotDevice, SlotLayout,
+};
+use crate::gpu::plan::ALIGNMENT;
+use crate::gpu::{
+    Carver, Context, CudaError, DeviceBuffer, DevicePointer, DeviceSlice, Element, Event,
+    PinnedBuffer, Priority, Stream,
 };
 use half::f16;
 use std::ops::Range;
@@ -20,30 +20,30 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The store of a CUDA device.
 pub type CudaKeyframes = KeyframeStore<CudaSlots>;
 
-/// How many slots there are, and of what.
+/// Number and layout of slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotPlan {
-    /// What a slot holds.
+    /// Contents of a slot.
     pub layout: SlotLayout,
-    /// Slots in device memory.
+    /// Number of slots in device memory.
     pub device_slots: usize,
-    /// Slots in pinned host memory. With none no keyframe can leave the device.
+    /// Number of slots in pinned host memory. With 0, no keyframe can leave the device.
     pub host_slots: usize,
 }
 
 impl SlotPlan {
-    /// Bytes of device memory.
+    /// Device memory in bytes.
     pub fn device_bytes(&self) -> u64 {
         self.device_slots as u64 * self.layout.bytes as u64
     }
 
-    /// Bytes of pinned host memory.
+    /// Pinned host memory in bytes.
     pub fn pinned_bytes(&self) -> u64 {
         self.host_slots as u64 * self.layout.bytes as u64
     }
 }
 
-/// Floats of one format or the other on the device.
+/// Floats on the device, in either format.
 #[derive(Clone, Copy)]
 pub enum Floats<'a> {
     /// Half precision.
@@ -53,7 +53,7 @@ pub enum Floats<'a> {
 }
 
 impl Floats<'_> {
-    /// Values.
+    /// Number of values.
     pub fn len(&self) -> usize {
         match self {
             Self::F16(v) => v.len(),
@@ -61,12 +61,11 @@ impl Floats<'_> {
         }
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// For kernels that take either: the pointer of the other format is null.
+    /// Pointers for kernels that accept either format: the other pointer is null.
     pub fn pointers(&self) -> (DevicePointer<f16>, DevicePointer<f32>) {
         match self {
             Self::F16(v) => (v.pointer(), DevicePointer::NULL),
@@ -80,17 +79,9 @@ enum FloatBuffer {
     F32(DeviceBuffer<f32>),
 }
 
-/// Elements of a section from one slot to the next: sections start at the alignment of buffers.
+/// Number of elements from one slot to the next: sections have the alignment of buffers.
 fn stride(section: Section, size: usize) -> usize {
     section.bytes.next_multiple_of(ALIGNMENT as usize) / size
-}
-
-fn floats(name: &'static str, slots: usize, format: FloatFormat, section: Section) -> Spec {
-    let shape = [slots, stride(section, format.bytes())];
-    match format {
-        FloatFormat::F16 => Spec::of::<f16>(name, &shape),
-        FloatFormat::F32 => Spec::of::<f32>(name, &shape),
-    }
 }
 
 /// The elements of a section in a slot.
@@ -101,16 +92,16 @@ fn range(slot: usize, section: Section, size: usize) -> Range<usize> {
 
 impl FloatBuffer {
     fn carve(
-        arena: &mut DeviceArena,
+        c: &mut Carver<'_, '_>,
         name: &'static str,
         slots: usize,
         format: FloatFormat,
         section: Section,
     ) -> Result<Self, CudaError> {
-        let len = slots * stride(section, format.bytes());
+        let shape = [slots, stride(section, format.bytes())];
         Ok(match format {
-            FloatFormat::F16 => Self::F16(arena.carve(name, len)?),
-            FloatFormat::F32 => Self::F32(arena.carve(name, len)?),
+            FloatFormat::F16 => Self::F16(c.device(name, &shape)?),
+            FloatFormat::F32 => Self::F32(c.device(name, &shape)?),
         })
     }
 
@@ -122,7 +113,35 @@ impl FloatBuffer {
     }
 }
 
-/// A section of every slot after the other, for each section.
+/// Memory of [`CudaSlots`]: a section of every slot after the other, for each section, and the records on the
+/// host.
+pub struct SlotBuffers {
+    plan: SlotPlan,
+    images: DeviceBuffer<u8>,
+    points: DeviceBuffer<f32>,
+    confidences: FloatBuffer,
+    tokens: FloatBuffer,
+    records: PinnedBuffer<u8>,
+}
+
+impl SlotBuffers {
+    /// Buffers for the slots of `plan`.
+    pub fn carve(c: &mut Carver<'_, '_>, plan: SlotPlan) -> Result<Self, CudaError> {
+        let (layout, n) = (&plan.layout, plan.device_slots);
+        let (confidence, feature) = (layout.confidence_format, layout.feature_format);
+        let points = stride(layout.points, size_of::<f32>());
+        Ok(Self {
+            images: c.device("images", &[n, stride(layout.image, 1)])?,
+            points: c.device("points", &[n, points])?,
+            confidences: FloatBuffer::carve(c, "confidences", n, confidence, layout.confidence)?,
+            tokens: FloatBuffer::carve(c, "tokens", n, feature, layout.features)?,
+            records: c.pinned("records", &[plan.host_slots, layout.bytes])?,
+            plan,
+        })
+    }
+}
+
+/// Storage by section: each buffer holds that section of all slots.
 struct Slots {
     images: DeviceBuffer<u8>,
     points: DeviceBuffer<f32>,
@@ -130,19 +149,19 @@ struct Slots {
     tokens: FloatBuffer,
 }
 
-/// Records in pinned memory, one after the other.
+/// Consecutive records in pinned memory.
 pub(super) struct Records {
-    /// Where the first one starts.
+    /// Start of the first record.
     start: *mut u8,
     bytes: usize,
-    /// Held by whoever uses a record: one copy at a time, so it is never waited for.
+    /// Held while a record is in use: one copy at a time, so it is never contended.
     locks: Vec<Mutex<()>>,
-    /// Keeps the memory; nobody else touches it.
+    /// Keeps the memory alive; not accessed otherwise.
     _memory: PinnedBuffer<u8>,
 }
 
-// SAFETY: the pinned buffer is owned by this struct and only reached through `Records::with`, under the
-// lock of the record in question.
+// SAFETY: the pinned buffer is owned by this struct and accessed only through `Records::with`,
+// under the lock of the record.
 unsafe impl Send for Records {}
 // SAFETY: as above.
 unsafe impl Sync for Records {}
@@ -159,7 +178,7 @@ impl Records {
         }
     }
 
-    /// Calls `with` with a record's bytes; nobody else has them meanwhile.
+    /// Calls `with` with exclusive access to a record's bytes.
     pub(super) fn with<R>(
         &self,
         record: u32,
@@ -172,8 +191,8 @@ impl Records {
             found: self.locks.len(),
         })?;
         let _held = lock.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: there is a lock for each whole record of the memory, so this one lies within it; records
-        // do not overlap, and the lock is held as long as the slice lives.
+        // SAFETY: there is a lock for each complete record of the memory, so this one lies inside
+        // it; records do not overlap, and the lock is held as long as the slice lives.
         let bytes = unsafe {
             let start = self.start.add(record * self.bytes);
             std::slice::from_raw_parts_mut(start, self.bytes)
@@ -182,12 +201,12 @@ impl Records {
     }
 }
 
-/// A keyframe's bulk on the device.
+/// A keyframe's bulk data on the device.
 #[derive(Clone, Copy)]
 pub struct SlotView<'a> {
     /// RGB, u8, `pixels × 3`.
     pub image: DeviceSlice<'a, u8>,
-    /// Points in the keyframe's camera, `pixels × 3`.
+    /// Points in the keyframe's camera frame, `pixels × 3`.
     pub points: DeviceSlice<'a, f32>,
     /// Average confidences, `pixels`.
     pub confidence: Floats<'a>,
@@ -200,7 +219,7 @@ struct LaneStreams {
     copy: Stream,
 }
 
-/// The slots, and the two lanes' streams.
+/// The slots, and the streams of both lanes.
 pub struct CudaSlots {
     plan: SlotPlan,
     slots: Slots,
@@ -210,51 +229,28 @@ pub struct CudaSlots {
 }
 
 impl CudaSlots {
-    /// Buffers on the device, in the order in which they are carved.
-    pub fn device_buffers(plan: &SlotPlan) -> Vec<Spec> {
-        let (layout, slots) = (&plan.layout, plan.device_slots);
-        let (confidence, feature) = (layout.confidence_format, layout.feature_format);
-        vec![
-            Spec::of::<u8>("images", &[slots, stride(layout.image, 1)]),
-            Spec::of::<f32>("points", &[slots, stride(layout.points, size_of::<f32>())]),
-            floats("confidences", slots, confidence, layout.confidence),
-            floats("tokens", slots, feature, layout.features),
-        ]
-    }
-
-    /// Pinned buffers, in the order in which they are carved.
-    pub fn pinned_buffers(plan: &SlotPlan) -> Vec<Spec> {
-        vec![Spec::of::<u8>(
-            "records",
-            &[plan.host_slots, plan.layout.bytes],
-        )]
-    }
-
-    /// Carves the slots. `tracking` and `mapping` are the streams on which the lanes enqueue kernels.
+    /// The slots of `buffers`. `tracking` and `mapping` are the streams on which the lanes enqueue kernels.
     pub fn new(
         context: &Context,
-        plan: SlotPlan,
-        arena: &mut DeviceArena,
-        pinned: &mut PinnedArena,
+        buffers: SlotBuffers,
         tracking: Arc<Stream>,
         mapping: Arc<Stream>,
     ) -> Result<Self, CudaError> {
-        let (layout, n) = (plan.layout, plan.device_slots);
-        let (confidence, feature) = (layout.confidence_format, layout.feature_format);
+        let SlotBuffers {
+            plan,
+            images,
+            points,
+            confidences,
+            tokens,
+            records,
+        } = buffers;
         let slots = Slots {
-            images: arena.carve("images", n * stride(layout.image, 1))?,
-            points: arena.carve("points", n * stride(layout.points, size_of::<f32>()))?,
-            confidences: FloatBuffer::carve(
-                arena,
-                "confidences",
-                n,
-                confidence,
-                layout.confidence,
-            )?,
-            tokens: FloatBuffer::carve(arena, "tokens", n, feature, layout.features)?,
+            images,
+            points,
+            confidences,
+            tokens,
         };
-        let records = pinned.carve("records", plan.host_slots * layout.bytes)?;
-        let marks = (0..n * Mark::PER_SLOT)
+        let marks = (0..plan.device_slots * Mark::PER_SLOT)
             .map(|_| context.event(false))
             .collect::<Result<_, _>>()?;
         let lane = |compute, priority| {
@@ -264,7 +260,7 @@ impl CudaSlots {
         Ok(Self {
             plan,
             slots,
-            records: Records::new(records, layout.bytes),
+            records: Records::new(records, plan.layout.bytes),
             lanes: [
                 lane(tracking, Priority::High)?,
                 lane(mapping, Priority::Low)?,
@@ -273,13 +269,12 @@ impl CudaSlots {
         })
     }
 
-    /// How it was set up.
     pub fn plan(&self) -> &SlotPlan {
         &self.plan
     }
 
-    /// A slot's parts. Who has no lease on the slot reads another keyframe's bulk or none; see
-    /// [`CudaKeyframes`].
+    /// The contents of a slot. Without a lease on the slot, they may belong to another keyframe or
+    /// be undefined; see [`CudaKeyframes`].
     pub fn slot(&self, slot: u32) -> Result<SlotView<'_>, CudaError> {
         let (layout, slot) = (&self.plan.layout, slot as usize);
         if slot >= self.plan.device_slots {
@@ -316,7 +311,8 @@ impl CudaSlots {
         })
     }
 
-    /// Copies between a slot and a host slot on the lane's copy stream and waits for it.
+    /// Copies between a device slot and a host slot on the lane's copy stream, and waits for
+    /// completion.
     fn copy(
         &self,
         lane: Lane,
@@ -342,7 +338,7 @@ impl CudaSlots {
                 .and_then(|()| copies.part(view.points, layout.points))
                 .and_then(|()| copies.floats(view.confidence, layout.confidence))
                 .and_then(|()| copies.floats(view.features, layout.features));
-            // Also after an error: what was enqueued uses the record.
+            // Also after an error: the enqueued work uses the record.
             stream.synchronize()?;
             enqueued
         })?
@@ -355,7 +351,7 @@ pub(super) enum Direction {
     ToDevice,
 }
 
-/// Copies of the parts of one record.
+/// Copies the parts of one record.
 pub(super) struct Copies<'a> {
     pub(super) stream: &'a Stream,
     pub(super) record: &'a mut [u8],
@@ -377,12 +373,12 @@ impl Copies<'_> {
         let Some(bytes) = self.record.get_mut(range) else {
             return Err(wrong);
         };
-        // SAFETY: any bits are an element, and an element's bytes are all initialised.
+        // SAFETY: any bit pattern is a valid element, and all bytes of an element are initialised.
         let (before, values, behind) = unsafe { bytes.align_to_mut::<T>() };
         if !before.is_empty() || !behind.is_empty() {
             return Err(wrong);
         }
-        // SAFETY: the record is pinned memory, held until the stream has been waited for.
+        // SAFETY: the record is pinned memory, held until the stream has been synchronised.
         unsafe {
             match self.direction {
                 Direction::ToHost => self.stream.download(device, values),

@@ -1,11 +1,11 @@
-//! What a device holds of a map, as it is carried out of it and back in.
+//! Import and export of a device's keyframes and edges.
 
 use super::DeviceError;
 use crate::compute::store::FloatFormat;
 use crate::inference::NetworkShape;
 use half::f16;
 
-/// Floats as a device keeps them.
+/// Floats in the format in which a device stores them.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Floats {
     /// binary16
@@ -21,7 +21,7 @@ impl Default for Floats {
 }
 
 impl Floats {
-    /// Values.
+    /// Number of values.
     pub fn len(&self) -> usize {
         match self {
             Self::F16(values) => values.len(),
@@ -29,12 +29,11 @@ impl Floats {
         }
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How they are kept.
+    /// Storage format.
     pub fn format(&self) -> FloatFormat {
         match self {
             Self::F16(_) => FloatFormat::F16,
@@ -42,7 +41,7 @@ impl Floats {
         }
     }
 
-    /// As binary32, exactly.
+    /// Converts to binary32, exactly.
     pub fn to_f32(&self) -> Vec<f32> {
         match self {
             Self::F16(values) => values.iter().map(|v| v.to_f32()).collect(),
@@ -50,7 +49,7 @@ impl Floats {
         }
     }
 
-    /// As binary16, each to the nearest, ties to even.
+    /// Converts to binary16, rounding to nearest, ties to even.
     pub fn to_f16(&self) -> Vec<f16> {
         match self {
             Self::F16(values) => values.clone(),
@@ -59,21 +58,21 @@ impl Floats {
     }
 }
 
-/// How a device keeps what it may keep in either format.
+/// Storage formats of the data that devices may keep in either format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContentFormats {
-    /// Average confidences.
+    /// Format of average confidences.
     pub confidence: FloatFormat,
-    /// Encoder tokens.
+    /// Format of encoder tokens.
     pub features: FloatFormat,
 }
 
-/// All that a device holds of a keyframe; `N = width · height` of the network's image.
+/// Everything that a device stores for a keyframe; `N = width · height` of the network image.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct KeyframeContent {
     /// RGB, `N × 3`.
     pub image: Vec<u8>,
-    /// `N × 3` points in the keyframe's camera; calibrated, on their pixels' rays.
+    /// `N × 3` points in the keyframe's camera frame; with calibration, on their pixels' rays.
     pub points: Vec<f32>,
     /// `N` average confidences.
     pub confidence: Floats,
@@ -81,27 +80,27 @@ pub struct KeyframeContent {
     pub features: Floats,
 }
 
-/// One direction's matches, an entry a pixel.
+/// Matches of one direction, one entry per pixel.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct MatchContent {
-    /// Its pixel in the other keyframe.
+    /// Matched pixel in the other keyframe.
     pub index: Vec<u32>,
-    /// 1 where that match holds, else 0.
+    /// 1 for a valid match, otherwise 0.
     pub valid: Vec<u8>,
-    /// Its quality; 0 where it does not hold.
+    /// Match quality; 0 for invalid matches.
     pub quality: Vec<f32>,
 }
 
-/// All that a device holds of an edge between keyframes `i` and `j`.
+/// Everything that a device stores for an edge between keyframes `i` and `j`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EdgeContent {
-    /// Pixels of j and their matches in i.
+    /// Matches of j's pixels in i.
     pub i_from_j: MatchContent,
-    /// Pixels of i and their matches in j.
+    /// Matches of i's pixels in j.
     pub j_from_i: MatchContent,
 }
 
-/// Refuses parts of another length.
+/// Rejects parts of the wrong length.
 fn expect(device: &'static str, parts: &[(&'static str, usize, usize)]) -> Result<(), DeviceError> {
     let wrong = parts.iter().find(|(_, expected, found)| expected != found);
     match wrong {
@@ -116,7 +115,7 @@ fn expect(device: &'static str, parts: &[(&'static str, usize, usize)]) -> Resul
 }
 
 impl KeyframeContent {
-    /// Refuses what is not of a network of `shape`; `device` is named in the error.
+    /// Rejects content that does not match a network of `shape`; `device` is used in the error.
     pub fn check(&self, device: &'static str, shape: &NetworkShape) -> Result<(), DeviceError> {
         let (n, tokens) = (shape.pixels(), shape.tokens * shape.feature_dim);
         expect(
@@ -132,7 +131,8 @@ impl KeyframeContent {
 }
 
 impl EdgeContent {
-    /// Refuses what is not of images of `pixels`; `device` is named in the error.
+    /// Rejects content that does not match images of `pixels` pixels; `device` is used in the
+    /// error.
     pub fn check(&self, device: &'static str, pixels: usize) -> Result<(), DeviceError> {
         for way in [&self.i_from_j, &self.j_from_i] {
             expect(

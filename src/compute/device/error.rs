@@ -1,60 +1,45 @@
-//! Why a device cannot go on.
+//! Device errors.
 
 use crate::image::ImageError;
 use crate::inference::InferenceError;
 
-/// What went wrong, in the device's own words.
+/// The underlying error of the device.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a device cannot go on. Each of these ends a run; what was computed before is saved.
+/// A device error. Each of these ends the run; results so far are saved.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the text of an error names its fields")]
 pub enum DeviceError {
-    /// The network could not be run.
+    /// The network failed.
     #[error(transparent)]
     Inference(#[from] InferenceError),
-    /// A camera image that cannot be used.
+    /// A camera image cannot be used.
     #[error(transparent)]
     Image(#[from] ImageError),
-    /// The device did not do what was asked.
+    /// An operation of the device failed.
     #[error("{device}: {cause}")]
-    Failed {
-        /// The device.
-        device: &'static str,
-        /// What went wrong.
-        cause: Cause,
-    },
-    /// The device is gone, with all that it held.
+    Failed { device: &'static str, cause: Cause },
+    /// The device is gone, together with everything stored on it.
     #[error(
-        "{device} was lost: {cause}; keyframes' images and points that were on it are lost, the poses are not"
+        "{device} was lost: {cause}; images and points of keyframes stored on it are lost, poses are kept"
     )]
-    Lost {
-        /// The device.
-        device: &'static str,
-        /// What went wrong.
-        cause: Cause,
-    },
-    /// An imported content that does not fit the network.
+    Lost { device: &'static str, cause: Cause },
+    /// Imported content does not match the network.
     #[error(
-        "{device} cannot take {what} of {found} values, expected {expected}: they are of another network or image size"
+        "{device} cannot import {what} of {found} values, expected {expected}: the content belongs to another network or image size"
     )]
     Content {
-        /// The device.
         device: &'static str,
-        /// Which part.
         what: &'static str,
-        /// Values that belong to the network's shape.
+        /// Number of values required by the network's shape.
         expected: usize,
-        /// Values that there are.
         found: usize,
     },
-    /// A keyframe, edge or ticket that the device does not hold: a defect of the caller.
-    #[error("{device} holds no {what} {id}")]
+    /// The device does not hold this keyframe, edge or handle; indicates a defect in the caller.
+    #[error("{device} does not hold {what} {id}")]
     Unknown {
-        /// The device.
         device: &'static str,
-        /// `keyframe`, `edge`, `ticket`.
         what: &'static str,
-        /// Its number.
         id: u32,
     },
 }

@@ -1,150 +1,179 @@
-//! The half of a device that keeps the map's keyframes and edges.
+//! The half of a device that stores the map's keyframes and edges.
 
-use super::{ContentFormats, DeviceError, EdgeContent, KeyframeContent, Ticket};
-use crate::compute::global::{GlobalReport, PosePrior};
+use super::{ContentFormats, DeviceError, EdgeContent, Handle, KeyframeContent};
+use crate::compute::cancel::CancelToken;
+use crate::compute::coverage::Coverage;
+use crate::compute::global::{EdgeEquations, GlobalReport, PoseFactor};
 use crate::compute::residual::SolveError;
 use crate::compute::retrieval::Hit;
-use crate::compute::stop::Stop;
-use crate::config::LocalOptConfig;
+use crate::config::GlobalOptConfig;
 use crate::geometry::Sim3;
 use crate::image::RgbImage;
+use crate::inference::NetworkShape;
 use std::sync::Arc;
 
-/// The mapping half. Keyframes have the caller's ids, edges have ids that the device gives.
+/// The mapping half. The caller assigns keyframe ids, the device assigns edge ids.
 pub trait MappingDevice: Send {
-    /// Takes the image, features and first pointmap that `ticket` stands for as keyframe `id`.
-    /// Calibrated, the points go onto their pixels' rays: only their depths count.
-    fn accept_keyframe(&mut self, id: u32, ticket: &Ticket) -> Result<(), DeviceError>;
+    /// Sizes of the network's input and outputs.
+    fn shape(&self) -> &NetworkShape;
 
-    /// Takes the pointmap that `ticket` stands for as that of keyframe `id`.
-    fn accept_pointmap(&mut self, id: u32, ticket: &Ticket) -> Result<(), DeviceError>;
+    /// Accepts the image, features and first pointmap of `handle` as keyframe `id`. With
+    /// calibration, points are moved onto their pixels' rays: only their depths are used.
+    fn accept_keyframe(&mut self, id: u32, handle: &Handle) -> Result<(), DeviceError>;
 
-    /// Forgets a keyframe that has no edges and no place.
+    /// Accepts the pointmap of `handle` as that of keyframe `id`.
+    fn accept_pointmap(&mut self, id: u32, handle: &Handle) -> Result<(), DeviceError>;
+
+    /// Removes a keyframe that has no edges, also from the place database.
     fn drop_keyframe(&mut self, id: u32);
 
-    /// Whether places can be recognised at all.
-    fn knows_places(&self) -> bool;
+    /// Whether place recognition is available.
+    fn has_place_recognition(&self) -> bool;
 
-    /// Describes keyframe `id` and replaces `hits` by the remembered keyframes that look like it, the
-    /// best first. A keyframe that cannot be described is like no place; that is logged.
-    fn look_up(&mut self, id: u32, hits: &mut Vec<Hit>) -> Result<(), DeviceError>;
+    /// Describes keyframe `id` and replaces `hits` by the stored keyframes with similar appearance,
+    /// best first. A keyframe that cannot be described has no hits; this is logged.
+    fn query_places(&mut self, id: u32, hits: &mut Vec<Hit>) -> Result<(), DeviceError>;
 
-    /// Remembers the place of keyframe `id`, which was the last to be looked up.
-    fn remember(&mut self, id: u32) -> Result<(), DeviceError>;
+    /// Adds keyframe `id`, which must be the one queried last, to the place database.
+    fn insert_place(&mut self, id: u32) -> Result<(), DeviceError>;
 
-    /// From now on no further edge is made while `stop` is asked for, and a solve ends with the poses that it
-    /// then has.
-    fn heed(&mut self, stop: &Stop);
+    /// Sets the cancellation token. While it is cancelled, no further edges are made, and a solve
+    /// ends early with its current poses.
+    fn set_cancel(&mut self, stop: &CancelToken);
 
-    /// Decodes each pair of keyframes `(i, j)` both ways and matches both ways (spec 6.1, 6.2); appends an
-    /// edge for each to `made`, in their order. If one cannot be made, none of them is; asked to stop, not
-    /// all.
+    /// Decodes each pair of keyframes `(i, j)` in both directions and matches in both directions;
+    /// appends an edge for each pair to `made`, in order. If one edge fails, none is made; on
+    /// cancellation, only some are.
     fn make_edges(
         &mut self,
         pairs: &[(u32, u32)],
         made: &mut Vec<NewEdge>,
     ) -> Result<(), DeviceError>;
 
-    /// Relative poses of an edge's keyframes, solved from the matches of either direction apart.
+    /// Relative poses of an edge's keyframes, solved separately from the matches of each direction.
     fn relative_poses(&mut self, edge: EdgeId) -> Result<TwoWay, DeviceError>;
 
-    /// Forgets an edge.
     fn drop_edge(&mut self, edge: EdgeId);
 
-    /// Moves the poses so that the edges agree; writes them all to `poses`, as long as the graph's
-    /// keyframes. The inner error is one of arithmetic: then `poses` is as it was and the map goes
-    /// on.
+    /// Counts the pixels of keyframe `id` that its neighbours see ([`crate::compute::coverage`]). `views` are edges
+    /// of the keyframe, at most one to each neighbour; `min_ratio` is the minimum ratio of a point's distance from
+    /// the keyframe to its distance from the neighbour.
+    fn coverage(
+        &mut self,
+        id: u32,
+        views: &[NeighbourView],
+        min_ratio: f32,
+    ) -> Result<Coverage, DeviceError>;
+
+    /// Optimises the poses and writes all of them to `poses`, which has the length of the graph's
+    /// keyframes. The inner error is numerical: in that case `poses` is unchanged and mapping
+    /// continues.
     fn solve(
         &mut self,
         graph: &PoseGraph<'_>,
         poses: &mut [Sim3],
     ) -> Result<Result<GlobalReport, SolveError>, DeviceError>;
 
-    /// A copy of what the device holds of a keyframe.
+    /// Replaces `dst` by the normal equations of every edge of the graph at its initial poses, in
+    /// order; factors are ignored. The inner error is numerical: `dst` is then unchanged.
+    fn equations(
+        &mut self,
+        graph: &PoseGraph<'_>,
+        dst: &mut Vec<EdgeEquations>,
+    ) -> Result<Result<(), SolveError>, DeviceError>;
+
+    /// Copies what the device stores for a keyframe.
     fn read_keyframe(&self, id: u32) -> Result<KeyframeBulk, DeviceError>;
 
-    /// Puts keyframe `id` down for [`TrackingDevice::resume_keyframe`]: frames are then tracked against it
-    /// again. It stays in the map as it is.
+    /// Hands keyframe `id` off to [`TrackingDevice::track_against`], so that frames can be tracked
+    /// against it again. The keyframe stays in the map unchanged.
     ///
-    /// [`TrackingDevice::resume_keyframe`]: super::TrackingDevice::resume_keyframe
-    fn lend_keyframe(&mut self, id: u32) -> Result<Ticket, DeviceError>;
+    /// [`TrackingDevice::track_against`]: super::TrackingDevice::track_against
+    fn borrow_keyframe(&mut self, id: u32) -> Result<Handle, DeviceError>;
 
-    /// How exported contents are kept.
+    /// Number formats of exported content.
     fn content_formats(&self) -> ContentFormats;
 
-    /// Replaces `dst` by all that the device holds of keyframe `id`.
+    /// Replaces `dst` by everything that the device stores for keyframe `id`.
     fn export_keyframe(&self, id: u32, dst: &mut KeyframeContent) -> Result<(), DeviceError>;
 
-    /// Takes a keyframe that was exported, here or on another device, as keyframe `id`; its place is not
-    /// remembered by that. Floats of the other format are converted.
+    /// Imports an exported keyframe, from this or another device, as keyframe `id`, without adding
+    /// it to the place database. Floats are converted to this device's format.
     fn import_keyframe(&mut self, id: u32, content: &KeyframeContent) -> Result<(), DeviceError>;
 
-    /// Replaces `dst` by all that the device holds of an edge.
+    /// Replaces `dst` by everything that the device stores for an edge.
     fn export_edge(&self, edge: EdgeId, dst: &mut EdgeContent) -> Result<(), DeviceError>;
 
-    /// Takes an edge between keyframes `i` and `j` that was exported. Matches must lie in the image.
+    /// Imports an exported edge between keyframes `i` and `j`. Matches must lie inside the image.
     fn import_edge(&mut self, i: u32, j: u32, content: &EdgeContent)
     -> Result<EdgeId, DeviceError>;
 
-    /// Forgets every keyframe, edge and place.
+    /// Removes all keyframes, edges and places.
     fn reset(&mut self);
 }
 
-/// An edge of a [`MappingDevice`].
+/// Id of an edge of a [`MappingDevice`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EdgeId(pub u32);
 
-/// An edge that was made.
+/// A neighbour's view of a keyframe.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct NeighbourView {
+    /// An edge between both.
+    pub edge: EdgeId,
+    /// Scale of the keyframe's pose over that of the neighbour.
+    pub scale: f32,
+}
+
+/// Result of making an edge.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NewEdge {
-    /// Its id.
     pub id: EdgeId,
-    /// The smaller of the two fractions of pixels matched with enough quality.
+    /// The smaller of the two fractions of pixels matched with sufficient quality.
     pub match_fraction: f32,
 }
 
-/// One relative pose twice, each time from one direction's matches; `None` where it could not be
-/// solved.
+/// The relative pose of an edge, solved from the matches of each direction; `None` where the solve
+/// failed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TwoWay {
-    /// From the pixels of `i` and their matches in `j`: `j`'s camera to `i`'s.
+    /// From the pixels of `i` and their matches in `j`: maps `j`'s camera frame to `i`'s.
     pub i_from_j: Option<Sim3>,
-    /// From the pixels of `j` and their matches in `i`: `i`'s camera to `j`'s.
+    /// From the pixels of `j` and their matches in `i`: maps `i`'s camera frame to `j`'s.
     pub j_from_i: Option<Sim3>,
 }
 
-/// What is solved for: poses of some keyframes, held together by edges and priors.
+/// An optimisation problem: keyframe poses connected by edges and factors.
 #[derive(Debug, Clone, Copy)]
 pub struct PoseGraph<'a> {
-    /// Ids of the keyframes; edges and priors count in this slice. The first `params.pin` stay fixed.
+    /// Keyframe ids; edges and factors index this slice. The first `params.pin` keyframes are fixed.
     pub keyframes: &'a [u32],
-    /// Where the solve starts from, `world_from_camera`.
+    /// Initial poses, `world_from_camera`.
     pub start: &'a [Sim3],
-    /// Edges between them.
     pub edges: &'a [GraphEdge],
-    /// Weak beliefs about relative poses.
-    pub priors: &'a [PosePrior],
-    /// Gates, weights, stop rules.
-    pub params: &'a LocalOptConfig,
+    /// Measurements of relative poses that are not matches.
+    pub factors: &'a [PoseFactor],
+    /// Gates, weights and stopping criteria.
+    pub params: &'a GlobalOptConfig,
 }
 
 /// An edge in a [`PoseGraph`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GraphEdge {
-    /// Its matches.
+    /// The edge on the device, which holds its matches.
     pub id: EdgeId,
-    /// The keyframe that it was made with as `i`, counted in the graph's keyframes.
+    /// Index in the graph's keyframes of the keyframe with role `i` when the edge was made.
     pub i: usize,
-    /// The other.
+    /// Index of the other keyframe.
     pub j: usize,
 }
 
-/// What a device holds of a keyframe; `N = width · height` of the image.
+/// Data that a device stores for a keyframe; `N = width · height` of the image.
 #[derive(Debug, Clone, Default)]
 pub struct KeyframeBulk {
-    /// The network's input.
+    /// The network's input image.
     pub image: Arc<RgbImage>,
-    /// `N × 3` points in the keyframe's camera.
+    /// `N × 3` points in the keyframe's camera frame.
     pub points: Arc<Vec<f32>>,
     /// `N` average confidences.
     pub confidence: Arc<Vec<f32>>,

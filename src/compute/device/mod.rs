@@ -1,52 +1,50 @@
-//! The seam between SLAM policy and the machine that does the work.
+//! The interface between SLAM policy and the device that computes.
 //!
-//! A device owns everything that is large: images, features, pointmaps, index maps, the matches of
-//! edges. Policy (`slam`) holds ids, poses and fractions. A [`Device`] comes in two halves for two
-//! threads: [`TrackingDevice`] follows the camera, [`MappingDevice`] keeps the map's keyframes and
-//! edges. What goes from one half to the other travels as a [`Ticket`], so that the order of events
-//! is policy's alone: the map changes when the mapping half is given a ticket and never before.
+//! A device owns all large data: images, features, pointmaps, index maps, and the matches of edges.
+//! Policy (`slam`) holds ids, poses and fractions. A [`Device`] consists of two halves for two
+//! threads: [`TrackingDevice`] tracks the camera, [`MappingDevice`] stores the map's keyframes and
+//! edges. Items pass from one half to the other as a [`Handle`], so that policy alone determines
+//! the order of events: the map changes only when the mapping half is given a handle.
 
 mod content;
 mod error;
+mod handle;
 mod mapping;
-mod ticket;
 mod tracking;
 
 use super::retrieval::RetrievalModel;
-use crate::config::Config;
+use crate::config::DeviceConfig;
 use crate::geometry::Intrinsics;
 use crate::image::Preprocessor;
 use std::sync::Arc;
 
 pub use content::{ContentFormats, EdgeContent, Floats, KeyframeContent, MatchContent};
 pub use error::{Cause, DeviceError};
-pub use mapping::{EdgeId, GraphEdge, KeyframeBulk, MappingDevice, NewEdge, PoseGraph, TwoWay};
-pub use ticket::{Exchange, Ticket};
-pub use tracking::{
-    Fit, Fractions, FramePoints, FrameTimes, LostReason, Outcome, Tracked, TrackingDevice,
+pub use handle::{HandOff, Handle};
+pub use mapping::{
+    EdgeId, GraphEdge, KeyframeBulk, MappingDevice, NeighbourView, NewEdge, PoseGraph, TwoWay,
 };
+pub use tracking::{Fit, Fractions, FramePoints, LostReason, Outcome, Tracked, TrackingDevice};
 
-/// Pointmaps and frames that may be on their way between the halves at once. What policy lets wait must
-/// be fewer by those that it holds itself: the one being handed over, the last keyframe's and a lost frame's.
+/// Maximum number of pointmaps and frames in transit between the halves. The queue of policy must
+/// be shorter by the items that policy itself holds: the one being handed over, the last
+/// keyframe's, and a lost frame's.
 pub const HAND_OVERS: usize = 12;
 
-/// What a device is made for.
+/// Parameters for creating a device.
 #[derive(Clone)]
 pub struct Setup {
-    /// Gates, modes, stop rules.
-    pub config: Arc<Config>,
-    /// From the camera's images to the network's; none: they are the network's.
+    pub config: Arc<DeviceConfig>,
+    /// Converts camera images to network images; without it, they are identical.
     pub preprocessor: Option<Preprocessor>,
-    /// Of the network's images; with them the device works calibrated.
+    /// Intrinsics of the network images; if present, the device works calibrated.
     pub intrinsics: Option<Intrinsics>,
-    /// For recognising places; without it the device knows none.
+    /// Model for place recognition; without it, the device has none.
     pub places: Option<Arc<RetrievalModel>>,
 }
 
-/// The two halves of one machine.
+/// The two halves of a device.
 pub struct Device {
-    /// Follows the camera.
     pub tracking: Box<dyn TrackingDevice>,
-    /// Keeps the map's keyframes and edges.
     pub mapping: Box<dyn MappingDevice>,
 }

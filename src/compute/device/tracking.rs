@@ -1,112 +1,97 @@
-//! The half of a device that follows the camera.
+//! The half of a device that tracks the camera.
 
-use super::{DeviceError, Ticket};
+use super::{DeviceError, Handle};
+use crate::compute::pose_solver::Solution;
 use crate::compute::residual::{Matrix7, SolveError};
-use crate::compute::tracking::Solution;
 use crate::geometry::Sim3;
 use crate::image::encoding::RawImage;
 use crate::inference::NetworkShape;
+use crate::time::StageTimes;
 
-/// The tracking half. It holds two things: the current frame, and the active keyframe, which frames
-/// are tracked against. After an error there is no current frame until the next is encoded; the active
-/// keyframe is as it was, as far as the device still lives.
+/// The tracking half. It holds two items: the current frame, and the active keyframe, against which
+/// frames are tracked. After an error there is no current frame until the next one is encoded; the
+/// active keyframe is unchanged unless the device is lost.
 pub trait TrackingDevice: Send {
-    /// Device and network runtime, for the user.
+    /// User-readable description of device and network runtime.
     fn describe(&self) -> String;
 
-    /// What the network takes and gives.
+    /// Input and output sizes of the network.
     fn shape(&self) -> &NetworkShape;
 
-    /// Makes a camera's image the current frame.
+    /// Makes a camera image the current frame.
     fn encode(&mut self, image: &RawImage<'_>) -> Result<(), DeviceError>;
 
-    /// Looks at the current frame alone (spec 2, mono); gives the number of pixels with a usable
+    /// Decodes the current frame paired with itself; returns the number of pixels with a usable
     /// point.
-    fn mono(&mut self) -> Result<usize, DeviceError>;
+    fn decode_single(&mut self) -> Result<usize, DeviceError>;
 
-    /// Tracks the current frame against the active keyframe and, where a pose is found, fuses what
-    /// the frame sees of the keyframe into the keyframe's pointmap (spec 5.1).
+    /// Tracks the current frame against the active keyframe and, if a pose is found, fuses the
+    /// frame's view of the keyframe into the keyframe's pointmap (docs/algorithm.md, Tracking and
+    /// Pointmap fusion).
     fn track(&mut self) -> Result<Outcome, DeviceError>;
 
-    /// Makes the current frame, as [`TrackingDevice::mono`] or [`TrackingDevice::track`] saw it last,
-    /// the active keyframe. The ticket stands for its image, features and first pointmap.
-    fn start_keyframe(&mut self) -> Result<Ticket, DeviceError>;
+    /// Makes the current frame the active keyframe, with its pointmap from the last
+    /// [`TrackingDevice::decode_single`] or [`TrackingDevice::track`]. The handle refers to its
+    /// image, features and first pointmap.
+    fn start_keyframe(&mut self) -> Result<Handle, DeviceError>;
 
-    /// Puts the current frame, as it was seen last, down for a relocalisation. There is no active
-    /// keyframe after it.
-    fn put_down_frame(&mut self) -> Result<Ticket, DeviceError>;
+    /// Hands a copy of the current frame off, with its pointmap from the last [`TrackingDevice::decode_single`] or
+    /// [`TrackingDevice::track`], to be located in the map. The active keyframe is unchanged.
+    fn stash_frame(&mut self) -> Result<Handle, DeviceError>;
 
-    /// Makes the frame of `ticket`, which [`TrackingDevice::put_down_frame`] gave, the active
-    /// keyframe: it was found. The current frame stays what it is.
-    fn resume_keyframe(&mut self, ticket: &Ticket) -> Result<(), DeviceError>;
+    /// Makes the frame of `handle`, which [`TrackingDevice::stash_frame`] returned, the active
+    /// keyframe after a successful relocalisation. The current frame is unchanged.
+    fn track_against(&mut self, handle: &Handle) -> Result<(), DeviceError>;
 
-    /// Puts the active keyframe's pointmap down as it now is: points with average confidences. The
-    /// keyframe stays active until another one takes its place.
-    fn put_down_pointmap(&mut self) -> Result<Ticket, DeviceError>;
+    /// Hands off the current pointmap of the active keyframe: points with average confidences. The
+    /// keyframe stays active until another one replaces it.
+    fn stash_pointmap(&mut self) -> Result<Handle, DeviceError>;
 
-    /// Replaces `dst` by the current frame's pointmap, as [`TrackingDevice::mono`] or
-    /// [`TrackingDevice::track`] saw it last.
+    /// Replaces `dst` by the current frame's pointmap from the last
+    /// [`TrackingDevice::decode_single`] or [`TrackingDevice::track`].
     fn read_frame(&mut self, dst: &mut FramePoints) -> Result<(), DeviceError>;
 
-    /// Tests the network with images of its own. The current frame stays what it is.
+    /// Runs the network on test images. The current frame is unchanged.
     fn self_test(&mut self) -> Result<(), DeviceError>;
 
-    /// What was spent on the current frame since it was encoded.
-    fn times(&self) -> FrameTimes;
+    /// Time spent on the current frame since it was encoded; the caller fills in `mapping` and
+    /// `total`.
+    fn times(&self) -> StageTimes;
 }
 
-/// Milliseconds that a frame took, by stage.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct FrameTimes {
-    /// Resize, crop, undistort.
-    pub preprocess: f64,
-    /// Encoder.
-    pub encode: f64,
-    /// Decoder and heads.
-    pub decode: f64,
-    /// Projective search and descriptor refinement.
-    pub matching: f64,
-    /// Gates and relative pose.
-    pub tracking: f64,
-    /// Pointmap fusion.
-    pub fusion: f64,
-}
-
-/// Of a keyframe's pixels.
+/// Fractions of a keyframe's pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Fractions {
-    /// Matched, whatever the confidences.
+    /// Matched geometrically, regardless of confidence.
     pub geometric: f32,
-    /// Matched and past every gate: those that took part in the pose.
+    /// Matched and past every gate: used in the pose.
     pub used: f32,
-    /// Matched with enough quality.
+    /// Matched with sufficient quality.
     pub good: f32,
-    /// Distinct frame pixels that were matched.
+    /// Distinct frame pixels among the matches.
     pub unique: f32,
 }
 
 /// A tracked frame.
 #[derive(Debug, Clone, Copy)]
 pub struct Tracked {
-    /// Camera to the active keyframe's camera.
+    /// Maps the camera frame to the active keyframe's camera frame.
     pub keyframe_from_frame: Sim3,
-    /// How much was matched.
     pub fractions: Fractions,
-    /// Iterations of the solver.
     pub iterations: u32,
-    /// How well the pose is determined.
+    /// Normal equations at the pose.
     pub fit: Fit,
 }
 
 /// The normal equations at a solved pose.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fit {
-    /// Normal matrix, of a perturbation `[τ, φ, σ]` from the left (in the keyframe's camera), in units of the
-    /// residuals' σs.
+    /// Normal matrix for a left perturbation `[τ, φ, σ]` (in the keyframe's camera frame), in units
+    /// of the residual σs.
     pub hessian: Matrix7,
     /// Re-weighted cost `½ Σ ρ w²`.
     pub cost: f64,
-    /// Correspondences that passed every gate.
+    /// Number of correspondences that passed every gate.
     pub used: usize,
 }
 
@@ -120,54 +105,53 @@ impl From<&Solution> for Fit {
     }
 }
 
-/// The current frame as the network saw it; `N = width · height` of the network's image.
+/// The pointmap of the current frame; `N = width · height` of the network image.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FramePoints {
-    /// `N × 3` points in the frame's camera, before scale; zero where there is none.
+    /// `N × 3` points in the frame's camera frame, before scale; zero where there is no point.
     pub points: Vec<f32>,
     /// `N` confidences.
     pub confidence: Vec<f32>,
 }
 
-/// A frame's outcome.
+/// Outcome of tracking a frame.
 #[derive(Debug)]
 #[allow(
     clippy::large_enum_variant,
     reason = "there is one at a time, and the tracking path does not allocate"
 )]
 pub enum Outcome {
-    /// Its pose was found.
+    /// The pose was found.
     Tracked(Tracked),
-    /// It was not.
+    /// The pose was not found.
     Lost {
-        /// Why.
         reason: LostReason,
-        /// Matched fraction, as far as it was known.
+        /// Matched fraction, if it was determined.
         match_fraction: f32,
     },
 }
 
-/// Why a frame has no pose. Each is counted and named; none ends the run.
+/// Reasons for losing a frame. Each is counted and reported; none ends the run.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum LostReason {
-    /// Too little in common with the keyframe.
+    /// Not enough overlap with the keyframe.
     #[error(
-        "only {found:.3} of the keyframe's pixels are matched well enough, at least {needed:.3} are needed; \
+        "only {found:.3} of the keyframe's pixels are matched with sufficient quality, expected at least {needed:.3}; \
          {geometric:.3} match by geometry alone, and where that is high the descriptor confidences are low \
          (wrong features of the keyframe, or Q_conf too high)"
     )]
     FewMatches {
-        /// Fraction found.
         found: f32,
-        /// `tracking.min_match_frac`
         needed: f32,
-        /// Fraction matched whatever the confidences (spec 9.3, third row).
+        /// Fraction of pixels with a valid match of any quality. If it is high while few matches
+        /// are usable, the second view was decoded wrongly rather than sharing nothing with the
+        /// keyframe.
         geometric: f32,
     },
     /// The normal equations could not be solved.
     #[error("the pose could not be solved: {0}")]
     Solver(#[from] SolveError),
-    /// The network's output holds no usable point.
+    /// The network's output has no usable point.
     #[error("the network's output is unusable: every one of {0} pixels is zero or not finite")]
     UnusableOutput(usize),
 }

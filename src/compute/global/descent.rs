@@ -1,33 +1,33 @@
-//! Damped Gauss-Newton over the poses of a graph, for whoever adds up its matches.
+//! Damped Gauss-Newton over the poses of a graph, generic over the code that sums up the matches.
 
 use super::system::{Layout, System};
 use super::terms::Linearised;
-use super::{GlobalReport, PosePrior};
+use super::{GlobalReport, PoseFactor};
+use crate::compute::cancel::CancelToken;
 use crate::compute::residual::{SolveError, is_progress_within};
-use crate::compute::stop::Stop;
-use crate::config::LocalOptConfig;
+use crate::config::GlobalOptConfig;
 use crate::geometry::Sim3;
 use nalgebra::DVector;
 
-/// First damping, relative to the diagonal, after a plain step failed.
+/// Initial damping after a failed plain step, relative to the diagonal.
 const FIRST_DAMPING: f64 = 1e-6;
-/// Steps tried at one linearisation: plain, then damping from 1e-6 to 1e3.
+/// Maximum number of steps tried per linearisation: plain, then with damping from 1e-6 to 1e3.
 const TRIES: usize = 11;
-/// Matches that make an edge a connection: fewer cannot determine seven numbers.
-const CONNECTING: u64 = 7;
-/// Steps below this that do not lower the cost say that it is at its minimum.
+/// Minimum number of matches for an edge to connect its keyframes: fewer cannot determine seven
+/// parameters.
+pub const CONNECTING: u64 = 7;
+/// If even a step shorter than this does not lower the cost, the cost is at its minimum.
 const STALLED: f64 = 1e-6;
 
-/// Adds up the matches of a graph at given poses.
+/// Sums up the matches of a graph at given poses.
 pub(crate) trait Lineariser {
-    /// What can go wrong.
     type Error: From<SolveError>;
 
-    /// Finds the matches that count, once for all linearisations: called before the first of them.
+    /// Selects the usable matches once for all linearisations; called before the first one.
     fn select(&mut self) -> Result<(), Self::Error>;
 
-    /// The equations of every edge whose `active` is set (zero for the others), then of every prior. Where
-    /// only the cost is wanted they may all be zero.
+    /// Computes the equations of every edge with `active` set (zero for the others), then of every
+    /// factor. If only the cost is wanted, the equations may be zero.
     fn linearise(
         &mut self,
         poses: &[Sim3],
@@ -36,28 +36,29 @@ pub(crate) trait Lineariser {
         out: &mut Linearised,
     ) -> Result<(), Self::Error>;
 
-    /// The relative difference of two costs near `robust`, of `used` matches, that says nothing.
+    /// The relative difference between costs near `robust`, over `used` matches, that is attributed
+    /// to rounding.
     fn rounding(&self, robust: f64, used: u64) -> f64;
 }
 
-/// What somebody wants to know of a problem at some poses.
+/// The requested results of a linearisation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
     /// The normal equations and the cost.
     Equations,
-    /// The robust cost and how many matches it is of, the same to the last bit.
+    /// The robust cost and its number of matches, bit-identical to those of [`Wanted::Equations`].
     Cost,
 }
 
-/// What hangs together with what.
+/// Structure of the graph.
 pub(crate) struct Graph<'a> {
-    /// The keyframes of each edge.
+    /// Keyframe indices of each edge.
     pub(crate) links: &'a [(usize, usize)],
-    pub(crate) priors: &'a [PosePrior],
+    pub(crate) factors: &'a [PoseFactor],
 }
 
 impl Graph<'_> {
-    /// Refuses what does not fit `start`, the poses of the keyframes.
+    /// Checks the graph against `start`, the poses of the keyframes.
     pub(crate) fn validate(&self, start: impl Iterator<Item = Sim3>) -> Result<(), SolveError> {
         let mut count = 0;
         for pose in start {
@@ -74,36 +75,38 @@ impl Graph<'_> {
         for &(i, j) in self.links {
             joins("an edge", i, j)?;
         }
-        for p in self.priors {
-            joins("a prior", p.i, p.j)?;
-            let information_ok = p.information.iter().all(|v| v.is_finite() && *v >= 0.0);
-            if !(p.i_from_j.is_finite() && information_ok) {
-                let what = "a prior's pose or information";
+        for p in self.factors {
+            joins("a factor", p.i, p.j)?;
+            if !p.i_from_j.is_finite() {
+                let what = "a factor's pose";
                 return Err(SolveError::NotFinite { what });
+            }
+            if !p.is_semidefinite() {
+                return Err(SolveError::Information { i: p.i, j: p.j });
             }
         }
         Ok(())
     }
 }
 
-/// Moves `poses` down the cost, until it is at its minimum, `max_iters` are over or somebody asks to stop. They
-/// are left as they were where an error is returned.
+/// Optimises `poses` until the cost is at its minimum, `max_iters` is reached or the token is
+/// cancelled. The poses are unchanged if an error is returned.
 pub(crate) fn descend<L: Lineariser>(
     lineariser: &mut L,
     graph: &Graph<'_>,
-    params: &LocalOptConfig,
-    stop: &Stop,
+    params: &GlobalOptConfig,
+    cancel: &CancelToken,
     poses: &mut Vec<Sim3>,
 ) -> Result<GlobalReport, L::Error> {
     let mut report = GlobalReport {
         converged: true,
         ..GlobalReport::default()
     };
-    let (links, priors) = (graph.links, graph.priors);
-    if poses.len() <= params.pin || (links.is_empty() && priors.is_empty()) {
+    let (links, factors) = (graph.links, graph.factors);
+    if poses.len() <= params.pin || (links.is_empty() && factors.is_empty()) {
         return Ok(report);
     }
-    if stop.is_asked() {
+    if cancel.is_cancelled() {
         report.converged = false;
         return Ok(report);
     }
@@ -118,7 +121,7 @@ pub(crate) fn descend<L: Lineariser>(
     let groups = groups(graph, poses.len(), &at);
     let (fixed, loose_groups) = fixed_poses(&groups, params.pin);
     report.loose_groups = loose_groups;
-    // What is too weak to connect two groups must not pull at them either.
+    // Edges too weak to connect two groups must not influence them either.
     for (active, (i, j)) in active.iter_mut().zip(links) {
         *active = groups[*i] == groups[*j];
     }
@@ -131,7 +134,7 @@ pub(crate) fn descend<L: Lineariser>(
     let all: Vec<_> = links
         .iter()
         .copied()
-        .chain(priors.iter().map(|p| (p.i, p.j)))
+        .chain(factors.iter().map(|p| (p.i, p.j)))
         .collect();
     let layout = Layout::new(&fixed, &all)?;
     report.free = layout.free();
@@ -144,7 +147,7 @@ pub(crate) fn descend<L: Lineariser>(
             at,
             &mut current,
             params,
-            stop,
+            cancel,
             &mut report,
         )?;
         *poses = current;
@@ -159,8 +162,8 @@ fn iterate<L: Lineariser>(
     layout: &Layout,
     mut at: Linearised,
     poses: &mut Vec<Sim3>,
-    params: &LocalOptConfig,
-    stop: &Stop,
+    params: &GlobalOptConfig,
+    cancel: &CancelToken,
     report: &mut GlobalReport,
 ) -> Result<(), L::Error> {
     let mut system = System::new(layout);
@@ -169,8 +172,8 @@ fn iterate<L: Lineariser>(
     let mut next = Linearised::default();
     let mut next_poses = Vec::with_capacity(poses.len());
     report.converged = false;
-    while report.iterations < params.max_iters && !report.converged && !stop.is_asked() {
-        // Nobody asks for the equations at the last poses.
+    while report.iterations < params.max_iters && !report.converged && !cancel.is_cancelled() {
+        // The equations at the final poses are not needed.
         let wanted = match report.iterations + 1 < params.max_iters {
             true => Wanted::Equations,
             false => Wanted::Cost,
@@ -198,8 +201,8 @@ fn iterate<L: Lineariser>(
             damping = (damping * 10.0_f64).max(FIRST_DAMPING);
         }
         let Some(length) = accepted else {
-            // Nothing lowers the cost. If that was said of a short step with little damping, this
-            // is a minimum.
+            // No step lowers the cost. If that holds for a short step with little damping, this is
+            // a minimum.
             match shortest {
                 Some(step) => {
                     report.converged =
@@ -216,7 +219,7 @@ fn iterate<L: Lineariser>(
         let fall = (at.robust - next.robust) / at.robust;
         report.converged = length < params.delta_norm
             || at.robust == 0.0
-            // The slack is that of `is_progress_within`.
+            // Same tolerance as in `is_progress_within`.
             || (-rounding..params.rel_error).contains(&fall);
         report.damping_used = report.damping_used.max(damping);
         damping = if damping > FIRST_DAMPING {
@@ -233,8 +236,8 @@ fn iterate<L: Lineariser>(
     Ok(())
 }
 
-/// For each keyframe the first one of its group. A group is what edges with matches and priors
-/// with information connect.
+/// For each keyframe, the first one of its group. A group is connected by edges with matches and by
+/// factors with information.
 fn groups(graph: &Graph<'_>, keyframes: usize, at: &Linearised) -> Vec<usize> {
     fn root(parent: &mut [usize], mut k: usize) -> usize {
         while parent[k] != k {
@@ -246,21 +249,21 @@ fn groups(graph: &Graph<'_>, keyframes: usize, at: &Linearised) -> Vec<usize> {
     let mut parent: Vec<usize> = (0..keyframes).collect();
     let matched = graph.links.iter().zip(&at.edges);
     let by_edge = matched.filter(|(_, (_, used))| *used >= CONNECTING);
-    let by_prior = graph.priors.iter();
-    let by_prior = by_prior.filter(|p| p.information.iter().any(|v| *v > 0.0));
+    let by_factor = graph.factors.iter();
+    let by_factor = by_factor.filter(|p| p.information.diagonal().iter().any(|v| *v > 0.0));
     let connected = by_edge
         .map(|(link, _)| *link)
-        .chain(by_prior.map(|p| (p.i, p.j)));
+        .chain(by_factor.map(|p| (p.i, p.j)));
     for (i, j) in connected {
-        // The lower index becomes the root, so that a root is its group's first keyframe.
+        // The lower index becomes the root, so that a root is the first keyframe of its group.
         let (a, b) = (root(&mut parent, i), root(&mut parent, j));
         parent[a.max(b)] = a.min(b);
     }
     (0..parent.len()).map(|k| root(&mut parent, k)).collect()
 }
 
-/// Which poses stay: the pinned ones, and the first of each group without one; and the number of
-/// these groups.
+/// Flags for fixed poses: the pinned ones and the first of each group without a pinned one; also
+/// the number of such groups.
 fn fixed_poses(groups: &[usize], pin: usize) -> (Vec<bool>, usize) {
     let is_first = |k: usize| groups[k] == k;
     let fixed = (0..groups.len()).map(|k| k < pin || is_first(k)).collect();

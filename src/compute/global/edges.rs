@@ -1,23 +1,22 @@
-//! From matches to one 7×7 normal matrix for each edge.
+//! Sums the matches of each edge into one 7×7 normal matrix.
 
 use super::descent::{Lineariser, Wanted};
-use super::terms::{Linearised, Relative, Term, prior_terms};
-use super::{Edge, Keyframe, PosePrior};
+use super::terms::{Linearised, Relative, Term, factor_terms};
+use super::{Edge, Keyframe, PoseFactor};
 use crate::compute::residual::{
-    self, CHUNK, COLUMNS, Columns, LANES, Matrix7, Model, NO_MATCH, Noise, Normal, ROUNDING,
-    SolveError, Sums, expect_len, on_ray, point,
+    self, CHUNK, COLUMNS, Columns, LANES, Model, NO_MATCH, Noise, Normal, ROUNDING, SolveError,
+    Sums, expect_len, on_ray, point,
 };
-use crate::geometry::{Sim3, Tangent};
+use crate::geometry::Sim3;
 use rayon::prelude::*;
 
-/// Correspondences that are gathered at a time: 14 kB, which stays in the first-level cache.
+/// Correspondences gathered at a time: 14 kB, which fits the L1 cache.
 const BLOCK: usize = 512;
 
-/// What is solved.
 pub(super) struct Problem<'a> {
     pub(super) keyframes: &'a [Keyframe<'a>],
     pub(super) edges: &'a [Edge<'a>],
-    pub(super) priors: &'a [PosePrior],
+    pub(super) factors: &'a [PoseFactor],
     pub(super) model: Model,
     pub(super) noise: Noise,
     pub(super) pixels: usize,
@@ -26,24 +25,24 @@ pub(super) struct Problem<'a> {
     pub(super) scratch: &'a mut Scratch,
 }
 
-/// Of the chunks of all directed edges.
+/// Scratch memory for the chunks of all directed edges.
 #[derive(Default)]
 pub(super) struct Scratch {
     kept: Vec<Kept>,
     sums: Vec<Normal>,
 }
 
-/// The matches of a chunk that pass every gate which no pose changes.
+/// The matches of a chunk that pass all pose-independent gates.
 #[derive(Default)]
 struct Kept {
-    /// Pixel of `j`, pixel of `i`. Eight bytes a match: the points themselves would be 28, more than
-    /// a cache holds, while those of a keyframe serve all its edges.
+    /// Pixel of `j`, pixel of `i`. Eight bytes per match: storing the points would take 28, more
+    /// than a cache holds, while the points of a keyframe are shared by all its edges.
     pairs: Vec<[u32; 2]>,
     /// Matches that point outside the image.
     outside: u64,
 }
 
-/// One direction: pixels of `j` matched with pixels of `i`.
+/// One direction of an edge: pixels of `j` matched with pixels of `i`.
 struct Directed<'a> {
     i: usize,
     j: usize,
@@ -53,7 +52,7 @@ struct Directed<'a> {
 }
 
 impl<'a> Problem<'a> {
-    /// Refuses arrays of another image's size.
+    /// Rejects arrays that do not match the image size.
     pub(super) fn expect_lengths(&self, poses: usize) -> Result<(), SolveError> {
         expect_len("poses", self.keyframes.len(), poses)?;
         for k in self.keyframes {
@@ -115,7 +114,7 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// Point `n` of `points` as it takes part: calibrated, only its depth counts.
+    /// Point `n` of `points`; with calibration only its depth is used.
     #[inline(always)]
     fn moving(&self, points: &[f32], n: usize) -> [f32; 3] {
         let p = [points[3 * n], points[3 * n + 1], points[3 * n + 2]];
@@ -128,7 +127,7 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// One chunk of one direction: gathers and sums, a block at a time.
+    /// Gathers and sums one chunk of one direction, block by block.
     fn chunk(&self, d: &Directed<'_>, pairs: &[[u32; 2]], poses: &[Sim3]) -> Normal {
         let pose = poses[d.i].inverse() * poses[d.j];
         let (to, from) = (self.keyframes[d.i].points, self.keyframes[d.j].points);
@@ -180,7 +179,7 @@ impl Lineariser for Problem<'_> {
         }
     }
 
-    /// Of the matches that `select` found.
+    /// Uses the matches found by `select`.
     fn linearise(
         &mut self,
         poses: &[Sim3],
@@ -202,12 +201,7 @@ impl Lineariser for Problem<'_> {
 
         out.clear();
         for (e, edge) in self.edges.iter().enumerate() {
-            let mut term = Term {
-                i: edge.i,
-                j: edge.j,
-                hessian: Matrix7::zeros(),
-                gradient: Tangent::zeros(),
-            };
+            let mut term = Term::zero(edge.i, edge.j);
             let (mut robust, mut matches) = (0.0, 0);
             for (n, sign) in [(2 * e, 1.0), (2 * e + 1, -1.0)] {
                 let mut total = Normal::default();
@@ -226,9 +220,9 @@ impl Lineariser for Problem<'_> {
             }
             out.push_edge(term, robust, matches);
         }
-        let mut priors = Vec::with_capacity(self.priors.len());
-        let cost = prior_terms(self.priors, poses, &mut priors);
-        out.push_priors(&priors, cost);
+        let mut factors = Vec::with_capacity(self.factors.len());
+        let cost = factor_terms(self.factors, poses, &mut factors);
+        out.push_factors(&factors, cost);
         self.scratch.sums = sums;
         Ok(())
     }

@@ -1,84 +1,71 @@
-//! Global Gauss-Newton over keyframe poses (spec 6.4 to 6.7): every match of every edge, in both
-//! directions, against absolute poses, with damping where a plain step does not help.
+//! Global Gauss-Newton over keyframe poses (docs/algorithm.md, Global optimisation): all matches of
+//! all edges, in both directions, with absolute poses, and damping if a plain step does not reduce
+//! the cost.
 
 mod cholesky;
 pub(crate) mod descent;
 mod edges;
+mod factor;
+mod factor_solve;
 mod system;
 pub(crate) mod terms;
 
 use super::residual::{Model, Noise, View};
-use crate::compute::stop::Stop;
-use crate::config::{LocalOptConfig, ResidualChoice};
+use crate::compute::cancel::CancelToken;
+use crate::config::{GlobalOptConfig, ResidualChoice};
 use crate::geometry::{Intrinsics, Sim3, Tangent};
-pub use descent::Wanted;
+pub use descent::{CONNECTING, Wanted};
 use descent::{Graph, Lineariser};
 use edges::Problem;
+pub use factor::{PoseFactor, parallel_sum};
+pub use factor_solve::solve_factors;
 use terms::Linearised;
 
 pub use super::residual::{Matrix7, SolveError};
 
-/// A keyframe as the solve sees it; N = `width·height` of the call.
+/// Input of the solve for one keyframe; N = `width·height`.
 #[derive(Debug, Clone, Copy)]
 pub struct Keyframe<'a> {
-    /// N×3, the pointmap in the keyframe's own camera. For [`GlobalResidual::Calibrated`] only its
-    /// depths are read: points are put on their pixels' rays.
+    /// N×3, the pointmap in the keyframe's own camera frame. For [`GlobalResidual::Calibrated`]
+    /// only its depths are used: points are moved onto their pixels' rays.
     pub points: &'a [f32],
-    /// N average confidences; a gate, not a weight.
+    /// N average confidences, used as a gate, not as a weight.
     pub confidence: &'a [f32],
-    /// Where the solve starts from.
+    /// Initial pose.
     pub world_from_camera: Sim3,
 }
 
-/// Two matched keyframes, both directions. `i` and `j` count in the slice of keyframes; their
-/// order means nothing.
+/// Two matched keyframes, both directions. `i` and `j` index the slice of keyframes, in any order.
 #[derive(Debug, Clone, Copy)]
 pub struct Edge<'a> {
-    /// One keyframe.
     pub i: usize,
-    /// The other.
     pub j: usize,
-    /// N: for each pixel of `j` its pixel of `i`.
+    /// N: for each pixel of `j`, the matched pixel of `i`.
     pub index_i_from_j: &'a [u32],
-    /// N: not 0 where that match holds.
+    /// N: non-zero if the match is valid.
     pub valid_j: &'a [u8],
-    /// N: its quality.
+    /// N: quality of the match.
     pub quality_j: &'a [f32],
-    /// N: for each pixel of `i` its pixel of `j`.
+    /// N: for each pixel of `i`, the matched pixel of `j`.
     pub index_j_from_i: &'a [u32],
-    /// N: not 0 where that match holds.
+    /// N: non-zero if the match is valid.
     pub valid_i: &'a [u8],
-    /// N: its quality.
+    /// N: quality of the match.
     pub quality_i: &'a [f32],
 }
 
-/// A weak belief about two keyframes' relative pose: costs `½ eᵀ·diag(information)·e` with
-/// `e = log(T_i⁻¹·T_j·i_from_j⁻¹)`. It keeps a keyframe in place whose matches do not.
-#[derive(Debug, Clone, Copy)]
-pub struct PosePrior {
-    /// One keyframe.
-    pub i: usize,
-    /// The other.
-    pub j: usize,
-    /// The believed `T_i⁻¹·T_j`.
-    pub i_from_j: Sim3,
-    /// Inverse variances of `[τ, φ, σ]`, in the frame of `i`; not negative.
-    pub information: Tangent,
-}
-
-/// What is compared.
+/// The residual to minimise.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum GlobalResidual {
-    /// Directions and distances of points.
+    /// Difference of ray directions and of distances.
     Rays,
-    /// Pixels and log-depths; the intrinsics are those of the pointmaps' image.
+    /// Pixel and log-depth; the intrinsics are those of the pointmaps' images.
     Calibrated(Intrinsics),
-    /// Points.
     Points,
 }
 
 impl GlobalResidual {
-    /// What the configuration asks for, for a camera of these intrinsics if they are known.
+    /// The configured residual, for a camera with these intrinsics if known.
     pub fn of(choice: ResidualChoice, intrinsics: Option<Intrinsics>) -> Self {
         match (choice, intrinsics) {
             (ResidualChoice::Points, _) => Self::Points,
@@ -88,76 +75,77 @@ impl GlobalResidual {
     }
 }
 
-/// How a solve went.
+/// Statistics of a solve.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct GlobalReport {
-    /// Steps taken.
+    /// Number of steps taken.
     pub iterations: usize,
-    /// Robust cost (Huber's function of the whitened residuals, and the priors) at the start.
+    /// Initial robust cost: Huber function of the whitened residuals, plus the cost of the factors.
     pub initial_cost: f64,
-    /// Robust cost at the end.
+    /// Final robust cost.
     pub final_cost: f64,
-    /// Whether a stop rule held before `max_iters`; also if there was nothing to solve.
+    /// Whether a stopping criterion was met before `max_iters`, or there was nothing to solve.
     pub converged: bool,
-    /// Largest damping of a step that was taken, relative to the diagonal; 0: plain Gauss-Newton.
+    /// Largest damping of an accepted step, relative to the diagonal; 0 means plain Gauss-Newton.
     pub damping_used: f64,
-    /// Steps thrown away for a cost that rose, a factorisation that failed or a result that was
+    /// Number of steps rejected because the cost rose, the factorisation failed or the result was
     /// not finite.
     pub rejected_steps: usize,
-    /// Directed matches that passed every gate at the end.
+    /// Directed matches that passed every gate at the final poses.
     pub matches: u64,
-    /// Keyframes that were free to move.
+    /// Number of keyframes free to move.
     pub free: usize,
-    /// Groups of keyframes that nothing connects with a pinned one; each keeps the pose of its
-    /// first keyframe.
+    /// Number of keyframe groups not connected to a pinned keyframe; the first keyframe of each
+    /// group keeps its pose.
     pub loose_groups: usize,
 }
 
-/// Solves for keyframe poses; holds the scratch memory that this takes.
+/// Solves for keyframe poses. Owns the scratch memory.
 #[derive(Default)]
 pub struct GlobalSolver {
     scratch: edges::Scratch,
-    stop: Stop,
+    cancel: CancelToken,
 }
 
 impl GlobalSolver {
-    /// Without memory; it grows with the first problem.
+    /// A solver without scratch memory, which is allocated by the first problem.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// From now on a solve ends when `stop` is asked for, with the poses that it then has.
-    pub fn heed(&mut self, stop: &Stop) {
-        self.stop = stop.clone();
+    /// Sets the cancellation token. When it is cancelled, a solve ends early with its current
+    /// poses.
+    pub fn set_cancel(&mut self, cancel: &CancelToken) {
+        self.cancel = cancel.clone();
     }
 
-    /// Moves the poses so that the edges agree; writes them all to `poses` (as long as
-    /// `keyframes`; what was in it is not read). The first `pin` keyframes come out as they went
-    /// in, bit for bit, and so does the first of each group that is connected with none of them.
+    /// Optimises the poses and writes all of them to `poses` (as long as `keyframes`; its previous
+    /// content is not read). The first `pin` keyframes keep their poses bit for bit, and so does
+    /// the first keyframe of each group not connected to any of them.
     ///
     /// The same input gives the same bits for any number of threads.
     ///
     /// # Errors
-    /// Arrays of the wrong length, matches outside the image, edges between keyframes that are not
-    /// there, poses or priors that are not finite, a problem that stays without a solution under
-    /// any damping. `poses` is then left as it was.
+    /// Arrays of the wrong length, matches outside the image, edges between unknown keyframes,
+    /// non-finite poses or factors, or a problem that cannot be solved with any damping. `poses` is
+    /// then unchanged.
     #[allow(clippy::too_many_arguments)]
     pub fn solve(
         &mut self,
         keyframes: &[Keyframe<'_>],
         edges: &[Edge<'_>],
-        priors: &[PosePrior],
+        factors: &[PoseFactor],
         residual: GlobalResidual,
         width: usize,
         height: usize,
-        params: &LocalOptConfig,
+        params: &GlobalOptConfig,
         poses: &mut [Sim3],
     ) -> Result<GlobalReport, SolveError> {
         let (model, noise) = model(residual, width, height, params);
         let mut problem = Problem {
             keyframes,
             edges,
-            priors,
+            factors,
             model,
             noise,
             pixels: width * height,
@@ -168,20 +156,20 @@ impl GlobalSolver {
         let links: Vec<_> = edges.iter().map(|e| (e.i, e.j)).collect();
         let graph = Graph {
             links: &links,
-            priors,
+            factors,
         };
         problem.expect_lengths(poses.len())?;
         graph.validate(keyframes.iter().map(|k| k.world_from_camera))?;
         let mut current: Vec<Sim3> = keyframes.iter().map(|k| k.world_from_camera).collect();
-        let report = descent::descend(&mut problem, &graph, params, &self.stop, &mut current)?;
+        let report = descent::descend(&mut problem, &graph, params, &self.cancel, &mut current)?;
         poses.copy_from_slice(&current);
         Ok(report)
     }
 
-    /// The normal equations of every edge at the keyframes' poses: what a device is checked against.
+    /// The normal equations of every edge at the keyframes' poses.
     ///
     /// # Errors
-    /// As [`GlobalSolver::solve`].
+    /// See [`GlobalSolver::solve`].
     pub fn equations(
         &mut self,
         keyframes: &[Keyframe<'_>],
@@ -189,13 +177,13 @@ impl GlobalSolver {
         residual: GlobalResidual,
         width: usize,
         height: usize,
-        params: &LocalOptConfig,
+        params: &GlobalOptConfig,
     ) -> Result<Vec<EdgeEquations>, SolveError> {
         let (model, noise) = model(residual, width, height, params);
         let mut problem = Problem {
             keyframes,
             edges,
-            priors: &[],
+            factors: &[],
             model,
             noise,
             pixels: width * height,
@@ -206,7 +194,7 @@ impl GlobalSolver {
         let links: Vec<_> = edges.iter().map(|e| (e.i, e.j)).collect();
         let graph = Graph {
             links: &links,
-            priors: &[],
+            factors: &[],
         };
         problem.expect_lengths(keyframes.len())?;
         graph.validate(keyframes.iter().map(|k| k.world_from_camera))?;
@@ -225,26 +213,26 @@ impl GlobalSolver {
     }
 }
 
-/// The normal equations of an edge, both directions together, by left perturbations of the world poses:
-/// `H` on both diagonal blocks and `−H` between them, `g` at `j` and `−g` at `i`.
+/// The normal equations of an edge, both directions together, for left perturbations of the world
+/// poses: `H` on both diagonal blocks and `−H` off the diagonal, `g` at `j` and `−g` at `i`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EdgeEquations {
-    /// H.
+    /// H
     pub hessian: Matrix7,
-    /// g.
+    /// g
     pub gradient: Tangent,
-    /// Huber's function of the whitened residuals.
+    /// Huber function of the whitened residuals.
     pub robust: f64,
-    /// Matches that passed every gate.
+    /// Number of matches that passed every gate.
     pub matches: u64,
 }
 
-/// What `residual` compares, and how it weighs it.
+/// The model for `residual` with its weights.
 pub(crate) fn model(
     residual: GlobalResidual,
     width: usize,
     height: usize,
-    p: &LocalOptConfig,
+    p: &GlobalOptConfig,
 ) -> (Model, Noise) {
     let (model, sigma) = match residual {
         GlobalResidual::Rays => (Model::Rays, (p.sigma_ray, p.sigma_dist)),

@@ -1,4 +1,4 @@
-//! The sparse normal equations of all free poses, in blocks of 7×7.
+//! The sparse normal equations of all free poses, in 7×7 blocks.
 
 use super::cholesky::{Block, Blocks, Pattern, Rows, SIZE};
 use super::terms::{Linearised, Term};
@@ -6,25 +6,25 @@ use crate::compute::residual::{Matrix7, SolveError};
 use crate::geometry::{Sim3, Tangent};
 use nalgebra::DVector;
 
-/// Always added to the diagonal, relative to it: below the rounding of the sums.
+/// Damping that is always applied, relative to the diagonal: below the rounding of the sums.
 const FLOOR: f64 = 1e-12;
-/// The diagonal counts as at least this fraction of its block's largest, so that damping reaches
-/// a motion that nothing observes.
+/// Lower limit of diagonal entries, as a fraction of the largest in the block, so that damping also
+/// affects motion that nothing observes.
 const RELATIVE_DIAGONAL: f64 = 1e-9;
 
-/// Which poses are free, and where their blocks lie.
+/// Free poses and the location of their blocks.
 pub(super) struct Layout {
-    /// Of each keyframe, its place among the free ones: when it is eliminated.
+    /// For each keyframe, its elimination position among the free poses.
     place: Vec<Option<usize>>,
-    /// Of each free pose, by place, its keyframe.
+    /// For each free pose, by position, its keyframe.
     keyframe: Vec<usize>,
-    /// Of each link, the block between its two poses, if both are free.
+    /// For each link, the block between its two poses if both are free.
     between: Vec<Option<usize>>,
     pattern: Pattern,
 }
 
 impl Layout {
-    /// `links` are the keyframes of each term.
+    /// `links` holds the keyframe indices of each term.
     pub(super) fn new(fixed: &[bool], links: &[(usize, usize)]) -> Result<Self, SolveError> {
         let free: Vec<usize> = (0..fixed.len()).filter(|&k| !fixed[k]).collect();
         let mut node = vec![None; fixed.len()];
@@ -56,18 +56,18 @@ impl Layout {
         })
     }
 
-    /// Free poses.
+    /// Number of free poses.
     pub(super) fn free(&self) -> usize {
         self.keyframe.len()
     }
 
-    /// Where the seven entries of a keyframe's pose begin in a step, if it is free.
+    /// Index of the first of seven entries of a keyframe's pose in a step, if it is free.
     #[cfg(test)]
     pub(super) fn first_entry(&self, keyframe: usize) -> Option<usize> {
         self.place[keyframe].map(|p| SIZE * p)
     }
 
-    /// Every pose after a step of the free ones; the others as they were.
+    /// All poses after applying a step to the free ones; the others are unchanged.
     pub(super) fn retract(&self, poses: &[Sim3], step: &DVector<f64>, out: &mut Vec<Sim3>) {
         out.clear();
         out.extend_from_slice(poses);
@@ -77,14 +77,13 @@ impl Layout {
     }
 }
 
-/// Values for a [`Layout`].
 pub(super) struct System {
     values: Blocks,
     factor: Blocks,
     gradient: DVector<f64>,
-    /// What is solved for.
+    /// Right-hand side.
     right: Vec<Rows>,
-    /// What damping multiplies, for each diagonal entry.
+    /// Diagonal entries that damping multiplies.
     diagonal: Vec<[f64; SIZE]>,
 }
 
@@ -99,7 +98,7 @@ impl System {
         }
     }
 
-    /// Adds up every term: `H` on both diagonal blocks, `−H` between them, and `±g`.
+    /// Sums all terms: `H` on both diagonal blocks, `−H` off the diagonal, and `±g`.
     pub(super) fn assemble(&mut self, layout: &Layout, at: &Linearised) {
         self.values.clear();
         self.gradient.fill(0.0);
@@ -115,18 +114,18 @@ impl System {
                 }
             }
             if let Some(place) = *between {
-                // Symmetric, so it does not matter which of the two is the row.
+                // The block is symmetric, so either of the two can be the row.
                 add(&mut self.values.below[place], &term.hessian, -1.0);
             }
         }
         for (damping, block) in self.diagonal.iter_mut().zip(&self.values.diagonal) {
             let on: Tangent = Tangent::from_fn(|r, _| block[r][r]);
-            let least = RELATIVE_DIAGONAL * on.max().max(0.0);
-            *damping = std::array::from_fn(|r| on[r].max(least));
+            let min = RELATIVE_DIAGONAL * on.max().max(0.0);
+            *damping = std::array::from_fn(|r| on[r].max(min));
         }
     }
 
-    /// `−(H + (λ + floor)·D)⁻¹ g` into `step`; `false` if it cannot be had or is not finite.
+    /// `−(H + (λ + floor)·D)⁻¹ g` into `step`; `false` if it does not exist or is not finite.
     pub(super) fn solve(&mut self, layout: &Layout, damping: f64, step: &mut DVector<f64>) -> bool {
         self.factor.copy_from(&self.values);
         for (block, scale) in self.factor.diagonal.iter_mut().zip(&self.diagonal) {

@@ -1,11 +1,11 @@
-//! The assembled system against the cost that it is the derivative of.
+//! Compares the assembled system with derivatives of the cost.
 
 use super::descent::{self, Graph, Lineariser, Wanted};
 use super::edges::{Problem, Scratch};
 use super::system::{Layout, System};
-use super::terms::{Linearised, prior_term};
+use super::terms::{Linearised, factor_term};
 use super::*;
-use crate::compute::stop::Stop;
+use crate::compute::cancel::CancelToken;
 use nalgebra::{DVector, Vector3};
 use proptest::prelude::*;
 
@@ -24,7 +24,7 @@ fn intrinsics() -> Intrinsics {
     }
 }
 
-/// Each keyframe's own pointmap; matches are pixel with the same pixel.
+/// Each keyframe has its own pointmap; every pixel is matched with the same pixel.
 struct Small {
     points: Vec<Vec<f32>>,
     confidence: Vec<f32>,
@@ -88,16 +88,16 @@ impl Small {
 fn problem<'a>(
     keyframes: &'a [Keyframe<'a>],
     edges: &'a [Edge<'a>],
-    priors: &'a [PosePrior],
+    factors: &'a [PoseFactor],
     residual: GlobalResidual,
-    params: &LocalOptConfig,
+    params: &GlobalOptConfig,
     scratch: &'a mut Scratch,
 ) -> Problem<'a> {
     let (model, noise) = model(residual, SIZE.0, SIZE.1, params);
     Problem {
         keyframes,
         edges,
-        priors,
+        factors,
         model,
         noise,
         pixels: SIZE.0 * SIZE.1,
@@ -116,37 +116,38 @@ fn linearised(problem: &mut Problem<'_>, poses: &[Sim3]) -> Linearised {
     out
 }
 
-fn links(edges: &[Edge<'_>], priors: &[PosePrior]) -> Vec<(usize, usize)> {
+fn links(edges: &[Edge<'_>], factors: &[PoseFactor]) -> Vec<(usize, usize)> {
     let of_edges = edges.iter().map(|e| (e.i, e.j));
-    of_edges.chain(priors.iter().map(|p| (p.i, p.j))).collect()
+    of_edges.chain(factors.iter().map(|p| (p.i, p.j))).collect()
 }
 
-/// Central differences of the whole cost: the gradient with respect to each pose must be what
-/// the sparse system holds, through adjoints, signs, priors and block places.
+/// Central differences of the total cost: the gradient with respect to each pose must equal the one
+/// in the sparse system, which involves adjoints, signs, factors and block positions.
 #[test]
 fn the_gradient_is_the_derivative_of_the_cost() {
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(24));
     let poses = proptest::collection::vec(tangent(0.05), 4);
-    let inputs = (poses, tangent(0.3), tangent(0.4));
+    let rows = proptest::collection::vec(tangent(5.0), 1..9);
+    let inputs = (poses, tangent(0.3), tangent(0.4), rows);
     runner
-        .run(&inputs, |(offsets, outer, prior)| {
-            // Far from the origin and from unit scale, near each other.
+        .run(&inputs, |(offsets, outer, factor, information_rows)| {
+            // Far from the origin and from unit scale, but near each other.
             let outer = Sim3::exp(&(outer * 4.0));
             let poses: Vec<_> = offsets.iter().map(|o| outer * Sim3::exp(o)).collect();
             let small = Small::new(poses.clone());
             let keyframes = small.keyframes();
             let edges = [small.edge(0, 1), small.edge(3, 1), small.edge(2, 3)];
-            let priors = [PosePrior {
+            let factors = [PoseFactor {
                 i: 2,
                 j: 0,
-                i_from_j: Sim3::exp(&prior),
-                information: Tangent::from_fn(|r, _| 50.0 + 10.0 * r as f64),
+                i_from_j: Sim3::exp(&factor),
+                information: information(&information_rows),
             }];
-            let params = LocalOptConfig {
+            let params = GlobalOptConfig {
                 sigma_ray: 0.1,
                 sigma_dist: 0.5,
                 sigma_depth: 0.2,
-                ..LocalOptConfig::default()
+                ..GlobalOptConfig::default()
             };
             for residual in [
                 GlobalResidual::Rays,
@@ -154,10 +155,16 @@ fn the_gradient_is_the_derivative_of_the_cost() {
                 GlobalResidual::Calibrated(intrinsics()),
             ] {
                 let mut scratch = Scratch::default();
-                let mut problem =
-                    problem(&keyframes, &edges, &priors, residual, &params, &mut scratch);
+                let mut problem = problem(
+                    &keyframes,
+                    &edges,
+                    &factors,
+                    residual,
+                    &params,
+                    &mut scratch,
+                );
                 problem.select().unwrap();
-                let layout = Layout::new(&[false; 4], &links(&edges, &priors)).unwrap();
+                let layout = Layout::new(&[false; 4], &links(&edges, &factors)).unwrap();
                 let mut system = System::new(&layout);
                 let at = linearised(&mut problem, &poses);
                 system.assemble(&layout, &at);
@@ -172,7 +179,7 @@ fn the_gradient_is_the_derivative_of_the_cost() {
                     prop_assert_eq!(plus.used(), minus.used());
                     let numeric = (plus.robust - minus.robust) / 2e-6;
                     let got = system.gradient()[k];
-                    // Rounding of the cost, 1e-15 of it over 2e-6, and 1e-12 of its third
+                    // Rounding of the cost, 1e-15 of it over 2e-6, plus 1e-12 of its third
                     // derivative.
                     let close = 1e-8 * at.robust + 1e-5 * (1.0 + got.abs());
                     prop_assert!(
@@ -187,35 +194,133 @@ fn the_gradient_is_the_derivative_of_the_cost() {
 }
 
 proptest! {
-    /// A prior's Hessian is `rowᵀ·Λ·row`, and its row the derivative of its residual.
+    /// A factor's Hessian is `rowᵀ·Ω·row`, and `row` the derivative of its residual, for
+    /// information of any rank.
     #[test]
-    fn a_priors_row_is_the_derivative_of_its_residual(
-        a in tangent(1.0), b in tangent(1.0), m in tangent(0.8)
+    fn a_factors_row_is_the_derivative_of_its_residual(
+        a in tangent(1.0), b in tangent(1.0), m in tangent(0.8),
+        rows in proptest::collection::vec(tangent(1.0), 0..9),
     ) {
         let poses = [Sim3::exp(&a), Sim3::exp(&b)];
-        let prior = |information| PosePrior { i: 0, j: 1, i_from_j: Sim3::exp(&m), information };
-        let error = |relative: &Sim3| (*relative * Sim3::exp(&m).inverse()).log();
+        let i_from_j = Sim3::exp(&m);
+        let factor = PoseFactor { i: 0, j: 1, i_from_j, information: information(&rows) };
+        let error = |relative: &Sim3| (*relative * i_from_j.inverse()).log();
         let relative = poses[0].inverse() * poses[1];
-        // Beyond π the logarithm jumps.
+        // The logarithm is discontinuous at π.
         prop_assume!(error(&relative).fixed_rows::<3>(3).norm() < 2.5);
-        for r in 0..7 {
-            let mut information = Tangent::zeros();
-            information[r] = 1.0;
-            let (term, cost) = prior_term(&prior(information), &poses);
-            let e = error(&relative)[r];
-            prop_assert!((cost - 0.5 * e * e).abs() < 1e-12);
-            for k in 0..7 {
-                let mut xi = Tangent::zeros();
-                xi[k] = 1e-5;
-                let numeric = (error(&relative.retract(&xi))[r] - error(&relative.retract(&-xi))[r]) / 2e-5;
-                prop_assert!((term.hessian[(k, k)] - numeric * numeric).abs() < 1e-6 * (1.0 + numeric * numeric));
-                prop_assert!((term.gradient[k] - numeric * e).abs() < 1e-6 * (1.0 + numeric.abs()));
-            }
+        let e = error(&relative);
+        let numeric = Matrix7::from_columns(&std::array::from_fn::<_, 7, _>(|k| {
+            let mut xi = Tangent::zeros();
+            xi[k] = 1e-5;
+            (error(&relative.retract(&xi)) - error(&relative.retract(&-xi))) / 2e-5
+        }));
+        let (term, cost) = factor_term(&factor, &relative);
+        prop_assert!((cost - 0.5 * (factor.information * e).dot(&e)).abs() < 1e-12 * (1.0 + cost));
+        let hessian = numeric.transpose() * factor.information * numeric;
+        prop_assert!((term.hessian - hessian).norm() < 1e-6 * (1.0 + hessian.norm()));
+        let gradient = numeric.transpose() * factor.information * e;
+        prop_assert!((term.gradient - gradient).norm() < 1e-6 * (1.0 + gradient.norm()));
+
+        // The same in the world, moving either keyframe.
+        let at = factor.equations(&poses[0], &poses[1]);
+        let cost = |i: &Sim3, j: &Sim3| factor.equations(i, j).robust;
+        for k in 0..7 {
+            let mut xi = Tangent::zeros();
+            xi[k] = 1e-5;
+            let at_j = cost(&poses[0], &poses[1].retract(&xi)) - cost(&poses[0], &poses[1].retract(&-xi));
+            let at_i = cost(&poses[0].retract(&xi), &poses[1]) - cost(&poses[0].retract(&-xi), &poses[1]);
+            let close = 1e-6 * (1.0 + at.gradient.norm() + at.hessian.norm());
+            prop_assert!((at_j / 2e-5 - at.gradient[k]).abs() < close, "{k}");
+            prop_assert!((at_i / 2e-5 + at.gradient[k]).abs() < close, "{k}");
+        }
+    }
+
+    /// A solve over factors alone reaches the poses that they measure, from any start nearby, and
+    /// keeps what a rank-deficient factor does not measure.
+    #[test]
+    fn factors_alone_place_keyframes(
+        truth in proptest::collection::vec(tangent(1.0), 5),
+        off in proptest::collection::vec(tangent(0.1), 5),
+        rows in proptest::collection::vec(tangent(30.0), 12),
+    ) {
+        let truth: Vec<Sim3> = truth.iter().map(Sim3::exp).collect();
+        let full = information(&rows);
+        prop_assume!(full.symmetric_eigenvalues().min() > 1.0);
+        let factor = |i: usize, j: usize| PoseFactor {
+            i, j, i_from_j: truth[i].inverse() * truth[j], information: full,
+        };
+        let factors = [(0, 1), (2, 1), (2, 3), (0, 3), (4, 0)].map(|(i, j)| factor(i, j));
+        let points = vec![1.0; 3];
+        let keyframe = |(k, pose): (usize, &Sim3)| Keyframe {
+            points: &points,
+            confidence: &points[..1],
+            world_from_camera: if k == 0 { *pose } else { pose.retract(&off[k]) },
+        };
+        let keyframes: Vec<_> = truth.iter().enumerate().map(keyframe).collect();
+        let params = GlobalOptConfig { max_iters: 50, ..GlobalOptConfig::default() };
+        let mut poses = truth.clone();
+        let report = GlobalSolver::new()
+            .solve(&keyframes, &[], &factors, GlobalResidual::Rays, 1, 1, &params, &mut poses)
+            .unwrap();
+        prop_assert_eq!((report.free, report.loose_groups, report.matches), (4, 0, 0));
+        for (pose, truth) in poses.iter().zip(&truth) {
+            prop_assert!((pose.inverse() * *truth).log().norm() < 1e-6, "{report:?}");
         }
     }
 }
 
-/// The sparse solve against a dense one of the same equations.
+/// A positive semidefinite matrix, of at most the rank of the number of rows.
+fn information(rows: &[Tangent]) -> Matrix7 {
+    let products = rows.iter().map(|row| row * row.transpose());
+    products.fold(Matrix7::zeros(), |sum, product| sum + product)
+}
+
+#[test]
+fn an_information_is_symmetric_and_semidefinite() {
+    let accepted = |information: Matrix7| {
+        let factor = PoseFactor {
+            i: 0,
+            j: 1,
+            i_from_j: Sim3::identity(),
+            information,
+        };
+        let graph = Graph {
+            links: &[],
+            factors: &[factor],
+        };
+        match graph.validate([Sim3::identity(); 2].into_iter()) {
+            Ok(()) => true,
+            Err(error) => {
+                assert_eq!(error, SolveError::Information { i: 0, j: 1 });
+                false
+            }
+        }
+    };
+    let row = Tangent::from_fn(|r, _| 10_f64.powi(r as i32 - 3));
+    assert!(accepted(Matrix7::zeros()));
+    assert!(accepted(row * row.transpose()), "rank one");
+    assert!(accepted(Matrix7::identity() * 1e12));
+    let mut bad = Matrix7::identity();
+    bad[(2, 5)] = 0.5;
+    assert!(!accepted(bad), "not symmetric");
+    bad[(5, 2)] = 0.5;
+    assert!(accepted(bad));
+    bad[(2, 5)] = 1.1;
+    bad[(5, 2)] = 1.1;
+    assert!(!accepted(bad), "indefinite");
+    assert!(!accepted(-Matrix7::identity()));
+    let mut nothing = Matrix7::identity();
+    nothing[(3, 3)] = 0.0;
+    assert!(accepted(nothing));
+    nothing[(3, 1)] = 0.1;
+    nothing[(1, 3)] = 0.1;
+    assert!(!accepted(nothing), "a covariance without a variance");
+    for value in [f64::NAN, f64::INFINITY] {
+        assert!(!accepted(Matrix7::identity() * value));
+    }
+}
+
+/// Compares the sparse solve with a dense solve of the same equations.
 #[test]
 fn the_sparse_step_is_the_dense_one() {
     let mut poses: Vec<Sim3> = Vec::new();
@@ -227,7 +332,7 @@ fn the_sparse_step_is_the_dense_one() {
     let keyframes = small.keyframes();
     let pairs = [(0, 1), (1, 2), (4, 2), (3, 4), (5, 3), (5, 0), (1, 4)];
     let edges = pairs.map(|(i, j)| small.edge(i, j));
-    let params = LocalOptConfig::default();
+    let params = GlobalOptConfig::default();
     let mut scratch = Scratch::default();
     let mut problem = problem(
         &keyframes,
@@ -269,7 +374,7 @@ fn the_sparse_step_is_the_dense_one() {
         let dense = -damped.cholesky().unwrap().solve(&g);
         let mut sparse = DVector::zeros(0);
         assert!(system.solve(&layout, damping, &mut sparse));
-        // Conditioning of about 1e5 times rounding, and the floor of 1e-12.
+        // A condition number of about 1e5 times rounding, plus the floor of 1e-12.
         assert!((&dense - &sparse).norm() < 1e-6 * dense.norm());
     }
 }
@@ -278,12 +383,12 @@ fn the_sparse_step_is_the_dense_one() {
 fn a_damped_step_exists_where_nothing_is_observed() {
     let poses = vec![Sim3::identity(); 3];
     let mut small = Small::new(poses.clone());
-    // One single match, on the axis, where the Hessian has rank four.
+    // A single match on the axis, where the Hessian has rank four.
     small.valid.fill(0);
     small.valid[17] = 1;
     let keyframes = small.keyframes();
     let edges = [small.edge(0, 1), small.edge(1, 2)];
-    let params = LocalOptConfig::default();
+    let params = GlobalOptConfig::default();
     let mut scratch = Scratch::default();
     let mut problem = problem(
         &keyframes,
@@ -300,17 +405,17 @@ fn a_damped_step_exists_where_nothing_is_observed() {
     system.assemble(&layout, &at);
     let mut step = DVector::zeros(0);
     assert!(system.solve(&layout, 1e-3, &mut step));
-    // Points 5 cm apart at 3 m: nothing has to move further than that, whatever is undetermined.
+    // Points 5 cm apart at 3 m: nothing has to move further, even in unobserved directions.
     assert!(step.norm() < 0.3, "{step}");
     let outer = Vector3::new(step[0], step[1], step[2]);
     assert!(outer.norm() < 0.1);
 }
 
-/// Asks to stop in its `last` linearisation.
+/// Cancels in its `last` linearisation.
 struct Stopping<'a> {
     problem: Problem<'a>,
     last: usize,
-    stop: Stop,
+    cancel: CancelToken,
 }
 
 impl Lineariser for Stopping<'_> {
@@ -328,7 +433,7 @@ impl Lineariser for Stopping<'_> {
         out: &mut Linearised,
     ) -> Result<(), SolveError> {
         if self.last == 0 {
-            self.stop.ask();
+            self.cancel.cancel();
         }
         self.last = self.last.saturating_sub(1);
         self.problem.linearise(poses, active, wanted, out)
@@ -339,8 +444,9 @@ impl Lineariser for Stopping<'_> {
     }
 }
 
-/// Asked to stop in step k, a solve ends with what `max_iters` of k gives. There the last linearisation is of
-/// the cost alone, here it is not: they are the same bits.
+/// A solve cancelled in step k ends with the same bits as one with `max_iters` = k. The latter
+/// computes only the cost in its last linearisation, the former computes the equations too; both
+/// must agree.
 #[test]
 fn a_solve_that_is_asked_to_stop_ends_with_the_poses_that_it_has() {
     let mut at = 0.0;
@@ -358,28 +464,28 @@ fn a_solve_that_is_asked_to_stop_ends_with_the_poses_that_it_has() {
     let links = links(&edges, &[]);
     let graph = Graph {
         links: &links,
-        priors: &[],
+        factors: &[],
     };
     let solve = |max_iters: usize, last: usize, asked: bool| {
-        let params = LocalOptConfig {
+        let params = GlobalOptConfig {
             max_iters,
             delta_norm: 0.0,
             rel_error: 0.0,
-            ..LocalOptConfig::default()
+            ..GlobalOptConfig::default()
         };
         let mut scratch = Scratch::default();
         let residual = GlobalResidual::Points;
         let mut stopping = Stopping {
             problem: problem(&keyframes, &edges, &[], residual, &params, &mut scratch),
             last,
-            stop: Stop::default(),
+            cancel: CancelToken::default(),
         };
-        let stop = stopping.stop.clone();
+        let cancel = stopping.cancel.clone();
         if asked {
-            stop.ask();
+            cancel.cancel();
         }
         let mut poses = poses.clone();
-        let report = descent::descend(&mut stopping, &graph, &params, &stop, &mut poses).unwrap();
+        let report = descent::descend(&mut stopping, &graph, &params, &cancel, &mut poses).unwrap();
         (report, poses)
     };
     let never = usize::MAX;
@@ -387,12 +493,12 @@ fn a_solve_that_is_asked_to_stop_ends_with_the_poses_that_it_has() {
     assert_eq!((report.iterations, report.converged), (0, false));
     assert_eq!(unmoved, poses);
     for steps in 1..4 {
-        let (stopped, found) = solve(10, steps, false);
+        let (cancelled, found) = solve(10, steps, false);
         let (limited, expected) = solve(steps, never, false);
-        assert_eq!((stopped.iterations, stopped.converged), (steps, false));
-        assert_eq!(stopped, limited);
+        assert_eq!((cancelled.iterations, cancelled.converged), (steps, false));
+        assert_eq!(cancelled, limited);
         assert_eq!(found, expected, "{steps} steps");
         assert_ne!(found, poses);
-        assert!(stopped.final_cost < stopped.initial_cost);
+        assert!(cancelled.final_cost < cancelled.initial_cost);
     }
 }

@@ -1,41 +1,41 @@
-//! Pixel matching: iterative projective search and descriptor refinement (spec 3).
+//! Pixel matching: iterative projective search and descriptor refinement (docs/algorithm.md,
+//! Matching). B-numbers below are rows of docs/reference-defects.md.
 //!
-//! For every pixel of view 2 the search finds the pixel of view 1 whose ray points at the same
-//! place, starting from an earlier match; an occlusion check compares the two 3-D points; the
-//! descriptors then choose the best pixel nearby.
+//! For every pixel of view 2, the search finds the pixel of view 1 with the most similar ray,
+//! starting from a previous match; an occlusion check compares the two 3-D points; the descriptors
+//! then select the best pixel nearby.
 //!
-//! [`Matcher`] is the fast implementation. [`mod@reference`] is the same algorithm written plainly; the
-//! two agree bit for bit, on every processor and for every number of threads.
+//! [`Matcher`] is fast; the tests hold it against the same algorithm written plainly, bit for bit, on every
+//! processor and for every number of threads.
 //!
-//! Where this departs from the reference implementation, on purpose:
-//! * Points that are not finite, or of zero length, are never part of a valid match (B22), neither
+//! Intentional differences from the reference implementation:
+//! * Points that are not finite or have zero length are never part of a valid match (B22), neither
 //!   as a start nor as the target of a refinement.
 //! * Invalid pixels are not refined (B56): their index is only the next call's starting point.
-//!   [`Refinement::SingleAll`] and [`Refinement::Half`] refine them too, as the reference does.
-//! * A search ends when its cost is below [`NOISE`]. The reference goes on for all its iterations;
-//!   what it then follows is rounding error, and a step of 1e-5 pixels to the left of a pixel's
-//!   centre truncates to the wrong pixel (one in fifty when both views are the same).
+//!   [`Refinement::SingleAll`] refines them too, as the reference does.
+//! * A search ends when its cost is below [`NOISE`]. The reference always runs all iterations and
+//!   then follows rounding errors: a step of 1e-5 pixels to the left of a pixel's centre truncates
+//!   to the wrong pixel (one in fifty if both views are identical).
 //! * A start outside the image is replaced by the pixel itself (B07).
 
 mod rays;
-pub mod reference;
 mod refine;
 mod scores;
 mod search;
 
 use crate::config::MatchingConfig;
-use half::f16;
 use rayon::prelude::*;
 
-/// Squared chord of unit rays that f32 cannot tell from zero: each of the three components of the
-/// difference of two normalised rays carries up to 1.8e-7 of rounding (three units of 2⁻²⁴), and
-/// 3 · (1.8e-7)² ≈ 1e-13. It is an angle of 3e-7 rad, 1.4e-4 pixels at a focal length of 430.
+/// Squared chord between unit rays below which f32 cannot distinguish them: each of the three
+/// components of the difference of two normalised rays has a rounding error of up to 1.8e-7 (three
+/// units of 2⁻²⁴), and 3 · (1.8e-7)² ≈ 1e-13. This is an angle of 3e-7 rad, 1.4e-4 pixels at a
+/// focal length of 430.
 pub const NOISE: f32 = 1e-13;
 
-/// Rows that one task handles.
+/// Rows per task.
 const BAND_ROWS: usize = 8;
 
-/// The per-pixel network outputs that matching reads, `N = width · height` pixels in row-major order.
+/// The network outputs that matching reads, `N = width · height` pixels in row-major order.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
     /// `N × 3` points in the camera frame of view 1, metres as the network predicts them.
@@ -44,12 +44,12 @@ pub struct View<'a> {
     pub descriptors: &'a [f32],
 }
 
-/// What one call found.
+/// Statistics of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MatchStats {
-    /// Pixels with a valid match.
+    /// Number of pixels with a valid match.
     pub valid: usize,
-    /// Valid matches that the descriptors moved to another pixel.
+    /// Number of valid matches that refinement moved to another pixel.
     pub refined: usize,
 }
 
@@ -63,13 +63,10 @@ pub enum Refinement {
     /// [`Refinement::Single`] for every pixel, valid or not, as the reference does: an invalid
     /// pixel's search then starts elsewhere the next time, and finds a match a little more often.
     SingleAll,
-    /// The reference's: descriptors rounded to f16, scores rounded to f16 after every multiply and
-    /// every add in the order of `k`; for every pixel, valid or not. Slow; for parity tests.
-    Half,
 }
 
-/// Matches pixels of one image size. Holds all scratch memory; [`Matcher::run`] does not allocate
-/// (after its first call, for [`Refinement::Half`]).
+/// Matches pixels of images of one size. Owns all scratch memory; [`Matcher::run`] does not
+/// allocate.
 #[derive(Debug)]
 pub struct Matcher {
     width: usize,
@@ -78,15 +75,14 @@ pub struct Matcher {
     refinement: Refinement,
     /// `N × 12` ray image, see [`rays`].
     rays: Vec<f32>,
-    /// Descriptors padded to a multiple of eight channels; empty where the input already is.
+    /// Descriptors padded to a multiple of eight channels; empty if the input already is.
     target_padded: Vec<f32>,
     query_padded: Vec<f32>,
-    target_half: Vec<f16>,
-    query_half: Vec<f16>,
 }
 
 impl Matcher {
-    /// Scratch for images of `width × height` with descriptors of `descriptor_dim` channels.
+    /// Allocates scratch memory for images of `width × height` with descriptors of `descriptor_dim`
+    /// channels.
     pub fn new(width: usize, height: usize, descriptor_dim: usize) -> Self {
         let pixels = width * height;
         assert!(
@@ -107,12 +103,10 @@ impl Matcher {
             rays: vec![0.0; pixels * rays::STRIDE],
             target_padded: vec![0.0; padded_len],
             query_padded: vec![0.0; padded_len],
-            target_half: Vec::new(),
-            query_half: Vec::new(),
         }
     }
 
-    /// The same with another kind of refinement.
+    /// Sets the kind of refinement.
     pub fn with_refinement(mut self, refinement: Refinement) -> Self {
         self.refinement = refinement;
         self
@@ -120,12 +114,13 @@ impl Matcher {
 
     /// Matches every pixel of `query` (view 2) to a pixel of `target` (view 1).
     ///
-    /// `initial` is the previous index map of the same pair of views, or none for the identity.
-    /// `index[n]` becomes the row-major index into view 1 (always below `N`), `valid[n]` 1 where the
-    /// match may be used and 0 elsewhere. Images narrower or lower than 3 pixels have no valid match.
+    /// `initial` is the previous index map of the same pair of views, or `None` for the identity.
+    /// `index[n]` is set to the row-major index in view 1 (always below `N`), `valid[n]` to 1 for a
+    /// usable match and 0 otherwise. Images with fewer than 3 rows or columns have no valid
+    /// matches.
     ///
     /// # Panics
-    /// If a slice has not the length that the image size and the descriptor dimension require.
+    /// If the length of a slice does not match the image size and the descriptor dimension.
     pub fn run(
         &mut self,
         target: View<'_>,
@@ -161,15 +156,7 @@ impl Matcher {
             descriptors: Descriptors::None,
             invalid_too: self.refinement != Refinement::Single,
         };
-        if refines && self.refinement == Refinement::Half {
-            to_half(target.descriptors, &mut self.target_half);
-            to_half(query.descriptors, &mut self.query_half);
-            job.descriptors = Descriptors::Half(scores::Half {
-                target: &self.target_half,
-                query: &self.query_half,
-                dim: self.descriptor_dim,
-            });
-        } else if refines {
+        if refines {
             let (dim, mut d) = (
                 self.descriptor_dim,
                 scores::Single {
@@ -200,16 +187,14 @@ impl Matcher {
     }
 }
 
-/// Descriptors in the form that the refinement needs.
+/// Descriptors in the form required by the refinement.
 #[derive(Clone, Copy)]
 enum Descriptors<'a> {
-    /// No refinement.
     None,
     Single(scores::Single<'a>),
-    Half(scores::Half<'a>),
 }
 
-/// Everything that the bands of one call share.
+/// Data shared by all bands of one call.
 struct Job<'a> {
     width: usize,
     height: usize,
@@ -224,13 +209,13 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Costs below this end a search.
+    /// A search ends when its cost falls below this.
     #[inline(always)]
     fn noise(&self) -> f32 {
         NOISE.min(self.params.convergence_thresh)
     }
 
-    /// Matches the pixels from `first` on that `index` and `valid` hold, whole rows.
+    /// Matches the pixels from `first` on, which `index` and `valid` cover in whole rows.
     fn run_band(&self, first: usize, index: &mut [u32], valid: &mut [u8]) -> MatchStats {
         search::run(self, first, index, valid);
         let refined = match self.descriptors {
@@ -238,7 +223,6 @@ impl Job<'_> {
             Descriptors::Single(d) => {
                 refine::single(d, self, first, self.invalid_too, index, valid)
             }
-            Descriptors::Half(d) => refine::half(d, self, first, index, valid),
         };
         MatchStats {
             valid: valid.iter().filter(|&&v| v != 0).count(),
@@ -247,8 +231,8 @@ impl Job<'_> {
     }
 }
 
-/// Quality of each match: `out[n] = sqrt(q_target[index[n]] · q_query[n])`, the geometric mean of the
-/// two descriptor confidences; 0 where the match is not valid or the result is not finite.
+/// Quality of each match: `out[n] = sqrt(q_target[index[n]] · q_query[n])`, the geometric mean of
+/// the two descriptor confidences; 0 if the match is invalid or the result is not finite.
 ///
 /// # Panics
 /// If `q_query`, `index`, `valid` and `out` differ in length.
@@ -283,8 +267,8 @@ pub fn match_quality(
         });
 }
 
-/// Number of distinct `index[n]` over the valid `n`, counted exactly. `seen` is scratch, one bit a
-/// pixel; it allocates only when it grows. Indices must be below `index.len()`; others do not count.
+/// Exact number of distinct `index[n]` over the valid `n`. `seen` is scratch memory with one bit
+/// per pixel; it allocates only to grow. Indices not below `index.len()` are not counted.
 ///
 /// # Panics
 /// If `index` and `valid` differ in length.
@@ -292,7 +276,7 @@ pub fn unique_matches(index: &[u32], valid: &[u8], seen: &mut Vec<u64>) -> usize
     assert_eq!(
         index.len(),
         valid.len(),
-        "unique_matches: as many flags as indices expected"
+        "unique_matches: expected as many flags as indices"
     );
     seen.clear();
     seen.resize(index.len().div_ceil(64), 0);
@@ -305,7 +289,7 @@ pub fn unique_matches(index: &[u32], valid: &[u8], seen: &mut Vec<u64>) -> usize
     seen.iter().map(|bits| bits.count_ones() as usize).sum()
 }
 
-/// Whether a point has a direction: finite, of finite squared length, and longer than 1e-12.
+/// Whether a point has a direction: finite, with finite squared length, and longer than 1e-12.
 #[inline(always)]
 fn usable(p: [f32; 3]) -> bool {
     let squared = p[0] * p[0] + p[1] * p[1] + p[2] * p[2];
@@ -317,7 +301,7 @@ fn point(points: &[f32], n: usize) -> [f32; 3] {
     [points[3 * n], points[3 * n + 1], points[3 * n + 2]]
 }
 
-/// Where the search for pixel `n` starts: the earlier match if it lies in the image, else `n`.
+/// Start of the search for pixel `n`: the previous match if it is inside the image, otherwise `n`.
 #[inline(always)]
 fn start(initial: Option<&[u32]>, n: usize, pixels: usize) -> usize {
     match initial {
@@ -337,14 +321,6 @@ fn pad(src: &[f32], dim: usize, padded: usize, dst: &mut [f32]) {
             .zip(src.par_chunks_exact(dim))
             .for_each(|(dst, src)| dst[..dim].copy_from_slice(src));
     }
-}
-
-fn to_half(src: &[f32], dst: &mut Vec<f16>) {
-    dst.resize(src.len(), f16::ZERO);
-    dst.par_iter_mut()
-        .with_min_len(1 << 14)
-        .zip(src)
-        .for_each(|(dst, &src)| *dst = f16::from_f32(src));
 }
 
 fn no_matches(initial: Option<&[u32]>, index: &mut [u32], valid: &mut [u8]) -> MatchStats {

@@ -1,8 +1,9 @@
-//! The ray image: unit rays of view 1 and their image gradients (spec 3.1).
+//! The ray image: unit rays of view 1 and their image gradients (docs/algorithm.md, Matching).
 
 use rayon::prelude::*;
 
-/// Floats a pixel: `[R(3), 0, Gu(3), 0, Gv(3), 0]`. Padded to four so that each group is one vector.
+/// Floats per pixel: `[R(3), 0, Gu(3), 0, Gv(3), 0]`. Each group is padded to four for vector
+/// loads.
 pub(super) const STRIDE: usize = 12;
 
 /// `X / max(‖X‖, 1e-12)`.
@@ -12,7 +13,7 @@ pub(super) fn unit(p: [f32; 3]) -> [f32; 3] {
     [p[0] / norm, p[1] / norm, p[2] / norm]
 }
 
-/// Index of a neighbour with the border reflected: -1 is 1, `n` is `n - 2`. `n >= 2`.
+/// Index of a neighbour with reflection at the border: -1 becomes 1, `n` becomes `n - 2`. `n >= 2`.
 #[inline(always)]
 pub(super) fn reflect(i: isize, n: usize) -> usize {
     let last = n as isize - 1;
@@ -25,15 +26,15 @@ pub(super) fn reflect(i: isize, n: usize) -> usize {
     }) as usize
 }
 
-/// Scharr derivative of unit response per pixel: 3 and 10 thirty-seconds of the differences across
-/// the centre; `plus` and `minus` are the three samples on either side, the middle one second.
+/// Scharr derivative with unit response per pixel: 3/32 and 10/32 of the differences across the
+/// centre; `plus` and `minus` are the three samples on either side, the middle one second.
 #[inline(always)]
 pub(super) fn scharr(plus: [f32; 3], minus: [f32; 3]) -> f32 {
     (3.0 * (plus[0] - minus[0]) + 10.0 * (plus[1] - minus[1]) + 3.0 * (plus[2] - minus[2]))
         * (1.0 / 32.0)
 }
 
-/// Fills `out` (`N × 12`) from `points` (`N × 3`); `width` and `height` are at least 3.
+/// Fills `out` (`N × 12`) from `points` (`N × 3`); `width` and `height` must be at least 3.
 pub(super) fn build(points: &[f32], width: usize, height: usize, out: &mut [f32]) {
     out.par_chunks_exact_mut(width * STRIDE)
         .enumerate()
@@ -42,7 +43,7 @@ pub(super) fn build(points: &[f32], width: usize, height: usize, out: &mut [f32]
             let below = reflect(v as isize + 1, height);
             let ray = |u: usize, v: usize| unit(super::point(points, v * width + u));
             let column = |u: usize| [ray(u, above), ray(u, v), ray(u, below)];
-            // Three columns of normalised rays slide along the row.
+            // A window of three columns of normalised rays slides along the row.
             let mut left = column(1);
             let mut here = column(0);
             for (u, pixel) in row.chunks_exact_mut(STRIDE).enumerate() {
@@ -68,7 +69,7 @@ pub(super) fn build(points: &[f32], width: usize, height: usize, out: &mut [f32]
 mod tests {
     use super::*;
 
-    /// Against the 3×3 kernels of spec 3.1, in f64 on an image that was padded beforehand.
+    /// Compares with Scharr's 3×3 kernels in f64, on an explicitly padded image.
     #[test]
     fn gradients_are_the_scharr_kernels_of_the_padded_ray_image() {
         let kernel = [[-3.0, 0.0, 3.0], [-10.0, 0.0, 10.0], [-3.0, 0.0, 3.0]];
@@ -84,7 +85,8 @@ mod tests {
                 let norm = p.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
                 f64::from(p[c]) / norm
             };
-            // One row and column more on each side, the second repeated: 1 | 0 1 2 … n-1 | n-2.
+            // One extra row and column on each side, repeating the second one: 1 | 0 1 2 … n-1 |
+            // n-2.
             let order = |n: usize| -> Vec<usize> {
                 std::iter::once(1).chain(0..n).chain([n - 2]).collect()
             };

@@ -1,12 +1,12 @@
-//! Descriptor refinement (spec 3.4).
+//! Descriptor refinement (docs/algorithm.md, Matching).
 
-use super::scores::{Column, GROUP, Half, Scorer, Single};
+use super::scores::{Column, GROUP, Scorer, Single};
 use super::{Job, point, usable};
 
-/// Pixels that are refined together.
+/// Pixels refined together.
 const BLOCK: usize = 128;
 
-/// Refines a band by f32 scores; returns how many valid pixels moved.
+/// Refines a band using f32 scores; returns how many valid pixels moved.
 pub(super) fn single(
     scorer: Single<'_>,
     job: &Job<'_>,
@@ -17,7 +17,7 @@ pub(super) fn single(
 ) -> usize {
     #[cfg(target_arch = "x86_64")]
     if let Some(scorer) = super::scores::x86::Avx2::new(scorer) {
-        // SAFETY: the scorer exists, so AVX2 does.
+        // SAFETY: the scorer exists only if AVX2 is available.
         return unsafe { single_avx2(scorer, job, first, invalid_too, index, valid) };
     }
     band(scorer, job, first, invalid_too, index, valid)
@@ -33,29 +33,18 @@ fn single_avx2(
     index: &mut [u32],
     valid: &[u8],
 ) -> usize {
-    // A constant number of channels lets the compiler unroll the sums.
+    // A constant number of channels allows the compiler to unroll the sums.
     match scorer.with_dim::<24>() {
         Some(scorer) => band(scorer, job, first, invalid_too, index, valid),
         None => band(scorer, job, first, invalid_too, index, valid),
     }
 }
 
-/// Refines every pixel of a band by f16 scores; returns how many valid ones moved.
-pub(super) fn half(
-    scorer: Half<'_>,
-    job: &Job<'_>,
-    first: usize,
-    index: &mut [u32],
-    valid: &[u8],
-) -> usize {
-    band(scorer, job, first, true, index, valid)
-}
-
-/// Refines a band. This and everything below is `inline(always)` and free of closures, so that it is
-/// compiled with the caller's target features.
+/// Refines a band. This function and everything below is `inline(always)` and free of closures, so
+/// that it is compiled with the caller's target features.
 ///
-/// A block of pixels goes through each level together, and within a level in steps of that level:
-/// one pixel's candidates are then mostly the last one's, and still in the first-level cache.
+/// A block of pixels passes each level together, and within a level moves in steps of that level:
+/// the candidates of neighbouring pixels then mostly coincide and are still in the L1 cache.
 #[inline(always)]
 fn band<S: Scorer>(
     scorer: S,
@@ -65,7 +54,7 @@ fn band<S: Scorer>(
     index: &mut [u32],
     valid: &[u8],
 ) -> usize {
-    // Wider steps than the image leave only the centre.
+    // Steps wider than the image would leave only the centre.
     let widest = job.params.dilation_max.min(job.width.max(job.height));
     let mut moved = 0;
     for (block, (index, valid)) in index.chunks_mut(BLOCK).zip(valid.chunks(BLOCK)).enumerate() {
@@ -109,12 +98,13 @@ impl Best {
         pixel: 0,
     };
 
-    /// Takes the candidates of `column` from the top, strictly better ones only.
+    /// Considers the candidates of `column` from the top; only a strictly better one replaces the
+    /// best.
     #[inline(always)]
     fn take<S: Scorer>(&mut self, scorer: &S, job: &Job<'_>, n: usize, column: Column) {
         let mut scores = [0.0; GROUP];
         scorer.scores(n, column, &mut scores);
-        // Few columns hold a better one: ask for all candidates at once.
+        // Few columns have a better candidate: test all candidates at once first.
         let mut any = false;
         for &score in &scores {
             any |= score > self.score;
@@ -137,7 +127,7 @@ impl Best {
 fn level<S: Scorer>(scorer: &S, job: &Job<'_>, n: usize, step: usize, best: &mut Best) {
     let (width, height, radius) = (job.width, job.height, job.params.radius);
     let (u, v) = (best.pixel % width, best.pixel / width);
-    // Steps that stay inside the image.
+    // Limit the steps to the image.
     let left = radius.min(u / step);
     let right = radius.min((width - 1 - u) / step);
     let up = radius.min(v / step);

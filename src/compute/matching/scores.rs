@@ -1,24 +1,21 @@
-//! Scores of descriptor candidates: one definition of the f32 sum, one implementation for AVX2 and
-//! one for everything else, equal bit for bit; and the reference's f16 sum.
+//! Scores of descriptor candidates: f32 sums with bit-identical AVX2 and portable implementations,
+//! and the reference's f16 sums.
 
-use half::f16;
-
-/// Most candidates scored together.
+/// Maximum number of candidates scored together.
 pub(super) const GROUP: usize = 8;
 
-/// Up to [`GROUP`] candidates, one below the other in view 1.
+/// Up to [`GROUP`] candidates in one column of view 1.
 #[derive(Clone, Copy)]
 pub(super) struct Column {
-    /// The uppermost pixel.
     pub top: usize,
-    /// Pixels from one candidate to the next.
+    /// Distance between consecutive candidates, in pixels.
     pub stride: usize,
-    /// How many there are, `1..=GROUP`.
+    /// Number of candidates, `1..=GROUP`.
     pub count: usize,
 }
 
 impl Column {
-    /// Candidate `l`; the last one again beyond the end.
+    /// Candidate `l`; the last one if `l` is beyond the end.
     #[inline(always)]
     pub fn pixel(self, l: usize) -> usize {
         self.top + l.min(self.count - 1) * self.stride
@@ -27,12 +24,13 @@ impl Column {
 
 /// Scores candidates for a pixel.
 pub(super) trait Scorer {
-    /// Dot products of the descriptor of pixel `n` of view 2 with those of `column`. Beyond its end
-    /// the score is that of the last candidate, or zero: neither ever beats a candidate before.
+    /// Dot products of the descriptor of pixel `n` of view 2 with those of `column`. Beyond the end
+    /// of the column, the score is that of the last candidate or zero: neither beats an earlier
+    /// candidate.
     fn scores(&self, n: usize, column: Column, out: &mut [f32; GROUP]);
 }
 
-/// Descriptors of both views with `dim` channels, a multiple of eight; plain Rust.
+/// Descriptors of both views with `dim` channels, a multiple of eight; portable implementation.
 #[derive(Clone, Copy)]
 pub(super) struct Single<'a> {
     pub target: &'a [f32],
@@ -68,49 +66,24 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
     ((a + b) + (c + d)) + ((e + f) + (g + h))
 }
 
-/// Descriptors of both views in f16, any number of channels. Sums are rounded to f16 after every
-/// multiply and every add. An f32 operation on two f16 values followed by rounding gives the
-/// correctly rounded f16 result, because 24 ≥ 2·11 + 2 bits.
-#[derive(Clone, Copy)]
-pub(super) struct Half<'a> {
-    pub target: &'a [f16],
-    pub query: &'a [f16],
-    pub dim: usize,
-}
-
-impl Scorer for Half<'_> {
-    fn scores(&self, n: usize, column: Column, out: &mut [f32; GROUP]) {
-        let round = |x: f32| f16::from_f32(x).to_f32();
-        let query = &self.query[n * self.dim..(n + 1) * self.dim];
-        *out = [0.0; GROUP];
-        for (l, out) in out.iter_mut().enumerate().take(column.count) {
-            let pixel = column.pixel(l);
-            let target = &self.target[pixel * self.dim..(pixel + 1) * self.dim];
-            *out = query.iter().zip(target).fold(0.0, |sum, (a, b)| {
-                round(sum + round(a.to_f32() * b.to_f32()))
-            });
-        }
-    }
-}
-
 #[cfg(target_arch = "x86_64")]
 pub(super) mod x86 {
     use super::{Column, GROUP, Scorer, Single};
     use std::arch::x86_64::*;
 
-    /// [`Single`] where AVX2 was found: one vector holds the eight lanes of a candidate, and the
-    /// lanes of eight candidates are added together. `DIM` is the number of channels, or 0 where it
-    /// is not known at compile time.
+    /// AVX2 version of [`Single`]: one vector holds the eight lanes of a candidate, and the lanes
+    /// of eight candidates are added together. `DIM` is the number of channels, or 0 if it is not
+    /// known at compile time.
     #[derive(Clone, Copy)]
     pub struct Avx2<'a, const DIM: usize = 0>(Single<'a>);
 
     impl<'a> Avx2<'a> {
-        /// None where the processor has no AVX2.
+        /// `None` if the processor does not support AVX2.
         pub fn new(single: Single<'a>) -> Option<Self> {
             std::arch::is_x86_feature_detected!("avx2").then_some(Self(single))
         }
 
-        /// The same for a number of channels known at compile time, if this is it.
+        /// Fixes the number of channels at compile time, if it equals `DIM`.
         pub fn with_dim<const DIM: usize>(self) -> Option<Avx2<'a, DIM>> {
             (self.0.dim == DIM).then_some(Avx2(self.0))
         }
@@ -120,7 +93,7 @@ pub(super) mod x86 {
         #[inline(always)]
         fn scores(&self, n: usize, column: Column, out: &mut [f32; GROUP]) {
             if column.count == 7 {
-                // The whole column of the default radius.
+                // A whole column of the default radius.
                 self.sums::<7>(n, column, out);
             } else {
                 self.sums::<GROUP>(n, column, out);
@@ -129,17 +102,18 @@ pub(super) mod x86 {
     }
 
     impl<const DIM: usize> Avx2<'_, DIM> {
-        /// Scores the first `COUNT` candidates, the last one again beyond the column's end.
+        /// Scores the first `COUNT` candidates, repeating the last one beyond the column's end.
         #[inline(always)]
         fn sums<const COUNT: usize>(&self, n: usize, column: Column, out: &mut [f32; GROUP]) {
             let Single { target, query, dim } = self.0;
             let dim = if DIM > 0 { DIM } else { dim };
             let query = &query[n * dim..(n + 1) * dim];
-            // Both ends are in range, so everything between is.
+            // Both ends are in range, so everything between is too.
             let target = &target[column.top * dim..(column.pixel(GROUP - 1) + 1) * dim];
-            // SAFETY: the value exists only where AVX2 was found. Candidate `l` of the column starts
-            // at float `(column.pixel(l) - top) * dim` of `target`, whose last `dim` floats are the
-            // last candidate's; `query` holds `dim` floats, `k + 8 <= dim`, and `out` holds eight.
+            // SAFETY: the value exists only if AVX2 is available. Candidate `l` of the column
+            // starts at float `(column.pixel(l) - top) * dim` of `target`, whose last `dim` floats
+            // belong to the last candidate; `query` has `dim` floats, `k + 8 <= dim`, and `out` has
+            // eight.
             unsafe {
                 let mut lanes = [_mm256_setzero_ps(); GROUP];
                 let mut k = 0;
@@ -162,7 +136,8 @@ pub(super) mod x86 {
                     k += 8;
                 }
                 let [a, b, c, d, e, f, g, h] = lanes;
-                // Of four candidates each: (0+1)+(2+3) in the low half, (4+5)+(6+7) in the high.
+                // For four candidates at a time: (0+1)+(2+3) in the low half, (4+5)+(6+7) in the
+                // high half.
                 let first = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
                 let second = _mm256_hadd_ps(_mm256_hadd_ps(e, f), _mm256_hadd_ps(g, h));
                 let low = _mm256_permute2f128_ps::<0x20>(first, second);
@@ -180,7 +155,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Both f32 scorers agree bit for bit wherever a score could win; NaN may differ in its bits.
+        /// Both f32 scorers agree bit for bit wherever a score could win; NaN payloads may differ.
         #[test]
         fn avx2_equals_portable(
             blocks in 0usize..6,

@@ -1,29 +1,29 @@
-//! Iterative projective search and the occlusion check (spec 3.2, 3.3).
+//! Iterative projective search and the occlusion check (docs/algorithm.md, Matching).
 
 use super::rays::{STRIDE, unit};
 use super::{Job, point, start, usable};
 
-/// Pixels searched side by side: each one's iterations depend on each other, so a few independent
-/// ones hide the latency.
+/// Number of pixels searched side by side. The iterations of one pixel depend on each other, so
+/// several independent pixels hide the latency.
 const LANES: usize = 8;
 
-/// The ray image at a position between pixels: `[r̃, Gu, Gv]` in groups of four.
+/// The ray image at a subpixel position: `[r̃, Gu, Gv]` in groups of four.
 type Sample = [f32; STRIDE];
 
-/// One pixel's search.
+/// State of one pixel's search.
 #[derive(Clone, Copy)]
 struct Lane {
-    /// Direction looked for.
+    /// Target direction.
     p: [f32; 3],
     u: f32,
     v: f32,
     lambda: f32,
-    /// At `(u, v)`; only the gradients of it are needed.
+    /// Sample at `(u, v)`; only its gradients are needed.
     sample: Sample,
     /// `r - p` at `(u, v)`.
     error: [f32; 3],
     cost: f32,
-    /// Nothing can change any more.
+    /// Whether the search has ended.
     done: bool,
 }
 
@@ -44,7 +44,7 @@ fn clamp(x: f32, last: f32) -> f32 {
     x.max(1.0).min(last)
 }
 
-/// Bilinear sample; `1 <= u <= width - 2`, the same for `v`.
+/// Bilinear sample; requires `1 <= u <= width - 2` and the same for `v`.
 #[inline(always)]
 fn bilinear(rays: &[f32], width: usize, u: f32, v: f32) -> Sample {
     let (u0, v0) = (u as usize, v as usize);
@@ -105,7 +105,7 @@ impl Lane {
         let sample = bilinear(job.rays, job.width, u, v);
         let (error, cost) = error(&sample, self.p);
         if cost < self.cost {
-            // The sample is kept: the next iteration starts where this one looked.
+            // Keep the sample: the next iteration starts at this position.
             *self = Self {
                 u,
                 v,
@@ -122,18 +122,19 @@ impl Lane {
     }
 }
 
-/// Searches for every pixel of a band and checks the points' distance. `index` receives the
-/// truncated position, `valid` whether the search converged on a point close to the query's.
+/// Searches for every pixel of a band and checks the distance of the points. `index` receives the
+/// truncated position, `valid` whether the search converged to a point close to the query's.
 pub(super) fn run(job: &Job<'_>, first: usize, index: &mut [u32], valid: &mut [u8]) {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: AVX2 was just found.
+        // SAFETY: AVX2 has just been detected.
         return unsafe { run_avx2(job, first, index, valid) };
     }
     run_plain(job, first, index, valid);
 }
 
-/// The same code with wider vectors; no operation is fused or reordered, so no bit differs.
+/// The same code with wider vectors; no operation is fused or reordered, so the result is
+/// bit-identical.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn run_avx2(job: &Job<'_>, first: usize, index: &mut [u32], valid: &mut [u8]) {
@@ -165,7 +166,7 @@ fn run_plain(job: &Job<'_>, first: usize, index: &mut [u32], valid: &mut [u8]) {
             lane.lambda = job.params.lambda_init;
             lane.sample = bilinear(job.rays, job.width, lane.u, lane.v);
             (lane.error, lane.cost) = error(&lane.sample, lane.p);
-            // A NaN cost is never improved on.
+            // A NaN cost can never be improved.
             lane.done = lane.cost < job.noise() || lane.cost.is_nan();
         }
         for _ in 0..job.params.max_iter {
@@ -186,7 +187,7 @@ fn run_plain(job: &Job<'_>, first: usize, index: &mut [u32], valid: &mut [u8]) {
             let x = point(job.query_points, base + l);
             let y = point(job.target_points, pixel);
             let difference = [y[0] - x[0], y[1] - x[1], y[2] - x[2]];
-            // After any iteration "converged" means that the cost which was kept is low enough.
+            // After at least one iteration, "converged" means that the kept cost is low enough.
             let converged = job.params.max_iter > 0 && lane.cost < job.params.convergence_thresh;
             let close = dot(difference, difference).sqrt() < limit;
             valid[l] = u8::from(converged && close && usable(x) && usable(y));

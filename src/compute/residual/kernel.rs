@@ -1,11 +1,11 @@
-//! Closed-form residual rows, eight correspondences at a time, and their sums.
+//! Closed-form residual rows and their sums, eight correspondences at a time.
 
 use super::lanes::{LANES, Lanes, Mask};
 use super::{Columns, Noise, Normal, View};
 use crate::geometry::Sim3;
 use multiversion::multiversion;
 
-/// Squared norm of a point after the transform that still counts, metres².
+/// Accepted range of the squared norm of a transformed point, in metres².
 const MOVED_NORM2: (f64, f64) = (1e-24, 1e24);
 
 /// `P = A·x + t`.
@@ -31,9 +31,9 @@ impl Pose {
     }
 }
 
-/// Takes rows of the problem. `columns` are the places of a row's entries that are not zero.
+/// Consumer of residual rows. `columns` are the indices of a row's non-zero entries.
 pub(super) trait Sink {
-    /// One scalar residual `e` of each lane with its Jacobian row and `sqrt(q)/σ`.
+    /// One scalar residual `e` per lane with its Jacobian row and `sqrt(q)/σ`.
     fn row<const K: usize>(
         &mut self,
         columns: [usize; K],
@@ -41,11 +41,11 @@ pub(super) trait Sink {
         e: Lanes,
         sqrt_info: Lanes,
     );
-    /// Which lanes passed every gate; the others' `sqrt_info` is zero.
+    /// Lanes that passed every gate; `sqrt_info` is zero in the others.
     fn gate(&mut self, passed: Mask);
 }
 
-/// Running sums, a lane at a time.
+/// Running sums per lane.
 #[derive(Clone, Copy)]
 pub(crate) struct Sums {
     h: [Lanes; 28],
@@ -56,7 +56,7 @@ pub(crate) struct Sums {
     huber: f64,
 }
 
-/// Place of `(r, c)`, `r ≤ c`, in a packed upper triangle.
+/// Index of `(r, c)`, `r ≤ c`, in a packed upper triangle.
 #[inline(always)]
 const fn packed(r: usize, c: usize) -> usize {
     r * (13 - r) / 2 + c
@@ -74,7 +74,7 @@ impl Sums {
         }
     }
 
-    /// The lanes added up.
+    /// Sum over all lanes.
     pub(crate) fn total(&self) -> Normal {
         Normal {
             hessian: std::array::from_fn(|k| self.h[k].sum()),
@@ -120,7 +120,6 @@ impl Sink for Sums {
     }
 }
 
-/// Eight correspondences.
 pub(super) struct Block {
     pub(super) moving: [Lanes; 3],
     pub(super) target: [Lanes; 3],
@@ -138,7 +137,7 @@ impl Block {
         }
     }
 
-    /// `P = T·x`, and where that is a usable point.
+    /// `P = T·x`, and a mask of the lanes where it is usable.
     #[inline(always)]
     fn moved(&self, pose: &Pose) -> ([Lanes; 3], Mask) {
         let p = pose.transform(self.moving);
@@ -148,7 +147,7 @@ impl Block {
     }
 }
 
-/// `[0, 0, 1]` where not `ok`, so that every term is finite in every lane.
+/// `[0, 0, 1]` where `ok` is false, so that every term is finite in every lane.
 #[inline(always)]
 fn sanitised(ok: Mask, p: [Lanes; 3]) -> [Lanes; 3] {
     [
@@ -189,8 +188,8 @@ pub(super) fn rays(pose: &Pose, noise: &Noise, block: &Block, sink: &mut impl Si
     sink.gate(ok);
 }
 
-/// `e = (u(P) − u, v(P) − v, log P_z − log z)` with the target `(u, v, z)`; a projection counts
-/// while it is inside the border and in front of the camera.
+/// `e = (u(P) − u, v(P) − v, log P_z − log z)` with the target `(u, v, z)`; a projection is
+/// accepted if it is inside the border and in front of the camera.
 #[inline(always)]
 pub(super) fn calibrated(
     pose: &Pose,
@@ -206,7 +205,7 @@ pub(super) fn calibrated(
     let (x, y) = (p[0] * inv, p[1] * inv);
     let k = &view.intrinsics;
     let (u, v) = (x * k.fx + k.cx, y * k.fy + k.cy);
-    // border < u < w − 1 − border, as a margin; the tighter of the two decides.
+    // border < u < w − 1 − border, as a margin; the smaller margin decides.
     let margin = |at: Lanes, size: usize| {
         let half = 0.5 * (size as f64 - 1.0);
         -(at - half).abs() + (half - view.border)
@@ -263,7 +262,7 @@ pub(super) fn points(pose: &Pose, noise: &Noise, block: &Block, sink: &mut impl 
     sink.gate(ok);
 }
 
-// Wider vectors compute the same eight lanes, so the choice of one changes nothing but the time.
+// Wider vectors compute the same eight lanes, so the choice affects only the speed.
 
 #[multiversion(targets("x86_64+avx512f+avx512dq+avx512vl", "x86_64+avx2"))]
 pub(super) fn accumulate_rays(pose: &Pose, noise: &Noise, c: &Columns, sums: &mut Sums) {

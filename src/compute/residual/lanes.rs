@@ -1,18 +1,17 @@
-//! Eight f64 side by side. Written so that the compiler turns each operation into vector
-//! instructions of whatever width the machine has; every operation is exactly rounded and nothing
-//! is contracted or reordered, so the result is the same on every machine.
+//! Eight f64 lanes. Written so that the compiler vectorises each operation at the machine's width;
+//! every operation is correctly rounded and none is contracted or reordered, so the result is the
+//! same on every machine.
 
 use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
 
-/// Values in a [`Lanes`].
+/// Number of lanes in a [`Lanes`].
 pub(crate) const LANES: usize = 8;
 
-/// Eight values.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 pub(crate) struct Lanes(pub(crate) [f64; LANES]);
 
-/// Eight yes-or-no answers, each all ones or all zeros.
+/// Eight lane masks, each all ones or all zeros.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 pub(crate) struct Mask(pub(crate) [u64; LANES]);
@@ -73,7 +72,7 @@ impl Lanes {
         Lanes([v; LANES])
     }
 
-    /// The first eight of `src`, which has at least that many.
+    /// Loads the first eight values of `src`, which must have at least that many.
     #[inline(always)]
     pub(crate) fn load(src: &[f32]) -> Self {
         let mut out = Self::ZERO;
@@ -99,7 +98,7 @@ impl Lanes {
         self
     }
 
-    /// The larger; `limit` where a value is NaN.
+    /// Lane-wise maximum with `limit`; NaN becomes `limit`.
     #[inline(always)]
     pub(crate) fn at_least(mut self, limit: f64) -> Self {
         for v in &mut self.0 {
@@ -108,7 +107,7 @@ impl Lanes {
         self
     }
 
-    /// The smaller; `limit` where a value is NaN.
+    /// Lane-wise minimum with `limit`; NaN becomes `limit`.
     #[inline(always)]
     pub(crate) fn at_most(mut self, limit: f64) -> Self {
         for v in &mut self.0 {
@@ -117,7 +116,7 @@ impl Lanes {
         self
     }
 
-    /// The smaller of two; `rhs` where either is NaN.
+    /// Lane-wise minimum; `rhs` where either is NaN.
     #[inline(always)]
     pub(crate) fn min(mut self, rhs: Lanes) -> Self {
         for l in 0..LANES {
@@ -130,7 +129,7 @@ impl Lanes {
         self
     }
 
-    /// `limits.0 < value < limits.1`; never for NaN.
+    /// `limits.0 < value < limits.1`; false for NaN.
     #[inline(always)]
     pub(crate) fn between(self, limits: (f64, f64)) -> Mask {
         let mut out = Mask([0; LANES]);
@@ -141,22 +140,24 @@ impl Lanes {
         out
     }
 
-    /// The same, by way of memory. The compiler looks for vectors only so far up an expression; a
-    /// store is where it begins anew, and without one a third of the logarithm is scalar.
+    /// Forces the value through memory. The compiler searches for vectorisation only a limited way
+    /// up an expression and restarts at a store; without one, a third of the logarithm stays
+    /// scalar.
     #[inline(always)]
     fn settled(self) -> Self {
         std::hint::black_box(self)
     }
 
-    /// Natural logarithm of positive, normal values, to about 2⁻⁵². The platform's own is neither
-    /// the same everywhere nor made of vector instructions.
+    /// Natural logarithm of positive, normal values, accurate to about 2⁻⁵². The platform's
+    /// function is neither identical everywhere nor vectorised.
     #[inline(always)]
     pub(crate) fn ln(self) -> Self {
-        // v = m·2^k with m in [√½, √2): adding what lies between √½ and 1 makes m's range start at
-        // an exponent's boundary.
+        // v = m·2^k with m in [√½, √2): adding the difference between 1 and √½ aligns the start of
+        // m's range with an exponent boundary.
         const SQRT_HALF: u64 = 0x3fe6_a09e_667f_3bcd;
         const ONE: u64 = 0x3ff0_0000_0000_0000;
-        // An integer below 2^52 in the low bits of 2^52 is the number 2^52 + itself.
+        // The low bits of 2^52 hold an integer below 2^52: together they encode 2^52 plus that
+        // integer.
         const TWO_52: u64 = 0x4330_0000_0000_0000;
         let shifted = self
             .settled()
@@ -177,7 +178,7 @@ impl Lanes {
         k * std::f64::consts::LN_2 + (s + s * (z * series)) * 2.0
     }
 
-    /// In a fixed order.
+    /// Sum of all lanes in a fixed order.
     pub(crate) fn sum(self) -> f64 {
         let v = self.0;
         ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]))
@@ -193,7 +194,7 @@ impl Mask {
         self
     }
 
-    /// `yes` where set, `no` elsewhere, whatever is in the other.
+    /// `yes` where set, `no` elsewhere, regardless of the other value.
     #[inline(always)]
     pub(crate) fn select(self, yes: Lanes, no: Lanes) -> Lanes {
         let mut out = Lanes::ZERO;

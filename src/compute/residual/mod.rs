@@ -1,9 +1,9 @@
-//! Residuals of one point matched with another under a similarity transform, and the normal
-//! equations of many of them: what tracking (spec 5.2 to 5.4) and the global solve (spec 6.5) share.
+//! Residuals between matched points under a similarity transform, and their normal equations.
+//! Shared by tracking and the global solve (docs/algorithm.md, Tracking and Global optimisation).
 //!
-//! A *moving* point `x` is taken by a pose `T` to `P = T·x` and compared with a *target*. Residuals
-//! are predicted minus measured; Jacobian rows are with respect to a left perturbation
-//! `Exp(ξ)·T`, `ξ = [τ, φ, σ]`, in closed form.
+//! A pose `T` maps a *moving* point `x` to `P = T·x`, which is compared with a *target*. Residuals
+//! are predicted minus measured; Jacobian rows are with respect to a left perturbation `Exp(ξ)·T`,
+//! `ξ = [τ, φ, σ]`, in closed form.
 
 mod kernel;
 mod lanes;
@@ -17,92 +17,73 @@ pub(crate) use lanes::LANES;
 /// A 7×7 matrix over the tangent space.
 pub type Matrix7 = SMatrix<f64, 7, 7>;
 
-/// Why a pose could not be found. No pose is changed when one of these is returned.
+/// Solver error. Poses are unchanged when an error is returned.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SolveError {
-    /// An array that is not as long as the image asks for.
+    /// The length of an array does not match the image.
     #[error("{what}: expected {expected} entries, found {found}: give arrays of one image size")]
     Shape {
-        /// Which array.
         what: &'static str,
-        /// Entries that it should have.
         expected: usize,
-        /// Entries that it has.
         found: usize,
     },
-    /// A match that points outside the image.
+    /// A match points outside the image.
     #[error(
         "{count} matches point outside the image of {pixels} pixels: the matches belong to another image size"
     )]
-    Index {
-        /// How many do.
-        count: u64,
-        /// Pixels in the image.
-        pixels: usize,
-    },
-    /// An edge or a prior that names a keyframe which is not there, or the same one twice.
-    #[error(
-        "{what} joins keyframes {i} and {j}: expected two different ones of the {count} that were given"
-    )]
+    Index { count: u64, pixels: usize },
+    /// An edge or a prior names an unknown keyframe, or the same keyframe twice.
+    #[error("{what} connects keyframes {i} and {j}: expected two different indices below {count}")]
     Keyframe {
-        /// An edge or a prior.
         what: &'static str,
-        /// First index.
         i: usize,
-        /// Second index.
         j: usize,
-        /// Keyframes that there are.
         count: usize,
     },
-    /// Nothing to solve from.
+    /// The information of a factor is not that of a measurement.
     #[error(
-        "none of {given} pixels gave a usable match (matched, of sufficient quality, finite, in view)"
+        "the factor between keyframes {i} and {j} has an information that is not finite, symmetric and positive semidefinite: give the inverse of a covariance"
     )]
-    NoCorrespondences {
-        /// Pixels looked at.
-        given: usize,
-    },
-    /// NaN or infinity.
-    #[error("{what} is not finite: the pose is kept as it was")]
-    NotFinite {
-        /// Which quantity.
-        what: &'static str,
-    },
-    /// Matches that leave some motion of the camera undetermined.
+    Information { i: usize, j: usize },
+    /// No usable correspondences.
     #[error(
-        "{used} matches do not determine the pose (least normalised eigenvalue {smallest:.1e}): \
-         more matches, or less alike ones, are needed"
+        "none of {given} pixels has a usable match (matched, of sufficient quality, finite, in view)"
+    )]
+    NoCorrespondences { given: usize },
+    /// A value is NaN or infinite.
+    #[error("{what} is not finite: the pose is kept as it was")]
+    NotFinite { what: &'static str },
+    /// The matches leave some motion undetermined.
+    #[error(
+        "{used} matches do not determine the pose (smallest normalised eigenvalue {smallest:.1e}): \
+         more matches, or more diverse ones, are needed"
     )]
     Singular {
-        /// Matches that were used.
         used: u64,
-        /// Least eigenvalue of the normal matrix scaled to a unit diagonal.
+        /// Smallest eigenvalue of the normal matrix scaled to a unit diagonal.
         smallest: f64,
     },
-    /// Normal equations of many poses that no damping made solvable.
-    #[error("the normal equations of {poses} poses could not be solved, however damped")]
-    Factorisation {
-        /// Poses that were free.
-        poses: usize,
-    },
+    /// The joint normal equations could not be solved with any damping.
+    #[error("the normal equations of {poses} poses could not be solved with any damping")]
+    Factorisation { poses: usize },
 }
 
-/// Pixels of one parcel of work. Parcels are fixed by pixel number and their sums are added in
-/// order, so that no result depends on the number of threads.
+/// Pixels per chunk of work. Chunk boundaries depend only on the pixel number and the sums are
+/// added in order, so that results do not depend on the number of threads.
 pub(crate) const CHUNK: usize = 4096;
 
-/// Squared norms of usable points, metres²: 10 nm to 100 000 km. What a network would have to mean
-/// by anything outside is unknown, and inside no product below overflows.
+/// Accepted range of the squared norm of a point, in metres²: 10 nm to 100 000 km. Values outside
+/// have no physical meaning, and inside no product below overflows.
 const NORM2: (f32, f32) = (1e-16, 1e16);
 
-/// Which residual, and what it needs to know.
+/// Residual model with its parameters.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Model {
-    /// Ray (3) and distance (1).
+    /// Ray (3 components) and distance (1).
     Rays,
-    /// Pixel (2) and log-depth (1).
+    /// Pixel (2 components) and log-depth (1).
     Calibrated(View),
-    /// Point (3).
+    /// Point (3 components).
     Points,
 }
 
@@ -112,25 +93,25 @@ pub(crate) struct View {
     pub(crate) intrinsics: Intrinsics,
     pub(crate) width: usize,
     pub(crate) height: usize,
-    /// A projection counts while it is further than this from the image's edge, inwards.
+    /// Projections must be at least this far inside the image border, in pixels.
     pub(crate) border: f64,
-    /// Least depth.
+    /// Minimum depth.
     pub(crate) depth_eps: f64,
 }
 
 impl View {
-    /// Column and row of a pixel. An integer division takes longer than everything else that is
-    /// done to gather a match.
+    /// Column and row of a pixel. An integer division would take longer than all the rest of
+    /// gathering a match.
     #[inline(always)]
     pub(crate) fn place(&self, pixel: usize) -> (usize, usize) {
-        // The quotient is half a pixel, 0.5/width, away from any integer: for images of less than
-        // 2^50 pixels rounding cannot take it there.
+        // The quotient is at least 0.5/width away from any integer, which rounding cannot bridge
+        // for images of less than 2^50 pixels.
         let row = ((pixel as f64 + 0.5) / self.width as f64) as usize;
         (pixel - row * self.width, row)
     }
 }
 
-/// How residuals are weighted.
+/// Weighting of residuals.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Noise {
     /// σ of the components in order: (ray, distance), (pixel, log-depth) or (point, unused).
@@ -139,7 +120,7 @@ pub(crate) struct Noise {
     pub(crate) huber: f64,
 }
 
-/// Whether a point has a place: finite, and neither at the camera nor absurdly far away.
+/// Whether a point is usable: finite, not at the camera, and not absurdly far away.
 #[inline(always)]
 fn usable(p: &[f32; 3]) -> bool {
     let n = p[0] * p[0] + p[1] * p[1] + p[2] * p[2];
@@ -147,24 +128,24 @@ fn usable(p: &[f32; 3]) -> bool {
     n > NORM2.0 && n < NORM2.1
 }
 
-/// Values kept for each correspondence: moving point, target, quality.
+/// Values stored per correspondence: moving point, target, quality.
 pub(crate) const COLUMNS: usize = 7;
 
-/// A correspondence of no weight, to fill up with.
+/// A correspondence of zero weight, used as padding.
 pub(crate) const NO_MATCH: [f32; COLUMNS] = [0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0];
 
-/// Whether a correspondence can be used: this is where everything that is not finite stays outside.
+/// Whether a correspondence is usable. All non-finite values are rejected here.
 #[inline(always)]
 pub(crate) fn accepts(model: &Model, moving: [f32; 3], target: [f32; 3], quality: f32) -> bool {
-    let least = match model {
+    let min_depth = match model {
         Model::Rays | Model::Points => f64::NEG_INFINITY,
         Model::Calibrated(view) => view.depth_eps,
     };
     let quality_ok = quality > 0.0 && quality < f32::INFINITY;
-    quality_ok && usable(&moving) && usable(&target) && f64::from(target[2]) > least
+    quality_ok && usable(&moving) && usable(&target) && f64::from(target[2]) > min_depth
 }
 
-/// What a target of this pixel is compared by.
+/// The measurement for a target point at this pixel.
 #[inline(always)]
 pub(crate) fn measured(model: &Model, target: [f32; 3], pixel: usize) -> [f32; 3] {
     match model {
@@ -177,7 +158,7 @@ pub(crate) fn measured(model: &Model, target: [f32; 3], pixel: usize) -> [f32; 3
     }
 }
 
-/// Correspondences gathered into columns, so that they can be streamed.
+/// Correspondences gathered into columns for streaming.
 pub(crate) struct Batch<'a> {
     data: &'a mut [f32],
     stride: usize,
@@ -185,7 +166,7 @@ pub(crate) struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// Room for `data.len() / COLUMNS` correspondences; that is a multiple of [`LANES`].
+    /// Storage for `data.len() / COLUMNS` correspondences, which must be a multiple of [`LANES`].
     pub(crate) fn new(data: &'a mut [f32]) -> Self {
         let stride = data.len() / COLUMNS;
         debug_assert_eq!(stride % LANES, 0);
@@ -200,7 +181,7 @@ impl<'a> Batch<'a> {
         self.len == self.stride
     }
 
-    /// Adds a correspondence if it can be used. `pixel` is the target's.
+    /// Adds a correspondence if it is usable. `pixel` is the target's.
     #[inline(always)]
     pub(crate) fn push(
         &mut self,
@@ -225,7 +206,7 @@ impl<'a> Batch<'a> {
         self.len += 1;
     }
 
-    /// Fills up to a multiple of [`LANES`] with entries of no weight; the number of real ones.
+    /// Pads to a multiple of [`LANES`] with zero-weight entries; returns the number of real ones.
     pub(crate) fn finish(&mut self) -> usize {
         let used = self.len;
         while !self.len.is_multiple_of(LANES) {
@@ -234,14 +215,14 @@ impl<'a> Batch<'a> {
         used
     }
 
-    /// What [`Batch::finish`] left, to be read.
+    /// The contents after [`Batch::finish`].
     #[cfg(test)]
     pub(crate) fn columns(&self) -> Columns<'_> {
         Columns::new(self.data, self.len)
     }
 }
 
-/// A finished [`Batch`].
+/// Contents of a finished [`Batch`].
 #[derive(Clone, Copy)]
 pub(crate) struct Columns<'a>([&'a [f32]; COLUMNS]);
 
@@ -258,19 +239,19 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Sums over correspondences: `½` costs, gradient `Σ w rowᵀe` and Hessian `Σ w rowᵀrow`.
+/// Sums over correspondences: costs, gradient `Σ w rowᵀe` and Hessian `Σ w rowᵀrow`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Normal {
     /// Upper triangle, row by row.
     pub(crate) hessian: [f64; 28],
     pub(crate) gradient: [f64; 7],
-    /// `½ Σ ρ w²`: re-weighted, the one that the stop rule of spec 5.4 is about.
+    /// `½ Σ ρ w²`, the re-weighted cost compared by tracking's stopping criterion.
     pub(crate) cost: f64,
-    /// Huber's function of the whitened residuals: what a good step lowers.
+    /// Sum of the Huber function over the whitened residuals: the objective that a step must lower.
     pub(crate) robust: f64,
-    /// Correspondences that passed every gate.
+    /// Number of correspondences that passed every gate.
     pub(crate) used: u64,
-    /// Matches that point outside the image.
+    /// Number of matches that point outside the image.
     pub(crate) outside: u64,
 }
 
@@ -311,15 +292,15 @@ impl Normal {
     }
 }
 
-/// Whether going from `old` to `new` (robust cost, correspondences in view) is progress. Costs are
-/// compared per correspondence, for a projection that leaves the image must not count as a gain.
-/// One that comes into view may cost more than the average did, up to five times as much. A
-/// difference within rounding is no difference.
+/// Whether a step from `old` to `new` (robust cost, number of correspondences in view) is progress.
+/// Costs are compared per correspondence, because projections that leave the image must not count
+/// as a gain. Correspondences that come into view may cost up to five times the average.
+/// Differences within rounding are ignored.
 pub(crate) fn is_progress(old: (f64, u64), new: (f64, u64)) -> bool {
     is_progress_within(ROUNDING, old, new)
 }
 
-/// As [`is_progress`], of costs that are known to within the fraction `rounding`.
+/// Like [`is_progress`], for costs known to a relative accuracy of `rounding`.
 pub(crate) fn is_progress_within(rounding: f64, old: (f64, u64), new: (f64, u64)) -> bool {
     let (old_cost, old_used) = (old.0, old.1.max(1) as f64);
     let (new_cost, new_used) = (new.0, new.1.max(1) as f64);
@@ -330,7 +311,7 @@ pub(crate) fn is_progress_within(rounding: f64, old: (f64, u64), new: (f64, u64)
         && new_cost * old_used <= old_cost * new_used * (1.0 + slack)
 }
 
-/// Relative difference of two costs that says nothing.
+/// Relative difference of two costs that is attributed to rounding.
 pub(crate) const ROUNDING: f64 = 1e-12;
 
 /// Adds every correspondence of `columns` to `sums`.
@@ -358,7 +339,7 @@ pub(crate) fn point(points: &[f32], k: usize) -> Option<[f32; 3]> {
     Some([p[0], p[1], p[2]])
 }
 
-/// Refuses an array of another length.
+/// Rejects an array of the wrong length.
 pub(crate) fn expect_len(
     what: &'static str,
     expected: usize,
@@ -374,9 +355,9 @@ pub(crate) fn expect_len(
     })
 }
 
-/// Puts each point of a pointmap on its pixel's ray and keeps its depth: `z·K⁻¹[u, v, 1]ᵀ`.
-/// `points` and `out` are N×3 in the camera's frame, N = `width·height`; a point that is not
-/// finite stays so.
+/// Moves each point of a pointmap onto its pixel's ray while keeping its depth: `z·K⁻¹[u, v, 1]ᵀ`.
+/// `points` and `out` are N×3 in the camera frame, N = `width·height`; non-finite points stay
+/// non-finite.
 pub fn constrain_to_rays(
     points: &[f32],
     intrinsics: Intrinsics,
@@ -405,8 +386,9 @@ pub fn constrain_to_rays(
     Ok(())
 }
 
-/// `z·K⁻¹[u, v, 1]ᵀ`. The ray is an f32 before it is multiplied, so that a table of rays gives the same bits
-/// on a device without f64; that turns it by 2⁻²⁵ of its slope, 1e-5 of a pixel.
+/// `z·K⁻¹[u, v, 1]ᵀ`. The ray is rounded to f32 before the multiplication, so that a table of rays
+/// gives the same bits on a device without f64; this tilts the ray by 2⁻²⁵ of its slope, 1e-5
+/// pixels.
 #[inline(always)]
 pub(crate) fn on_ray(k: &Intrinsics, u: usize, v: usize, z: f32) -> [f32; 3] {
     let ray = k.ray(u as f64, v as f64);

@@ -1,4 +1,5 @@
-//! Rows against finite differences, sums against a plain scalar version of the same formulas.
+//! Jacobian rows are compared with finite differences, sums with a plain scalar implementation of
+//! the same formulas.
 
 use super::kernel::{Block, Pose, Sink};
 use super::lanes::{Lanes, Mask};
@@ -69,7 +70,7 @@ fn record(model: &Model, pose: &Sim3, moving: [f64; 3], target: [f64; 3], q: f64
     out
 }
 
-/// The residuals straight from the formulas of spec 5.2, 5.3 and 6.5.
+/// The residuals as defined in docs/algorithm.md (Tracking, Global optimisation).
 fn residuals(model: &Model, pose: &Sim3, moving: [f64; 3], target: [f64; 3]) -> Vec<f64> {
     let p = pose.transform(&Vector3::from(moving));
     let x = Vector3::from(target);
@@ -86,7 +87,7 @@ fn residuals(model: &Model, pose: &Sim3, moving: [f64; 3], target: [f64; 3]) -> 
     }
 }
 
-/// Target of a point near where the pose takes it: a point, or a pixel and a depth.
+/// Target near the transformed point: a point, or a pixel and a depth.
 fn target_of(model: &Model, near: &Vector3<f64>) -> [f64; 3] {
     match model {
         Model::Calibrated(v) => {
@@ -111,8 +112,9 @@ fn unit(k: usize, length: f64) -> Tangent {
     xi
 }
 
-/// Central differences with a step of 1e-5: the third derivatives of these residuals are below
-/// 1e5 (pixels at 1 m), which leaves 1e-5²·1e5/6 < 2e-6, and rounding 1e-13·200/1e-5.
+/// Central differences with a step of 1e-5: the third derivatives of these residuals are below 1e5
+/// (pixels at 1 m), so the truncation error is below 1e-5²·1e5/6 < 2e-6, and rounding adds
+/// 1e-13·200/1e-5.
 const STEP: f64 = 1e-5;
 const CLOSE: f64 = 1e-5;
 
@@ -141,7 +143,8 @@ proptest! {
         }
     }
 
-    /// `J_j = row·Ad(T_i⁻¹)` and `J_i = −J_j`, and the closed form of spec 6.5.
+    /// `J_j = row·Ad(T_i⁻¹)` and `J_i = −J_j`, and its closed form (docs/algorithm.md, Global
+    /// optimisation).
     #[test]
     fn rows_are_carried_to_absolute_poses_by_the_adjoint(
         ti in tangent(0.8), tij in tangent(0.1), moving in points_in_front(), shift in tangent(0.05)
@@ -182,7 +185,7 @@ proptest! {
         prop_assert!((got - want).abs() <= 4.0 * f64::EPSILON * want.abs(), "ln {v}: {got} {want}");
     }
 
-    /// Sums of random correspondences, of any number, against the plain formulas.
+    /// Compares the sums of any number of random correspondences with the plain formulas.
     #[test]
     fn sums_are_those_of_the_formulas(
         pose in tangent(0.2), seed in proptest::collection::vec((points_in_front(), tangent(0.1), 0.1..4.0f64), 0..40)
@@ -224,7 +227,7 @@ proptest! {
         }
     }
 
-    /// A correspondence with something in it that is no number leaves no trace.
+    /// A correspondence with a non-finite value has no effect.
     #[test]
     fn what_is_not_finite_changes_no_bit(
         pose in tangent(0.2), place in 0..9usize, field in 0..7usize, kind in 0..5usize
@@ -245,12 +248,12 @@ proptest! {
                     if poison && k == place {
                         let (mut m, mut t, mut q) = good(k);
                         match (kind, field) {
-                            // Zero is bad of a whole point and of a quality only.
+                            // A zero is invalid as a whole point and as a quality.
                             (4, 0..3) => m = [0.0; 3],
                             (4, 3..6) => t = [0.0; 3],
                             (_, 0..3) => m[field] = bad,
                             (_, 3..6) => t[field - 3] = bad,
-                            // 3e38 is a quality like any other.
+                            // 3e38 is a valid quality.
                             _ => q = if kind == 3 { f32::NAN } else { bad },
                         }
                         batch.push(&model, m, t, 300 + k, q);
@@ -280,8 +283,8 @@ fn sum(model: &Model, pose: &Sim3, cases: &[([f64; 3], [f64; 3], f64)]) -> Norma
     sums.total()
 }
 
-/// Points that only the pose makes unusable: taken to the camera's centre, behind it, out of the
-/// image, or to infinity.
+/// Points that only the pose makes unusable: moved to the camera centre, behind the camera, out of
+/// the image, or to infinity.
 #[test]
 fn points_that_a_pose_makes_unusable_do_not_count() {
     let to_zero = Sim3 {
@@ -320,7 +323,7 @@ fn points_that_a_pose_makes_unusable_do_not_count() {
     }
 }
 
-/// The slack of `pixel_border`: a projection counts strictly inside `(border, w − 1 − border)`.
+/// `pixel_border`: a projection counts strictly inside `(border, w − 1 − border)`.
 #[test]
 fn the_border_is_where_the_specification_puts_it() {
     let v = view();
@@ -358,7 +361,7 @@ fn the_border_is_where_the_specification_puts_it() {
     }
 }
 
-/// The version for this machine's vectors and the plain one give the same bits.
+/// The vectorised version for this machine and the plain one are bit-identical.
 #[test]
 fn vector_width_changes_no_bit() {
     let pose = Sim3::exp(&Tangent::from_column_slice(&[
@@ -399,14 +402,14 @@ fn vector_width_changes_no_bit() {
 
 #[test]
 fn losing_expensive_matches_is_no_progress_by_itself() {
-    // The same mean cost, fewer matches: no worse, so allowed; but not once half are gone.
+    // The same mean cost with fewer matches is accepted, but not once half of the matches are gone.
     assert!(is_progress((100.0, 100), (90.0, 90)));
     assert!(!is_progress((100.0, 100), (91.0, 90)));
     assert!(!is_progress((100.0, 100), (1.0, 49)));
     // Matches that come into view may cost up to five times the mean.
     assert!(is_progress((100.0, 100), (150.0, 110)));
     assert!(!is_progress((100.0, 100), (160.0, 110)));
-    // A rise is a rise, rounding is none, and NaN is neither.
+    // A rise is no progress, differences within rounding are ignored, and NaN is no progress.
     assert!(!is_progress((100.0, 100), (100.0 + 1e-9, 100)));
     assert!(is_progress((100.0, 100), (100.0 + 1e-11, 100)));
     assert!(!is_progress((100.0, 100), (f64::NAN, 100)));
@@ -421,7 +424,7 @@ fn constrained_points_are_on_their_rays_at_their_depth() {
     for (n, (p, o)) in points.chunks(3).zip(out.chunks(3)).enumerate() {
         assert_eq!(p[2], o[2]);
         let uv = k.project(&Vector3::new(o[0], o[1], o[2]).map(f64::from));
-        // Points in f32: a relative 6e-8 of up to 130 pixels from the principal point.
+        // Points in f32: a relative error of 6e-8 at up to 130 pixels from the principal point.
         assert!((uv.x - (n % 5) as f64).abs() < 2e-5, "{uv}");
         assert!((uv.y - (n / 5) as f64).abs() < 2e-5, "{uv}");
     }
@@ -449,7 +452,7 @@ fn a_pixels_place_is_its_quotient_and_remainder() {
             border: 0.0,
             depth_eps: 0.0,
         };
-        // The ends of rows are where rounding would show, near zero and far from it.
+        // Rounding would show at the ends of rows, both near zero and far from it.
         for row in [0, 1, 2, 1000, u32::MAX as usize / width] {
             for pixel in [row * width, row * width + width / 2, (row + 1) * width - 1] {
                 assert_eq!(view.place(pixel), (pixel % width, pixel / width), "{width}");

@@ -1,5 +1,5 @@
-//! Learning a retrieval model from features: PCA whitening, then k-means. The same input and seed
-//! give the same bits on a machine, whatever the number of threads.
+//! Learns a retrieval model from features: PCA whitening, then k-means. On a given machine, the
+//! same input and seed give the same bits for any number of threads.
 
 use half::f16;
 use nalgebra::{DMatrix, SymmetricEigen};
@@ -9,22 +9,22 @@ use super::describe::check_features;
 use super::model::MAX_DIM;
 use super::{Codebook, CodebookInfo, Nearest, RetrievalError, RetrievalModel, Scratch};
 
-/// Added to every variance before it is inverted, as a fraction of their mean: directions with
-/// less than this are mostly rounding noise, which whitening would blow up.
+/// Added to every variance before inversion, as a fraction of the mean variance: directions below
+/// this are mostly rounding noise, which whitening would amplify.
 const VARIANCE_FLOOR: f64 = 1e-3;
 
-/// How to learn a codebook.
+/// Options for learning a codebook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuildOptions {
-    /// Visual words, `K`; the result has fewer if the features do not differ enough.
+    /// Number of visual words, `K`; the result has fewer if the features are not diverse enough.
     pub clusters: usize,
-    /// Most k-means iterations.
+    /// Maximum number of k-means iterations.
     pub iterations: usize,
-    /// Chooses the first centroids.
+    /// Seed for choosing the initial centroids.
     pub seed: u64,
-    /// Whether to whiten; else features are only centred.
+    /// Whether to whiten; otherwise features are only centred.
     pub whiten: bool,
-    /// Hash of the weights that made the features, kept in the file.
+    /// Hash of the weights that produced the features; stored in the file.
     pub weights_hash: String,
 }
 
@@ -41,17 +41,18 @@ impl Default for BuildOptions {
 }
 
 impl RetrievalModel {
-    /// Learns a model from the encoder features (`T × dim`) of many images. The features that are
-    /// clustered are those that a description would use, so memory is
-    /// `images × min(T, 300) × dim × 4` bytes beside the input.
+    /// Learns a model from the encoder features (`T × dim`) of many images. Only the features that
+    /// a description would use are clustered, so that memory is `images × min(T, 300) × dim × 4`
+    /// bytes in addition to the input.
     ///
-    /// Learn from varied images, and from others than those to be recognised: residuals sum to zero
-    /// over the very features that a word is the mean of, so that scores among training images are
-    /// several times lower than among new ones and no one threshold suits both.
+    /// Learn from varied images, and not from the images to be recognised: residuals sum to zero
+    /// over the features whose mean is the word, so that scores among training images are several
+    /// times lower than among new ones, and no single threshold suits both.
     ///
     /// # Errors
-    /// Those of [`RetrievalModel::describe`] for an image's features;
-    /// [`RetrievalError::TooFewFeatures`] if there are fewer than `options.clusters` or those are 0.
+    /// Errors of [`RetrievalModel::describe`] for an image's features;
+    /// [`RetrievalError::TooFewFeatures`] if there are fewer features than `options.clusters`, or
+    /// if that is 0.
     pub fn build(
         features: &[Vec<f32>],
         dim: usize,
@@ -81,7 +82,7 @@ impl RetrievalModel {
         } else {
             DMatrix::identity(dim, dim)
         };
-        // What is stored is f32; learn the words with exactly that.
+        // The file stores f32, so learn the words with exactly those values.
         let mean: Vec<f64> = mean.iter().map(|&v| f64::from(v as f32)).collect();
         let projection: Vec<f64> = (0..dim * dim)
             .map(|i| f64::from(projection[(i / dim, i % dim)] as f32))
@@ -91,7 +92,8 @@ impl RetrievalModel {
             images: features.len(),
         };
 
-        // A model with a stand-in word, to select and whiten features as a description does.
+        // A model with a placeholder word, to select and whiten features exactly as a description
+        // does.
         let whitening = Self::new(
             mean.clone(),
             projection.clone(),
@@ -108,7 +110,7 @@ impl RetrievalModel {
             return Err(too_few(rows.len() / dim));
         }
         let mut centroids = k_means(&rows, dim, options);
-        // Half the size of the file; words lie much further apart than half precision resolves.
+        // Halves the file size; words are much further apart than the resolution of f16.
         if centroids.iter().all(|&v| f16::from_f32(v).is_finite()) {
             for v in &mut centroids {
                 *v = f16::from_f32(*v).to_f32();
@@ -134,11 +136,11 @@ fn mean_of(features: &[Vec<f32>], dim: usize) -> Vec<f64> {
 }
 
 /// `U·(Λ + ε)^(−1/2)` of the covariance `U·Λ·Uᵀ`, strongest direction first; the largest component
-/// of each direction is positive, so that the signs do not depend on the solver.
+/// of each direction is made positive, so that signs do not depend on the eigensolver.
 fn whitening_of(features: &[Vec<f32>], mean: &[f64]) -> DMatrix<f64> {
     let dim = mean.len();
     let count = features.iter().map(Vec::len).sum::<usize>() / dim;
-    // Every entry is summed over all features in their order, by one thread.
+    // Each entry is summed over all features in order, by one thread.
     const LINES: usize = 8;
     let mut covariance = vec![0.0; dim * dim];
     covariance
@@ -171,7 +173,7 @@ fn whitening_of(features: &[Vec<f32>], mean: &[f64]) -> DMatrix<f64> {
     for (column, &source) in order.iter().enumerate() {
         let direction = eigen.eigenvectors.column(source);
         let variance = eigen.eigenvalues[source].max(0.0) + floor;
-        // Features that are all equal have no direction to whiten.
+        // Identical features have no direction to whiten.
         let scale = if variance > 0.0 {
             variance.sqrt().recip()
         } else {
@@ -184,8 +186,8 @@ fn whitening_of(features: &[Vec<f32>], mean: &[f64]) -> DMatrix<f64> {
     projection
 }
 
-/// Lloyd's iterations from randomly chosen rows. Words that lose all their rows move to the rows
-/// that are furthest from their word, or vanish when every row lies on one.
+/// Lloyd's algorithm starting from randomly chosen rows. Words that lose all their rows move to the
+/// rows furthest from their word, or are removed if every row coincides with a word.
 fn k_means(rows: &[f32], dim: usize, options: &BuildOptions) -> Vec<f32> {
     let count = rows.len() / dim;
     let row = |index: usize| &rows[index * dim..(index + 1) * dim];
@@ -241,8 +243,8 @@ fn average(rows: &[f32], dim: usize, members: &[usize], centroid: &mut [f32]) {
     }
 }
 
-/// Moves the words of `empty` to the rows furthest from their own word, and drops those for which
-/// there is none.
+/// Moves the words in `empty` to the rows furthest from their own word, and removes those for which
+/// no row remains.
 fn refill(rows: &[f32], dim: usize, words: &[u32], empty: &[usize], centroids: &mut Vec<f32>) {
     let distances: Vec<f64> = rows
         .par_chunks_exact(dim)
@@ -269,12 +271,12 @@ fn refill(rows: &[f32], dim: usize, words: &[u32], empty: &[usize], centroids: &
     }
 }
 
-/// `chosen` different indices below `count`, by the first steps of a shuffle.
+/// `chosen` distinct indices below `count`, by a partial shuffle.
 fn choose(count: usize, chosen: usize, seed: u64) -> Vec<usize> {
     let mut state = seed;
     let mut indices: Vec<usize> = (0..count).collect();
     for i in 0..chosen.min(count) {
-        // The bias of the remainder is below 2^-40 for any number of rows that fits in memory.
+        // The modulo bias is below 2^-40 for any number of rows that fits in memory.
         let j = i + (split_mix(&mut state) % (count - i) as u64) as usize;
         indices.swap(i, j);
     }
@@ -351,7 +353,7 @@ mod tests {
 
     #[test]
     fn words_without_rows_move_or_vanish() {
-        // Two distinct values, four words asked for: two remain, on the values.
+        // Two distinct values and four requested words: two words remain, at the values.
         let rows: Vec<f32> = (0..40)
             .map(|i| if i % 2 == 0 { 1.0 } else { 5.0 })
             .collect();

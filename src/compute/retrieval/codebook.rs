@@ -1,30 +1,30 @@
-//! Visual words and the search for the nearest of them (spec 7.3, step 1).
+//! Visual words and nearest-word search (docs/algorithm.md, Place recognition, step 3).
 
 use multiversion::multiversion;
 use multiversion::target::match_target;
 use rayon::prelude::*;
 
-/// Most neighbours that a search can return.
+/// Maximum number of neighbours that a search can return.
 pub const MAX_NEAREST: usize = 8;
 
-/// Centroids that lie interleaved, so that a vector register holds the same component of several.
+/// Number of interleaved centroids, so that a vector register holds the same component of several.
 const LANES: usize = 16;
-/// Rows that the kernel works on at once: with `LANES` the 12 accumulators that AVX2 has room for.
+/// Rows processed together by the kernel: with `LANES` this uses the 12 accumulators that fit AVX2.
 const ROWS: usize = 6;
-/// Rows per parallel task: each panel of centroids is read from memory once per task.
+/// Rows per parallel task: each task reads each panel of centroids from memory once.
 const TASK_ROWS: usize = 24;
 
-/// A word near a row.
+/// A word and its distance from a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Nearest {
-    /// The word, or [`Nearest::NONE`]'s if there are fewer words than were asked for.
+    /// The word, or the one of [`Nearest::NONE`] if the codebook has fewer words than requested.
     pub word: u32,
-    /// `‖c‖²/2 − y·c`: orders words as their distance does, since `‖y − c‖² = ‖y‖² + 2·rank`.
+    /// `‖c‖²/2 − y·c`: ordered like the distance, since `‖y − c‖² = ‖y‖² + 2·rank`.
     pub rank: f32,
 }
 
 impl Nearest {
-    /// No word. Also what a row with a component that is not finite gets.
+    /// No word. Also returned for a row with a non-finite component.
     pub const NONE: Self = Self {
         word: u32::MAX,
         rank: f32::INFINITY,
@@ -38,13 +38,14 @@ pub struct Codebook {
     dim: usize,
     /// Panels of `C × LANES`; lanes beyond the last word are zero.
     panels: Vec<f32>,
-    /// Half squared norms; infinite beyond the last word, which keeps those from being chosen.
+    /// Half squared norms; infinite beyond the last word, so that those lanes are never chosen.
     half_norms: Vec<f32>,
 }
 
 impl Codebook {
-    /// From `K × dim` centroids in row-major order. `None` if `dim` is zero, there is no whole
-    /// number of them or none at all, there are more than `u32` counts, or one is not finite.
+    /// Builds a codebook from `K × dim` centroids in row-major order. `None` if `dim` is zero, the
+    /// length is zero or not a multiple of `dim`, there are more words than `u32` can count, or a
+    /// value is not finite.
     pub fn new(dim: usize, centroids: &[f32]) -> Option<Self> {
         if dim == 0 || centroids.is_empty() || !centroids.len().is_multiple_of(dim) {
             return None;
@@ -72,7 +73,7 @@ impl Codebook {
         })
     }
 
-    /// Words, `K`.
+    /// Number of words, `K`.
     pub fn words(&self) -> usize {
         self.words
     }
@@ -96,7 +97,7 @@ impl Codebook {
             .map(move |column| column[word % LANES])
     }
 
-    /// `‖c‖²/2` of each word, as [`Nearest::rank`] has it.
+    /// `‖c‖²/2` of each word, as used in [`Nearest::rank`].
     pub fn half_norms(&self) -> &[f32] {
         &self.half_norms[..self.words]
     }
@@ -108,13 +109,13 @@ impl Codebook {
             .collect()
     }
 
-    /// The `count` words nearest to each row, nearest first, ties to the lower word.
+    /// The `count` words nearest to each row, nearest first; ties go to the lower word.
     ///
     /// `rows` is `T × C`, `dst` is `T × count`. Products are summed in f32 in the order of the
     /// components, whatever the number of threads.
     ///
     /// # Panics
-    /// If the lengths do not fit, or `count` is 0 or more than [`MAX_NEAREST`].
+    /// If the lengths do not match, or `count` is 0 or more than [`MAX_NEAREST`].
     pub fn nearest(&self, rows: &[f32], count: usize, dst: &mut [Nearest]) {
         assert!((1..=MAX_NEAREST).contains(&count), "1 to {MAX_NEAREST}");
         assert_eq!(rows.len() % self.dim, 0, "rows are T × C");
@@ -160,7 +161,7 @@ fn search_generic<const FMA: bool>(
             return;
         };
         for first_row in (0..row_count).step_by(ROWS) {
-            // A last block with fewer rows computes its last row more than once.
+            // A last block with fewer rows computes its last row several times.
             let block: [&[f32]; ROWS] = std::array::from_fn(|r| {
                 let row = (first_row + r).min(row_count - 1);
                 &rows[row * dim..(row + 1) * dim]
@@ -169,8 +170,8 @@ fn search_generic<const FMA: bool>(
             for (row, products) in (first_row..row_count).zip(&products) {
                 let best = &mut dst[row * count..(row + 1) * count];
                 let ranks: [f32; LANES] = std::array::from_fn(|l| half_norms[l] - products[l]);
-                let least = ranks.iter().fold(f32::INFINITY, |a, &b| a.min(b));
-                if least < best[count - 1].rank {
+                let min = ranks.iter().fold(f32::INFINITY, |a, &b| a.min(b));
+                if min < best[count - 1].rank {
                     for (lane, &rank) in ranks.iter().enumerate() {
                         insert(best, (first_word + lane) as u32, rank);
                     }
@@ -201,7 +202,8 @@ fn dots<const FMA: bool>(rows: &[&[f32]; ROWS], panel: &[f32]) -> [[f32; LANES];
     sums
 }
 
-/// Keeps `best` sorted. Words come in ascending order, so a tie goes behind what is there.
+/// Keeps `best` sorted. Words arrive in ascending order, so ties are inserted after existing
+/// entries.
 #[inline(always)]
 fn insert(best: &mut [Nearest], word: u32, rank: f32) {
     let mut at = best.len();
@@ -217,8 +219,8 @@ fn insert(best: &mut [Nearest], word: u32, rank: f32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compute::retrieval::random::integers;
     use proptest::prelude::*;
+    use testkit::random::integers;
 
     proptest! {
         #[test]

@@ -1,45 +1,46 @@
-//! The inverted file: for each visual word the keyframes that have it (spec 7.3).
+//! Inverted file: for each visual word, the keyframes that contain it (docs/algorithm.md, Place
+//! recognition, step 5).
 
 use std::collections::HashMap;
 
 use super::{Description, RetrievalError, RetrievalModel, hamming};
 
-/// A keyframe that looks like the query.
+/// A keyframe with similar appearance to the query.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Hit {
-    /// The id that it was inserted with.
+    /// Id with which the keyframe was inserted.
     pub id: u32,
     /// `Σ [σ ≥ 0]·σ³ / sqrt(|Wq|·|Wd|)`, at most `sqrt(min(|Wq|,|Wd|) / max(|Wq|,|Wd|))`.
     pub score: f32,
 }
 
-/// Descriptions of keyframes under the ids that the caller gives them.
+/// Descriptions of keyframes, by caller-assigned id.
 #[derive(Debug, Clone)]
 pub struct Database {
     dim: usize,
     postings: Vec<Posting>,
     images: Vec<Image>,
-    /// Places in `images` whose keyframe was removed.
+    /// Indices in `images` of removed keyframes.
     free: Vec<u32>,
     slots: HashMap<u32, u32>,
-    /// Scratch of a query: sums of `(C·σ)³` per slot, and distances to one word's entries.
+    /// Query scratch: sums of `(C·σ)³` per slot, and distances to the entries of one word.
     sums: Vec<i64>,
     distances: Vec<u32>,
 }
 
-/// One word's entries.
+/// The entries of one word.
 #[derive(Debug, Clone, Default)]
 struct Posting {
-    /// Places in `images`.
+    /// Indices in `images`.
     slots: Vec<u32>,
-    /// As many times the bits of a word.
+    /// The bits of the word in each of these images.
     bits: Vec<u64>,
 }
 
 #[derive(Debug, Clone, Default)]
 struct Image {
     id: u32,
-    /// Its words; none once it is removed.
+    /// Its words; empty after removal.
     words: Vec<u32>,
 }
 
@@ -57,26 +58,25 @@ impl Database {
         }
     }
 
-    /// Keyframes in it.
+    /// Number of keyframes.
     pub fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Whether it holds none.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// Whether a keyframe is in it.
+    /// Whether keyframe `id` is in the database.
     pub fn contains(&self, id: u32) -> bool {
         self.slots.contains_key(&id)
     }
 
-    /// Adds a keyframe under the caller's id.
+    /// Adds a keyframe.
     ///
     /// # Errors
-    /// [`RetrievalError::Duplicate`] if the id is there already, [`RetrievalError::OtherModel`];
-    /// the database is then unchanged.
+    /// [`RetrievalError::Duplicate`] if the id exists already, [`RetrievalError::OtherModel`]; the
+    /// database is then unchanged.
     pub fn insert(&mut self, id: u32, description: &Description) -> Result<(), RetrievalError> {
         self.check_model(description)?;
         if self.contains(id) {
@@ -100,7 +100,7 @@ impl Database {
         Ok(())
     }
 
-    /// Takes a keyframe out; whether it was there.
+    /// Removes a keyframe; returns whether it was present.
     pub fn remove(&mut self, id: u32) -> bool {
         let Some(slot) = self.slots.remove(&id) else {
             return false;
@@ -120,8 +120,8 @@ impl Database {
         true
     }
 
-    /// The at most `k` keyframes with the highest scores above `min_score`, best first; of equal
-    /// scores the lower id. `hits` is replaced.
+    /// Replaces `hits` by up to `k` keyframes with the highest scores above `min_score`, best
+    /// first; ties go to the lower id.
     ///
     /// # Errors
     /// [`RetrievalError::OtherModel`].
@@ -134,7 +134,7 @@ impl Database {
     ) -> Result<(), RetrievalError> {
         hits.clear();
         self.check_model(description)?;
-        // C·σ = C − 2·Hamming is an integer, so sums are exact and independent of any order.
+        // C·σ = C − 2·Hamming is an integer, so sums are exact and independent of the order.
         self.sums.clear();
         self.sums.resize(self.images.len(), 0);
         let query = &description.query;

@@ -1,36 +1,25 @@
-//! From an image's features to what is stored and compared (spec 7.2, 7.3).
+//! Computes an image's description from its features (docs/algorithm.md, Place recognition).
 
 use super::{
     BinaryWords, Nearest, RetrievalError, RetrievalModel, binary_residuals, strongest, whiten,
 };
 
-/// Most features of an image that are used: those with the largest norm after whitening.
+/// Maximum number of features used per image: those with the largest norm after whitening.
 pub const MAX_FEATURES: usize = 300;
 
-/// Words that a feature of a query belongs to; one stored in the database belongs to one.
+/// Words to which a feature of a query is assigned; a stored feature is assigned to one.
 pub const QUERY_NEAREST: usize = 5;
 
-/// An image as place recognition sees it. Reusable: [`RetrievalModel::describe`] replaces it.
+/// Description of an image for place recognition. Reusable: [`RetrievalModel::describe`] replaces
+/// its content.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Description {
-    /// `C`, the bits per word.
+    /// Bits per word, `C`.
     pub(super) dim: usize,
-    /// Features in their five nearest words.
-    pub(super) query: BinaryWords,
-    /// Features in their nearest word.
-    pub(super) stored: BinaryWords,
-}
-
-impl Description {
-    /// Words that a query with it looks up.
-    pub fn query_words(&self) -> &BinaryWords {
-        &self.query
-    }
-
-    /// Words that are stored when it is inserted.
-    pub fn stored_words(&self) -> &BinaryWords {
-        &self.stored
-    }
+    /// Features aggregated in their five nearest words.
+    pub query: BinaryWords,
+    /// Features aggregated in their nearest word.
+    pub stored: BinaryWords,
 }
 
 /// Buffers that [`RetrievalModel::describe`] reuses from image to image.
@@ -38,7 +27,7 @@ impl Description {
 pub struct Scratch {
     whitened: Vec<f32>,
     kept: Vec<u32>,
-    /// The strongest of the whitened features.
+    /// The strongest whitened features.
     pub(super) rows: Vec<f32>,
     nearest: Vec<Nearest>,
     assignments: Vec<(u32, u32)>,
@@ -46,8 +35,8 @@ pub struct Scratch {
 }
 
 impl RetrievalModel {
-    /// Describes an image by its encoder features, `T × C` in row-major order (as
-    /// [`crate::inference::Backend::encode`] gives them).
+    /// Describes an image by its encoder features, `T × C` in row-major order (as returned by
+    /// [`crate::inference::Backend::encode`]).
     ///
     /// # Errors
     /// [`RetrievalError::FeatureLength`], [`RetrievalError::NotFinite`] or
@@ -70,7 +59,7 @@ impl RetrievalModel {
         for (count, words) in [(QUERY_NEAREST, &mut dst.query), (1, &mut dst.stored)] {
             scratch.assignments.clear();
             for (row, nearest) in scratch.nearest.chunks_exact(QUERY_NEAREST).enumerate() {
-                // A codebook of fewer words than asked for leaves some places empty.
+                // With a codebook of fewer than `count` words, some entries are empty.
                 let found = nearest[..count].iter().filter(|n| **n != Nearest::NONE);
                 scratch
                     .assignments
@@ -87,7 +76,7 @@ impl RetrievalModel {
         Ok(())
     }
 
-    /// Whitens features and leaves the strongest in `scratch.rows`.
+    /// Whitens features and stores the strongest in `scratch.rows`.
     pub(super) fn local_features(
         &self,
         features: &[f32],
@@ -103,7 +92,7 @@ impl RetrievalModel {
             self.projection(),
             &mut scratch.whitened,
         );
-        // Finite features can still overflow on their way to f32.
+        // Finite f64 values can still overflow when rounded to f32.
         check_finite(&scratch.whitened, dim)?;
         strongest(&scratch.whitened, dim, MAX_FEATURES, &mut scratch.kept);
         scratch.rows.clear();
@@ -124,7 +113,7 @@ fn check_finite(rows: &[f32], dim: usize) -> Result<(), RetrievalError> {
     }
 }
 
-/// Whether features are `T × dim`, finite and not all zero.
+/// Checks that features are `T × dim`, finite and not all zero.
 pub(super) fn check_features(features: &[f32], dim: usize) -> Result<(), RetrievalError> {
     if features.is_empty() || dim == 0 || !features.len().is_multiple_of(dim) {
         return Err(RetrievalError::FeatureLength {

@@ -1,42 +1,35 @@
-//! Why place recognition failed.
+//! Errors of place recognition.
 
 use crate::network::CheckpointError;
 use std::path::PathBuf;
 
-/// Why place recognition failed.
+/// Error from place recognition.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the text of an error names its fields")]
 pub enum RetrievalError {
-    /// A whitening or codebook file could not be read.
+    /// A whitening or codebook file cannot be read.
     #[error(transparent)]
     File(#[from] CheckpointError),
-    /// A codebook could not be written; what was there before is untouched.
+    /// A codebook cannot be written; an existing file is unchanged.
     #[error("cannot write {}: {source}", path.display())]
     Write {
-        /// The file.
         path: PathBuf,
-        /// The system's own error.
         source: std::io::Error,
     },
-    /// Mean, projection and centroids do not belong together.
+    /// Mean, projection and centroids do not match.
     #[error("not a retrieval model: expected {expected}, found {found}")]
-    Model {
-        /// What should be there.
-        expected: String,
-        /// What is there.
-        found: String,
-    },
-    /// The number of features is not a positive multiple of the model's dimension.
+    Model { expected: String, found: String },
+    /// The number of feature values is not a positive multiple of the model's dimension.
     #[error(
-        "{found} feature values where rows of {dim} were expected: the codebook belongs to another \
+        "expected rows of {dim} feature values, found {found} values: the codebook belongs to another \
          network; build one for these weights with `mast3r-slam codebook build`"
     )]
     FeatureLength {
         /// Components of a feature, `C`.
         dim: usize,
-        /// Values given.
         found: usize,
     },
-    /// The network's features hold NaN or infinity.
+    /// The network's features contain NaN or infinity.
     #[error("feature {row} of the image is not finite: the network's output is unusable")]
     NotFinite {
         /// The first such row.
@@ -47,13 +40,10 @@ pub enum RetrievalError {
     AllZero,
     /// The keyframe is already in the database.
     #[error("keyframe {id} is already in the retrieval database")]
-    Duplicate {
-        /// Its id.
-        id: u32,
-    },
-    /// A description made with another model.
+    Duplicate { id: u32 },
+    /// The description was made with another model.
     #[error(
-        "a description for {found} with a database for {expected} (bits per word): both must come \
+        "a description with {found} bits per word does not match a database with {expected}: both must come \
          from one retrieval model"
     )]
     OtherModel {
@@ -62,17 +52,15 @@ pub enum RetrievalError {
         /// `C` of the description.
         found: usize,
     },
-    /// Too few features to learn a codebook from.
+    /// Not enough features to learn a codebook.
     #[error(
-        "{found} features from {images} images cannot make {clusters} visual words: give more \
-         images or ask for fewer words"
+        "{found} features from {images} images are too few for {clusters} visual words: provide more \
+         images or request fewer words"
     )]
     TooFewFeatures {
-        /// Images given.
         images: usize,
         /// Features found in them.
         found: usize,
-        /// Words asked for.
         clusters: usize,
     },
 }

@@ -1,5 +1,5 @@
-//! Our own codebook file: one safetensors with `mean` (C), `projection` (C × C) and `centroids`
-//! (K × C), each in the narrowest of f16, f32 and f64 that holds its values exactly.
+//! Codebook file format: one safetensors file with `mean` (C), `projection` (C × C) and `centroids`
+//! (K × C), each in the narrowest of f16, f32 and f64 that represents its values exactly.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::files;
 use crate::network::CheckpointError;
 use crate::network::checkpoint::map_file;
 
-/// The one metadata key: several would be written in random order, and equal codebooks shall be
+/// The only metadata key: several would be written in random order, and equal codebooks must yield
 /// equal files.
 const METADATA: &str = "mast3r_slam_codebook";
 
@@ -27,7 +27,7 @@ struct Header {
     words: usize,
 }
 
-/// A tensor to be written.
+/// A tensor to write.
 struct Stored {
     shape: Vec<usize>,
     dtype: safetensors::Dtype,
@@ -70,10 +70,10 @@ impl safetensors::View for &Stored {
 }
 
 impl RetrievalModel {
-    /// Writes the model, losslessly, to a temporary file beside `path` that then takes its name.
+    /// Writes the model losslessly and atomically (a temporary file next to `path`, then a rename).
     ///
     /// # Errors
-    /// [`RetrievalError::Write`]; what was at `path` is then untouched.
+    /// [`RetrievalError::Write`]; an existing file at `path` is then unchanged.
     pub fn save(&self, path: &Path) -> Result<(), RetrievalError> {
         let write = |source| RetrievalError::Write {
             path: path.to_owned(),
@@ -106,11 +106,11 @@ impl RetrievalModel {
         files::write_bytes(path, &bytes).map_err(write)
     }
 
-    /// Reads what [`RetrievalModel::save`] wrote.
+    /// Reads a file written by [`RetrievalModel::save`].
     ///
     /// # Errors
-    /// [`RetrievalError::File`] if the file cannot be read or is none of ours;
-    /// [`RetrievalError::Model`] if its tensors do not fit each other.
+    /// [`RetrievalError::File`] if the file cannot be read or has another format;
+    /// [`RetrievalError::Model`] if its tensors do not match each other.
     pub fn load(path: &Path) -> Result<Self, RetrievalError> {
         let map = map_file(path)?;
         let format = |expected: &str, found: String| CheckpointError::Format {
@@ -120,16 +120,19 @@ impl RetrievalModel {
         };
         let whole = "a complete codebook made by `mast3r-slam codebook build`";
         let damaged = |e: safetensors::SafeTensorError| {
-            format(whole, format!("{} bytes that are not one ({e})", map.len()))
+            format(
+                whole,
+                format!("{} bytes that cannot be parsed ({e})", map.len()),
+            )
         };
         let (_, metadata) = safetensors::SafeTensors::read_metadata(&map).map_err(damaged)?;
         let header = metadata
             .metadata()
             .as_ref()
             .and_then(|metadata| metadata.get(METADATA))
-            .ok_or_else(|| format(whole, "a safetensors file of another kind".into()))?;
+            .ok_or_else(|| format(whole, "a safetensors file without its header".into()))?;
         let header: Header = serde_json::from_str(header)
-            .map_err(|e| format(whole, format!("a header that is not readable ({e})")))?;
+            .map_err(|e| format(whole, format!("an unreadable header ({e})")))?;
         if header.version != VERSION {
             return Err(format(
                 &format!("a codebook of version {VERSION}"),

@@ -1,7 +1,7 @@
-//! Place recognition: which keyframes show what this image shows (ASMK, spec 7).
+//! Place recognition by appearance (ASMK; docs/algorithm.md, Place recognition).
 //!
-//! A [`RetrievalModel`] turns an image's encoder features into a [`Description`]; a [`Database`]
-//! holds descriptions under the keyframes' own ids and answers which of them are most similar.
+//! A [`RetrievalModel`] converts an image's encoder features into a [`Description`]; a [`Database`]
+//! stores descriptions by keyframe id and finds the most similar ones.
 //!
 //! ```no_run
 //! use mast3r_slam::compute::retrieval::{Database, Description, RetrievalModel, Scratch};
@@ -17,8 +17,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Matrices are row-major. `T` is the number of an image's features, `C` their dimension, `K` the
-//! number of visual words. Every result is independent of the number of threads.
+//! Matrices are row-major. `T` is the number of features per image, `C` their dimension, `K` the
+//! number of visual words. Results do not depend on the number of threads.
 
 mod build;
 mod codebook;
@@ -28,9 +28,6 @@ mod error;
 mod file;
 mod model;
 mod official;
-#[cfg(test)]
-#[path = "../../../tests/random/mod.rs"]
-mod random;
 mod whitening;
 mod words;
 

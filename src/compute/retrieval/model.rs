@@ -1,8 +1,8 @@
-//! What a retrieval model consists of.
+//! Retrieval models.
 
 use super::{Codebook, RetrievalError};
 
-/// Largest dimension: keeps sums of `C³` over all words of an image within 64 bits.
+/// Maximum dimension: keeps sums of `C³` over all words of an image within 64 bits.
 pub(super) const MAX_DIM: usize = 1 << 14;
 
 /// Whitening and visual words for the features of one network.
@@ -10,27 +10,27 @@ pub(super) const MAX_DIM: usize = 1 << 14;
 pub struct RetrievalModel {
     /// `C`.
     mean: Vec<f64>,
-    /// `C × C`, multiplies a row from the right.
+    /// `C × C`, applied to a row vector from the right.
     projection: Vec<f64>,
     /// `K × C`.
     codebook: Codebook,
     info: CodebookInfo,
 }
 
-/// Where a codebook comes from.
+/// Origin of a codebook.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CodebookInfo {
     /// Hash of the weights whose features it was learnt from; empty if unknown.
     pub weights_hash: String,
-    /// Images that it was learnt from; 0 if unknown.
+    /// Number of images it was learnt from; 0 if unknown.
     pub images: usize,
 }
 
 impl RetrievalModel {
-    /// From a mean (`C`), a projection (`C × C`) and centroids (`K × C`).
+    /// Builds a model from a mean (`C`), a projection (`C × C`) and centroids (`K × C`).
     ///
     /// # Errors
-    /// [`RetrievalError::Model`] if sizes do not fit each other or a value is not finite.
+    /// [`RetrievalError::Model`] if sizes do not match or a value is not finite.
     pub fn new(
         mean: Vec<f64>,
         projection: Vec<f64>,
@@ -85,27 +85,25 @@ impl RetrievalModel {
         self.mean.len()
     }
 
-    /// Visual words, `K`.
+    /// Number of visual words, `K`.
     pub fn words(&self) -> usize {
         self.codebook.words()
     }
 
-    /// What is subtracted from every feature, `C`.
+    /// Mean subtracted from every feature, `C`.
     pub fn mean(&self) -> &[f64] {
         &self.mean
     }
 
-    /// What the centred features are multiplied with from the right, `C × C` row-major.
+    /// Projection applied to centred features from the right, `C × C` row-major.
     pub fn projection(&self) -> &[f64] {
         &self.projection
     }
 
-    /// The visual words.
     pub fn codebook(&self) -> &Codebook {
         &self.codebook
     }
 
-    /// Where it comes from.
     pub fn info(&self) -> &CodebookInfo {
         &self.info
     }

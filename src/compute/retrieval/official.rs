@@ -1,4 +1,4 @@
-//! The official retrieval files: a whitening `.pth` and an asmk codebook `.pkl` (spec 7.1).
+//! The official retrieval files: a whitening `.pth` and an ASMK codebook `.pkl`.
 
 use std::path::Path;
 
@@ -11,8 +11,8 @@ impl RetrievalModel {
     /// Reads the official `*_retrieval_trainingfree.pth` and `*_retrieval_codebook.pkl`.
     ///
     /// # Errors
-    /// [`RetrievalError::File`] if one cannot be read or holds something else;
-    /// [`RetrievalError::Model`] if the two do not belong together.
+    /// [`RetrievalError::File`] if a file cannot be read or has other content;
+    /// [`RetrievalError::Model`] if the two do not match.
     pub fn load_official(whitening: &Path, codebook: &Path) -> Result<Self, RetrievalError> {
         let (mean, projection) = read_whitening(whitening)?;
         let centroids = read_codebook(codebook)?;
@@ -78,7 +78,7 @@ struct Centroids {
     values: Vec<f32>,
 }
 
-/// `state.centroids` of asmk's codebook.
+/// Reads `state.centroids` of an ASMK codebook.
 fn read_codebook(path: &Path) -> Result<Centroids, CheckpointError> {
     let map = map_file(path)?;
     let format = |expected: &str, found: String| CheckpointError::Format {
@@ -102,7 +102,7 @@ fn read_codebook(path: &Path) -> Result<Centroids, CheckpointError> {
         .map_err(|found| format("centroids as a float32 matrix in row-major order", found))
 }
 
-/// A NumPy matrix of float32; else what it is.
+/// Reads a NumPy float32 matrix; the error describes what was found instead.
 fn read_array(pickle: &Pickle<'_>, id: Id) -> Result<Centroids, String> {
     let not_an_array = || pickle.describe(id);
     let object = pickle.object(id).ok_or_else(not_an_array)?;

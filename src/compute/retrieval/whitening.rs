@@ -1,22 +1,23 @@
-//! From encoder features to local descriptors (spec 7.2).
+//! Whitens encoder features into local descriptors (docs/algorithm.md, Place recognition, steps 1
+//! and 2).
 
 use multiversion::multiversion;
 use multiversion::target::match_target;
 use rayon::prelude::*;
 
-/// Rows that the kernel works on at once, and columns.
+/// Block size of the kernel.
 const ROWS: usize = 4;
 const COLUMNS: usize = 8;
 /// Rows per parallel task; a multiple of `ROWS`.
 const TASK_ROWS: usize = 16;
 
-/// `dst = (features − mean) · projection` in f64, rounded to f32 at the end, as the reference does.
+/// `dst = (features − mean) · projection` in f64, rounded to f32 at the end, as in the reference.
 ///
-/// `features` and `dst` are `T × C`, `mean` is `C`, `projection` is `C × C` and multiplies from the
-/// right. `C` is `mean.len()`.
+/// `features` and `dst` are `T × C`, `mean` is `C`, `projection` is `C × C` and applied from the
+/// right, where `C` is `mean.len()`.
 ///
 /// # Panics
-/// If the lengths do not fit each other; callers check them where the data comes in.
+/// If the lengths do not match; callers validate external data.
 pub fn whiten(features: &[f32], mean: &[f64], projection: &[f64], dst: &mut [f32]) {
     let dim = mean.len();
     assert_eq!(projection.len(), dim * dim, "projection is C × C");
@@ -31,7 +32,7 @@ pub fn whiten(features: &[f32], mean: &[f64], projection: &[f64], dst: &mut [f32
         .for_each_init(
             || (vec![0.0; TASK_ROWS * dim], vec![[0.0; COLUMNS]; dim]),
             |(centred, panel), (features, dst)| {
-                // Rows that a last, shorter task lacks keep old values; nobody reads them.
+                // In a shorter last task, the unused rows keep stale values that are never read.
                 for (row, centred) in features
                     .chunks_exact(dim)
                     .zip(centred.chunks_exact_mut(dim))
@@ -45,8 +46,8 @@ pub fn whiten(features: &[f32], mean: &[f64], projection: &[f64], dst: &mut [f32
         );
 }
 
-/// `dst[r] = centred[r] · projection` for the rows of `dst`, at most `TASK_ROWS`. `panel` is scratch
-/// of as many entries as a row has.
+/// `dst[r] = centred[r] · projection` for the rows of `dst`, at most `TASK_ROWS`. `panel` is
+/// scratch memory with as many entries as a row.
 #[multiversion(targets("x86_64+avx2+fma"))]
 fn project(centred: &[f64], projection: &[f64], panel: &mut [[f64; COLUMNS]], dst: &mut [f32]) {
     match_target! {
@@ -65,8 +66,8 @@ fn project_generic<const FMA: bool>(
 ) {
     let dim = panel.len();
     for start in (0..dim).step_by(COLUMNS) {
-        // A block of columns, packed, stays in the cache for all rows; a last, narrower one leaves
-        // values in its other columns that nobody reads.
+        // A packed block of columns stays in the cache for all rows; in a narrower last block, the
+        // unused columns hold stale values that are never read.
         let width = COLUMNS.min(dim - start);
         for (packed, line) in panel.iter_mut().zip(projection.chunks_exact(dim)) {
             packed[..width].copy_from_slice(&line[start..start + width]);
@@ -109,8 +110,8 @@ fn products<const FMA: bool>(
     sums
 }
 
-/// The indices, ascending, of the at most `keep` rows of `rows` (`T × dim`) with the largest L2
-/// norm; of equal ones the lower index.
+/// Ascending indices of the up to `keep` rows of `rows` (`T × dim`) with the largest L2 norm; ties
+/// go to the lower index.
 pub fn strongest(rows: &[f32], dim: usize, keep: usize, dst: &mut Vec<u32>) {
     dst.clear();
     if dim == 0 {
@@ -129,7 +130,8 @@ pub fn strongest(rows: &[f32], dim: usize, keep: usize, dst: &mut Vec<u32>) {
             .sum()
     };
     dst.sort_by_cached_key(|index| {
-        // Squares are not negative, and for such floats the order of the bits is that of the values.
+        // Squared norms are non-negative, and for such floats the bit patterns are ordered like the
+        // values.
         (std::cmp::Reverse(norm(index).to_bits()), *index)
     });
     dst.truncate(keep);
@@ -139,8 +141,8 @@ pub fn strongest(rows: &[f32], dim: usize, keep: usize, dst: &mut Vec<u32>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compute::retrieval::random::Random;
     use proptest::prelude::*;
+    use testkit::random::Random;
 
     fn naive(features: &[f32], mean: &[f64], projection: &[f64]) -> Vec<f64> {
         let dim = mean.len();

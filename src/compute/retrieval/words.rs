@@ -1,26 +1,27 @@
-//! Binary residuals per visual word, and their distance (spec 7.3, steps 2 to 4).
+//! Binary residuals per visual word and their Hamming distance (docs/algorithm.md, Place
+//! recognition, steps 4 and 5).
 
 use multiversion::multiversion;
 
 use super::codebook::Codebook;
 
-/// What an image has of each visual word that occurs in it.
+/// Aggregated binary residuals of an image for each visual word that occurs in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BinaryWords {
-    /// The words, ascending, each once.
+    /// The words, ascending and unique.
     pub words: Vec<u32>,
-    /// `C` bits for each word, in `C.div_ceil(64)` integers; component `c` is bit `c % 64` of
-    /// integer `c / 64`, the rest is zero.
+    /// `C` bits for each word in `C.div_ceil(64)` integers; component `c` is bit `c % 64` of
+    /// integer `c / 64`, unused bits are zero.
     pub bits: Vec<u64>,
 }
 
-/// For each word among `assignments` (pairs of word and row) the signs of the summed residuals
-/// `ρ = Σ (y − c)` of its rows: bit set where `ρ > 0`.
+/// For each word in `assignments` (pairs of word and row), the signs of the summed residuals `ρ = Σ
+/// (y − c)` of its rows: a bit is set if `ρ > 0`.
 ///
-/// `rows` is `N × C` with the codebook's `C`. Sorts `assignments`; `sum` is scratch.
+/// `rows` is `N × C` with the codebook's `C`. Sorts `assignments`; `sum` is scratch memory.
 ///
 /// # Panics
-/// If an assignment names a row or word that there is not.
+/// If an assignment refers to an unknown row or word.
 pub fn binary_residuals(
     codebook: &Codebook,
     rows: &[f32],
@@ -31,7 +32,7 @@ pub fn binary_residuals(
     let dim = codebook.dim();
     dst.words.clear();
     dst.bits.clear();
-    // Rows of a word are then always summed in the same order.
+    // Sorting ensures that the rows of a word are always summed in the same order.
     assignments.sort_unstable();
     for group in assignments.chunk_by(|a, b| a.0 == b.0) {
         let word = group[0].0;
@@ -52,7 +53,7 @@ pub fn binary_residuals(
     }
 }
 
-/// The Hamming distance of `query` to each entry of `stored`, whose length is a multiple of
+/// The Hamming distance of `query` to each entry of `stored`, whose length must be a multiple of
 /// `query`'s. `dst` is replaced.
 #[multiversion(targets("x86_64+avx512f+avx512vl+avx512vpopcntdq", "x86_64+popcnt"))]
 pub fn hamming(query: &[u64], stored: &[u64], dst: &mut Vec<u32>) {

@@ -1,4 +1,4 @@
-//! The file that keyframes move to when host memory is full.
+//! The spill file to which keyframes move when host memory is full.
 
 use std::fs::File;
 use std::hash::Hasher;
@@ -6,82 +6,68 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Records that are set aside on the disk at once.
+/// Number of records for which disk space is reserved at a time.
 const BLOCK: u64 = 16;
 
-/// What went wrong with the file.
+/// Spill file error.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum SpillError {
-    /// There is no file: none was configured.
+    /// No spill directory is configured.
     #[error(
-        "host memory for keyframes is full and no directory for more was given; set one, or raise the number of keyframes in host memory"
+        "host memory for keyframes is full and no spill directory is configured; set one, or raise the number of keyframes in host memory"
     )]
     NoFile,
-    /// It could not be made.
-    #[error("cannot make a temporary file in {}: {source}", directory.display())]
+    /// The file cannot be created.
+    #[error("cannot create a temporary file in {}: {source}", directory.display())]
     Create {
-        /// Where.
         directory: PathBuf,
-        /// The system's own error.
         source: Arc<io::Error>,
     },
-    /// The disk has no room for another record.
+    /// The disk is full.
     #[error(
-        "the disk of {} has no room for another keyframe of {bytes} bytes ({source}): free some, or choose another directory",
+        "no space left for a keyframe of {bytes} bytes on the disk of {} ({source}): free some space, or choose another directory",
         directory.display()
     )]
     DiskFull {
-        /// Where.
         directory: PathBuf,
-        /// Bytes of a record.
         bytes: u64,
-        /// The system's own error.
         source: Arc<io::Error>,
     },
-    /// It must not be written.
-    #[error("keyframes may not be written in {}: {source}", directory.display())]
+    /// Permission denied.
+    #[error("no permission to write keyframes in {}: {source}", directory.display())]
     Permission {
-        /// Where.
         directory: PathBuf,
-        /// The system's own error.
         source: Arc<io::Error>,
     },
-    /// Writing failed in another way.
+    /// Another write error.
     #[error("writing a keyframe in {} failed: {source}", directory.display())]
     Write {
-        /// Where.
         directory: PathBuf,
-        /// The system's own error.
         source: Arc<io::Error>,
     },
-    /// Reading failed; also a file that somebody cut.
+    /// A read error, including a truncated file.
     #[error("reading a keyframe in {} failed: {source}", directory.display())]
     Read {
-        /// Where.
         directory: PathBuf,
-        /// The system's own error.
         source: Arc<io::Error>,
     },
-    /// What was read is not what was written.
-    #[error("a keyframe in {} was changed by somebody else or damaged by the disk", directory.display())]
-    Damaged {
-        /// Where.
-        directory: PathBuf,
-    },
+    /// The content read differs from what was written.
+    #[error("a keyframe in {} was modified by another program or damaged by the disk", directory.display())]
+    Damaged { directory: PathBuf },
 }
 
-/// One file of records of one size, without a name where the system allows that, gone with the
-/// process in any case. Records are written and read by position, from any thread.
+/// A file of fixed-size records, unnamed where the system supports that, and deleted with the
+/// process in any case. Records are read and written by index, from any thread.
 pub struct SpillFile {
     file: File,
     directory: PathBuf,
     bytes: u64,
-    /// Records that the disk has set aside.
+    /// Number of records for which disk space is reserved.
     set_aside: Mutex<u64>,
 }
 
 impl SpillFile {
-    /// A new file in `directory` for records of `bytes`.
+    /// Creates a file in `directory` for records of `bytes`.
     pub fn new(directory: &Path, bytes: usize) -> Result<Self, SpillError> {
         let file = tempfile::tempfile_in(directory).map_err(|e| {
             let (directory, source) = (directory.to_owned(), Arc::new(e));
@@ -94,7 +80,7 @@ impl SpillFile {
         Ok(Self::from_file(file, directory, bytes))
     }
 
-    /// On an open file, `directory` being what errors name. What is in it is overwritten.
+    /// Uses an open file, overwriting its content; `directory` is used in errors.
     pub fn from_file(file: File, directory: &Path, bytes: usize) -> Self {
         Self {
             file,
@@ -104,7 +90,7 @@ impl SpillFile {
         }
     }
 
-    /// Writes a record; its checksum.
+    /// Writes a record; returns its checksum.
     pub fn write(&self, record: u32, bytes: &[u8]) -> Result<u64, SpillError> {
         self.set_aside(u64::from(record))
             .and_then(|()| write_at(&self.file, bytes, u64::from(record) * self.bytes))
@@ -112,7 +98,7 @@ impl SpillFile {
         Ok(checksum(bytes))
     }
 
-    /// Reads a record whose checksum was `sum`.
+    /// Reads a record with checksum `sum`.
     pub fn read(&self, record: u32, sum: u64, dst: &mut [u8]) -> Result<(), SpillError> {
         read_at(&self.file, dst, u64::from(record) * self.bytes).map_err(|e| SpillError::Read {
             directory: self.directory.clone(),
@@ -140,7 +126,8 @@ impl SpillFile {
         }
     }
 
-    /// Sets blocks of the disk aside up to and with `record`, some more at once while there is room.
+    /// Reserves disk space up to and including `record`, and for some more records while there is
+    /// space.
     fn set_aside(&self, record: u64) -> io::Result<()> {
         let mut done = self
             .set_aside
@@ -169,19 +156,20 @@ fn forbidden(error: &io::Error) -> bool {
     matches!(error.kind(), K::PermissionDenied | K::ReadOnlyFilesystem)
 }
 
-/// 64 bits of `bytes`; only compared within the process.
+/// A 64-bit checksum, only compared within the process.
 fn checksum(bytes: &[u8]) -> u64 {
     let mut hasher = rustc_hash::FxHasher::default();
     hasher.write(bytes);
     hasher.finish()
 }
 
-/// Makes sure that the disk has blocks for bytes `from..to`.
+/// Reserves disk blocks for bytes `from..to`.
 #[cfg(target_os = "linux")]
 fn allocate(file: &File, from: u64, to: u64) -> io::Result<()> {
     use rustix::fs::{FallocateFlags, fallocate};
     match fallocate(file, FallocateFlags::empty(), from, to - from) {
-        // File systems that cannot (NFS before 4.2), and files that are none: then writing tells.
+        // Not supported by the file system (NFS before 4.2) or not a regular file: errors will
+        // surface on writing.
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NODEV | rustix::io::Errno::NOSYS) => {
             Ok(())
         }
@@ -189,7 +177,7 @@ fn allocate(file: &File, from: u64, to: u64) -> io::Result<()> {
     }
 }
 
-/// Makes sure that the file is that long; elsewhere than on Linux writing tells whether it fits.
+/// Extends the file; except on Linux, lack of space surfaces only on writing.
 #[cfg(not(target_os = "linux"))]
 fn allocate(file: &File, _from: u64, to: u64) -> io::Result<()> {
     file.set_len(to)

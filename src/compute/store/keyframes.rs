@@ -1,4 +1,4 @@
-//! The store itself: leases and moves.
+//! The keyframe store: leases and transfers.
 
 use super::table::{Entry, Table};
 use super::{
@@ -7,25 +7,26 @@ use super::{
 use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// How a store is set up.
+/// Options of a store.
 #[derive(Debug, Clone, Default)]
 pub struct StoreOptions {
-    /// Keyframes that it knows of before its own tables have to grow.
+    /// Number of keyframes for which tables are allocated in advance.
     pub keyframes: usize,
-    /// Directory of the file for what fits neither the device nor host memory; none: no file.
+    /// Directory of the spill file for keyframes that fit neither the device nor host memory;
+    /// `None` disables it.
     pub directory: Option<PathBuf>,
 }
 
-/// Keyframes' bulk on device, host and disk. See [`super`].
+/// Bulk data of keyframes on device, host and disk. See [`super`].
 pub struct KeyframeStore<D: SlotDevice> {
     table: Mutex<Table>,
-    /// A copy has ended.
+    /// Signals that a copy has ended.
     changed: Condvar,
     file: Option<SpillFile>,
     device: D,
 }
 
-/// Access to a keyframe's slot for work that is enqueued on the lane's stream while the lease lives.
+/// Access to a keyframe's slot for work enqueued on the lane's stream while the lease lives.
 pub struct Lease<'a, D: SlotDevice> {
     store: &'a KeyframeStore<D>,
     id: u32,
@@ -36,9 +37,9 @@ pub struct Lease<'a, D: SlotDevice> {
 
 type Guard<'a> = MutexGuard<'a, Table>;
 
-/// Slots that a call has set aside and not used yet. The lock is only open while it has some if it
-/// copies: before it waits, it gives them back. So without a copy under way nothing is set aside by
-/// anybody else, and who then finds no slot knows that there is none.
+/// Slots reserved by a call and not yet used. The lock is released while slots are reserved only
+/// during a copy: before waiting, a call returns them. Hence, when no copy is in progress, no other
+/// call holds reserved slots, and a call that finds no free slot knows that there is none.
 #[derive(Default)]
 struct Aside {
     device: Option<u32>,
@@ -59,10 +60,10 @@ impl Aside {
 type Failed<D> = StoreError<<D as SlotDevice>::Error>;
 
 impl<D: SlotDevice> KeyframeStore<D> {
-    /// An empty store over the slots of `device`.
+    /// Creates an empty store over the slots of `device`.
     ///
     /// # Errors
-    /// [`SpillError`] if there cannot be a file in the directory.
+    /// [`SpillError`] if the file cannot be created in the directory.
     pub fn new(device: D, options: &StoreOptions) -> Result<Self, SpillError> {
         let file = options
             .directory
@@ -72,7 +73,7 @@ impl<D: SlotDevice> KeyframeStore<D> {
         Ok(Self::with_file(device, options.keyframes, file))
     }
 
-    /// As [`KeyframeStore::new`], with a file that is there already, or none.
+    /// Like [`KeyframeStore::new`], with an existing file or none.
     pub fn with_file(device: D, keyframes: usize, file: Option<SpillFile>) -> Self {
         let table = Table::new(device.device_slots(), device.host_slots(), keyframes);
         Self {
@@ -83,42 +84,35 @@ impl<D: SlotDevice> KeyframeStore<D> {
         }
     }
 
-    /// The memory.
     pub fn device(&self) -> &D {
         &self.device
     }
 
-    /// Keyframes in it.
+    /// Number of keyframes.
     pub fn len(&self) -> usize {
         self.lock().len()
     }
 
-    /// Whether it holds none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What it has done so far.
+    /// Statistics so far.
     pub fn counts(&self) -> Counts {
         self.lock().counts
     }
 
-    /// Where a keyframe is just now; the other thread may move it any time.
+    /// Current location of a keyframe; the other thread may move it at any time.
     pub fn place(&self, id: u32) -> Option<Place> {
         self.lock().get(id).map(|entry| entry.place)
     }
 
-    /// The keyframe that frames are tracked against: once on the device, it stays there.
-    pub fn set_active(&self, id: Option<u32>) {
-        self.lock().set_active(id);
-    }
-
-    /// A slot for a new keyframe, to be written.
+    /// Allocates a slot for a new keyframe, leased for writing.
     pub fn insert(&self, lane: Lane, id: u32) -> Result<Lease<'_, D>, Failed<D>> {
         let mut aside = Aside::default();
         let mut guard = self.lock();
         let result = loop {
-            // Another thread may insert the same keyframe while this one moves another out.
+            // Another thread may have inserted the same keyframe while this one was moving one out.
             if guard.get(id).is_some() {
                 break Err(StoreError::Duplicate { id });
             }
@@ -140,7 +134,7 @@ impl<D: SlotDevice> KeyframeStore<D> {
         result
     }
 
-    /// A lease on a keyframe, which comes back to the device if it has left it.
+    /// Leases a keyframe, bringing it back to the device if necessary.
     pub fn lease(
         &self,
         lane: Lane,
@@ -154,9 +148,9 @@ impl<D: SlotDevice> KeyframeStore<D> {
         result
     }
 
-    /// Leases on all of `ids` at once, in their order. What is on the device is leased first: whatever comes
-    /// back then takes the slots of keyframes that are not among `ids`, where one after the other each
-    /// could push out the next.
+    /// Leases all of `ids`, in order. Keyframes on the device are leased first, so that those
+    /// brought back take the slots of keyframes not in `ids`; leasing in sequence could evict the
+    /// next one each time.
     pub fn lease_all(
         &self,
         lane: Lane,
@@ -176,19 +170,20 @@ impl<D: SlotDevice> KeyframeStore<D> {
         Ok(leases.into_iter().flatten().collect())
     }
 
-    /// [`KeyframeStore::lease`] for reading, counted as use.
+    /// Leases for reading, with [`Touch::Use`].
     pub fn read(&self, lane: Lane, id: u32) -> Result<Lease<'_, D>, Failed<D>> {
         self.lease(lane, id, Access::Read, Touch::Use)
     }
 
-    /// [`KeyframeStore::lease`] for writing, counted as use.
+    /// Leases for writing, with [`Touch::Use`].
     pub fn write(&self, lane: Lane, id: u32) -> Result<Lease<'_, D>, Failed<D>> {
         self.lease(lane, id, Access::Write, Touch::Use)
     }
 
-    /// Moves keyframes out until `slots` slots are free, so that the next [`KeyframeStore::insert`]
-    /// of the tracking thread finds one, and one host slot, so that the next to move finds that. The
-    /// mapping thread calls it after its work. How many slots are free: fewer if the rest is in use.
+    /// Evicts keyframes until `slots` device slots and one host slot are free, so that the next
+    /// [`KeyframeStore::insert`] by the tracking thread and the next eviction find one immediately.
+    /// The mapping thread calls this after its work. Returns the number of free slots, which is
+    /// smaller if the rest is in use.
     pub fn prepare(&self, lane: Lane, slots: usize) -> Result<usize, Failed<D>> {
         let mut aside = Aside::default();
         let mut guard = self.lock();
@@ -209,14 +204,15 @@ impl<D: SlotDevice> KeyframeStore<D> {
             }
         };
         if result.is_ok() && aside.host.is_none() && self.file.is_some() {
-            // Without one the next move has to make room itself, and tells if it cannot.
+            // Without a free host slot, the next eviction has to make room itself and reports
+            // failure.
             (guard, _) = self.host_slot(guard, None, &mut aside);
         }
         aside.give_back(&mut guard);
         result
     }
 
-    /// Forgets a keyframe; whether it was there.
+    /// Removes a keyframe; returns whether it was present.
     pub fn remove(&self, id: u32) -> Result<bool, Failed<D>> {
         let mut guard = self.lock();
         while guard.get(id).is_some_and(|entry| entry.moving) {
@@ -232,7 +228,7 @@ impl<D: SlotDevice> KeyframeStore<D> {
         }
     }
 
-    /// Forgets all keyframes; stops at one that is leased.
+    /// Removes all keyframes; stops at one that is leased.
     pub fn clear(&self) -> Result<(), Failed<D>> {
         loop {
             let next = self.lock().ids().next();
@@ -244,11 +240,11 @@ impl<D: SlotDevice> KeyframeStore<D> {
     }
 
     fn lock(&self) -> Guard<'_> {
-        // The table is whole between its own methods, which do not panic.
+        // The table's methods do not panic, so it is consistent even if the lock is poisoned.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the end of a copy.
+    /// Waits until a copy ends.
     fn wait<'a>(&'a self, mut guard: Guard<'a>, aside: &mut Aside) -> Guard<'a> {
         aside.give_back(&mut guard);
         self.changed
@@ -256,7 +252,8 @@ impl<D: SlotDevice> KeyframeStore<D> {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a copy of keyframe `id` without the lock; where it is then, if the copy succeeded.
+    /// Copies keyframe `id` without holding the lock; if the copy succeeds, its location becomes
+    /// `place`.
     fn copy<'a, E>(
         &'a self,
         mut guard: Guard<'a>,
@@ -273,7 +270,7 @@ impl<D: SlotDevice> KeyframeStore<D> {
         (guard, done)
     }
 
-    /// Sets a free slot aside; makes one if need be.
+    /// Reserves a free slot, evicting a keyframe if necessary.
     fn free_slot<'a>(
         &'a self,
         mut guard: Guard<'a>,
@@ -296,8 +293,8 @@ impl<D: SlotDevice> KeyframeStore<D> {
         (guard, result)
     }
 
-    /// Moves the least useful keyframe out of its slot, which is then set aside; `false` if all are in
-    /// use. `keep` goes from host memory to the file only if nobody else can.
+    /// Evicts the least useful keyframe and reserves its slot; `false` if all are in use. `keep`
+    /// moves from host memory to the file only as a last resort.
     fn vacate<'a>(
         &'a self,
         mut guard: Guard<'a>,
@@ -310,7 +307,7 @@ impl<D: SlotDevice> KeyframeStore<D> {
                 if guard.copies == 0 {
                     return (guard, Ok(false));
                 }
-                // Who copies now may leave a slot behind.
+                // A copy in progress may free a slot.
                 guard = self.wait(guard, aside);
                 aside.device = guard.take_device_slot();
                 if aside.device.is_some() {
@@ -326,18 +323,18 @@ impl<D: SlotDevice> KeyframeStore<D> {
                 let taken;
                 (guard, taken) = self.host_slot(guard, keep, aside);
                 if let Err(error) = taken {
-                    // Somebody who needs no copy can still go.
+                    // A keyframe with a clean record can still be dropped without a copy.
                     let Some(id) = guard.clean_victim() else {
                         return (guard, Err(error));
                     };
                     aside.device = guard.drop_to_file(id);
                     return (guard, Ok(true));
                 }
-                // The lock may have been open meanwhile: look again who is to go.
+                // The lock may have been released meanwhile: select the victim again.
                 continue;
             };
             let Some(Place::Device(slot)) = guard.get(id).map(|entry| entry.place) else {
-                // A victim is on the device.
+                // The victim is on the device.
                 aside.host = Some(to);
                 return (guard, Ok(false));
             };
@@ -355,8 +352,8 @@ impl<D: SlotDevice> KeyframeStore<D> {
         }
     }
 
-    /// Sets a free host slot aside: writes the least useful keyframe in host memory to the file if need
-    /// be, `keep` last.
+    /// Reserves a free host slot, writing the least useful keyframe in host memory to the file if
+    /// necessary, `keep` last.
     fn host_slot<'a>(
         &'a self,
         mut guard: Guard<'a>,
@@ -373,7 +370,7 @@ impl<D: SlotDevice> KeyframeStore<D> {
                 .and_then(|id| guard.get(id).map(|entry| (id, entry.place)));
             let Some((id, Place::Host(slot))) = victim else {
                 if guard.copies > 0 {
-                    // Who copies now leaves a host slot free or to somebody who can move on.
+                    // A copy in progress will free a host slot or make a keyframe movable.
                     guard = self.wait(guard, aside);
                     continue;
                 }
@@ -384,8 +381,8 @@ impl<D: SlotDevice> KeyframeStore<D> {
                 let source = SpillError::NoFile;
                 return (guard, Err(StoreError::NoRoom { source }));
             };
-            // The lock opens, and what is set aside is not part of this copy; but it is not waited with
-            // either, so others that find nothing see a copy under way and wait for its end.
+            // The lock is released. Slots reserved here are not part of this copy, but other calls
+            // that find none see a copy in progress and wait for its end.
             let number = guard.record_for(id);
             let mut sum = None;
             let written;
@@ -440,7 +437,7 @@ impl<D: SlotDevice> KeyframeStore<D> {
                 if let Err(error) = freed {
                     return (guard, Err(error));
                 }
-                // The keyframe may have moved while the lock was open; look again.
+                // The keyframe may have moved while the lock was released; look it up again.
                 continue;
             };
             let after = Mark::all(slot);
@@ -467,7 +464,7 @@ impl<D: SlotDevice> KeyframeStore<D> {
             };
             let record = guard.get(id).and_then(Entry::record);
             let (Some(file), Some(record)) = (&self.file, record) else {
-                // What is in the file has a record there.
+                // A keyframe in the file always has a record.
                 return (guard, Err(StoreError::Unknown { id }));
             };
             let loaded;
@@ -489,7 +486,7 @@ impl<D: SlotDevice> KeyframeStore<D> {
         }
     }
 
-    /// Orders the lane's stream after what the access must follow, and gives a lease.
+    /// Makes the lane's stream wait for preceding accesses, and grants a lease.
     fn begin<'a>(
         &'a self,
         guard: &mut Guard<'_>,
@@ -529,7 +526,8 @@ impl<D: SlotDevice> KeyframeStore<D> {
         let noted = self.device.record(lease.lane, mark);
         guard.end_lease(lease.id, lease.lane, lease.access);
         if let Err(error) = noted {
-            // Only a lost device cannot take a mark, and then every later call fails by itself.
+            // Recording a mark fails only if the device is lost, and then every later call fails by
+            // itself.
             tracing::error!("keyframe {}: {error}", lease.id);
         }
         self.changed.notify_all();
@@ -537,12 +535,11 @@ impl<D: SlotDevice> KeyframeStore<D> {
 }
 
 impl<D: SlotDevice> Lease<'_, D> {
-    /// The keyframe.
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// Its slot, the same as long as the lease lives.
+    /// The slot, which does not change during the lease.
     pub fn slot(&self) -> u32 {
         self.slot
     }

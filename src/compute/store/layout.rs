@@ -1,19 +1,19 @@
-//! How a keyframe's bulk lies in its slot.
+//! Memory layout of a keyframe slot.
 
-/// Sections start at multiples of this many bytes, enough for any vector access.
+/// Sections are aligned to this many bytes, enough for any vector access.
 const ALIGNMENT: usize = 256;
 
-/// How floats are kept.
+/// Storage format of floats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FloatFormat {
-    /// 2 bytes.
+    /// binary16
     F16,
-    /// 4 bytes.
+    /// binary32
     F32,
 }
 
 impl FloatFormat {
-    /// Bytes of a value.
+    /// Bytes per value.
     pub fn bytes(self) -> usize {
         match self {
             Self::F16 => 2,
@@ -22,36 +22,34 @@ impl FloatFormat {
     }
 }
 
-/// A part of a slot.
+/// A section of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Section {
-    /// Bytes before it.
+    /// Offset in bytes.
     pub offset: usize,
-    /// Its bytes.
+    /// Size in bytes.
     pub bytes: usize,
 }
 
-/// Where the parts of a keyframe lie in its slot.
+/// The sections of a keyframe slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotLayout {
     /// RGB, u8, `pixels × 3`.
     pub image: Section,
-    /// Points in the keyframe's camera, f32, `pixels × 3`.
+    /// Points in the keyframe's camera frame, f32, `pixels × 3`.
     pub points: Section,
     /// Average confidences, `pixels` of [`SlotLayout::confidence_format`].
     pub confidence: Section,
     /// Encoder tokens, `tokens × channels` of [`SlotLayout::feature_format`].
     pub features: Section,
-    /// How confidences are kept.
     pub confidence_format: FloatFormat,
-    /// How tokens are kept.
     pub feature_format: FloatFormat,
-    /// Bytes of a slot.
+    /// Size of a slot in bytes.
     pub bytes: usize,
 }
 
 impl SlotLayout {
-    /// For images of `pixels` pixels and `tokens × channels` encoder tokens.
+    /// The layout for images of `pixels` pixels and `tokens × channels` encoder tokens.
     pub fn new(
         pixels: usize,
         tokens: usize,

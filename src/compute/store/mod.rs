@@ -1,28 +1,29 @@
-//! Where keyframes' bulky parts live: a fixed number of device slots, a fixed number of host slots, a
-//! file.
+//! Storage of keyframes' bulk data: a fixed number of device slots, a fixed number of host slots,
+//! and a file.
 //!
-//! A keyframe's pose stays with the graph; its bulk (image, points, confidences, tokens; see
-//! [`SlotLayout`]) is one record of fixed size. [`KeyframeStore`] gives out leases on device slots.
-//! When it needs a slot and none is free, the least useful keyframe's record moves to a host slot,
-//! and when those are full, the least useful of them moves on to the file. It comes back, bit for
-//! bit, when somebody asks for it. Neither slots nor host slots are ever added; only the file grows.
+//! The pose of a keyframe is stored in the graph; its bulk data (image, points, confidences,
+//! tokens; see [`SlotLayout`]) is one fixed-size record. [`KeyframeStore`] grants leases on device
+//! slots. If no slot is free, the record of the least useful keyframe moves to a host slot, and if
+//! those are full, the least useful of them moves to the file. Records return bit for bit on
+//! demand. Only the file grows; the numbers of slots and host slots are fixed.
 //!
-//! **Least useful** is the least recently used of those that are neither active nor leased. A lease
-//! for an edge, a candidate or a window of a solve counts as use ([`Touch::Use`]); a pass over the
-//! whole graph does not ([`Touch::Pass`]), or else a pass over more keyframes than there are slots
-//! would throw out each of them just before its turn. With it, such a pass streams through one slot
-//! and finds the others where they were.
+//! **Least useful** is the least recently used keyframe that is not leased. A lease for an edge, a
+//! candidate or an optimisation window counts as use ([`Touch::Use`]); a pass over the whole graph
+//! does not ([`Touch::Pass`]), because a pass over more keyframes than there are slots would evict
+//! each keyframe just before its turn. With `Pass`, it streams through one slot and leaves the
+//! others in place.
 //!
-//! **Two threads** use it, each with a stream of its own ([`Lane`]). A lease orders device work: a
-//! reader's stream waits for the slot's last writer, a writer's stream also for its last readers,
-//! whoever's bulk that was. The marks belong to slots, not keyframes, so that a slot's next tenant
-//! cannot overtake its last one. Copies to and from the host wait for those marks, too, and are
-//! complete before anybody learns of the new place. No lock is held during a copy. Nobody waits for
-//! a lease: a keyframe that the other thread writes is [`StoreError::Busy`]. What is waited for is
-//! another thread's copy under way, which ends by itself.
+//! **Two threads** use the store, each with its own stream ([`Lane`]). A lease orders device work:
+//! a reader's stream waits for the slot's last writer, and a writer's stream also for its last
+//! readers, for whichever keyframe they accessed the slot. Marks belong to slots rather than
+//! keyframes, so that a slot's next tenant cannot overtake its previous one. Copies to and from the
+//! host also wait for those marks, and are complete before the new location becomes visible. No
+//! lock is held during a copy. Calls never wait for a lease: a keyframe that the other thread is
+//! writing yields [`StoreError::Busy`]. Calls wait only for copies in progress, which always end.
 //!
-//! **Nothing fatal**: if the file cannot take a record (disk full, permission), the keyframe stays
-//! where it is, and the call that needed room says why. The store is as it was and can be asked again.
+//! **Failures are recoverable**: if the file cannot store a record (disk full, permission denied),
+//! the keyframe stays in place, and the call that needed room returns the reason. The store is
+//! unchanged and the call can be repeated.
 
 mod file;
 mod keyframes;
@@ -34,7 +35,7 @@ pub use keyframes::{KeyframeStore, Lease, StoreOptions};
 pub use layout::{FloatFormat, Section, SlotLayout};
 pub use table::{Counts, Place};
 
-/// A thread with its stream.
+/// A thread and its stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Lane {
     /// The tracking thread.
@@ -44,7 +45,6 @@ pub enum Lane {
 }
 
 impl Lane {
-    /// Both.
     pub const ALL: [Self; 2] = [Self::Tracking, Self::Mapping];
 
     /// 0 or 1.
@@ -53,38 +53,36 @@ impl Lane {
     }
 }
 
-/// What a lease is for.
+/// Kind of access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// The slot is only read.
     Read,
-    /// The slot is written.
     Write,
 }
 
-/// Whether a lease says that its keyframe is useful.
+/// Whether a lease counts as use of its keyframe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Touch {
-    /// It was wanted for its own sake.
+    /// Counts as use.
     Use,
-    /// It is one of all.
+    /// Part of a pass over all keyframes; does not count as use.
     Pass,
 }
 
-/// A point in a lane's work, noted by [`SlotDevice::record`].
+/// A point in a lane's work, recorded by [`SlotDevice::record`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mark {
-    /// Of a slot's last writer.
+    /// The last write to a slot.
     Written(u32),
-    /// Of a slot's last reader on a lane.
+    /// The last read of a slot on a lane.
     Read(u32, Lane),
 }
 
 impl Mark {
-    /// Marks of a slot.
+    /// Number of marks per slot.
     pub const PER_SLOT: usize = 3;
 
-    /// A number below `PER_SLOT` times the number of slots.
+    /// Index below `PER_SLOT` times the number of slots.
     pub fn index(self) -> usize {
         match self {
             Self::Written(slot) => slot as usize * Self::PER_SLOT,
@@ -92,7 +90,7 @@ impl Mark {
         }
     }
 
-    /// What must be done before a slot's bulk may be overwritten.
+    /// All accesses that must end before a slot is overwritten.
     fn all(slot: u32) -> [Self; 3] {
         [
             Self::Written(slot),
@@ -102,82 +100,63 @@ impl Mark {
     }
 }
 
-/// The memory that a [`KeyframeStore`] rules: slots, and streams that use them.
+/// The memory managed by a [`KeyframeStore`]: slots, and the streams that use them.
 ///
-/// The store makes sure that a slot or host slot is in at most one copy at a time, and in none while
-/// it is leased.
+/// The store guarantees that a slot or host slot takes part in at most one copy at a time, and in
+/// none while it is leased.
 pub trait SlotDevice: Send + Sync {
-    /// What can go wrong.
     type Error: std::error::Error + Clone + Send + Sync + 'static;
 
-    /// Slots on the device.
+    /// Number of slots on the device.
     fn device_slots(&self) -> usize;
 
-    /// Slots in host memory.
+    /// Number of slots in host memory.
     fn host_slots(&self) -> usize;
 
-    /// Bytes of a record, the same in slots, host slots and file.
+    /// Size of a record in bytes, the same in device slots, host slots and file.
     fn record_bytes(&self) -> usize;
 
-    /// Notes the lane's work so far.
+    /// Records the lane's work so far under `mark`.
     fn record(&self, lane: Lane, mark: Mark) -> Result<(), Self::Error>;
 
-    /// Later work of the lane waits for what was last noted under `mark`, if anything was.
+    /// Makes later work of the lane wait for the work last recorded under `mark`, if any.
     fn wait(&self, lane: Lane, mark: Mark) -> Result<(), Self::Error>;
 
-    /// Copies a slot to a host slot, after what is noted under `after`; returns when it is done.
+    /// Copies a device slot to a host slot after the work recorded under `after`; returns when
+    /// done.
     fn save(&self, lane: Lane, after: &[Mark], slot: u32, host: u32) -> Result<(), Self::Error>;
 
-    /// Copies a host slot to a slot, after what is noted under `after`; returns when it is done.
+    /// Copies a host slot to a device slot after the work recorded under `after`; returns when
+    /// done.
     fn load(&self, lane: Lane, after: &[Mark], host: u32, slot: u32) -> Result<(), Self::Error>;
 
-    /// Lets `with` see and change a host slot's bytes.
+    /// Gives `with` mutable access to the bytes of a host slot.
     fn with_host(&self, host: u32, with: &mut dyn FnMut(&mut [u8]));
 }
 
-/// Why a keyframe's bulk cannot be had.
+/// Keyframe store error.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError<E: std::error::Error + 'static> {
-    /// No such keyframe.
+    /// The keyframe is not in the store.
     #[error("keyframe {id} is not in the store")]
-    Unknown {
-        /// Its id.
-        id: u32,
-    },
-    /// It is there already.
+    Unknown { id: u32 },
+    /// The keyframe is already in the store.
     #[error("keyframe {id} is in the store already")]
-    Duplicate {
-        /// Its id.
-        id: u32,
-    },
-    /// Too few slots for what is used at once.
+    Duplicate { id: u32 },
+    /// More slots are needed at once than exist.
     #[error(
-        "all {slots} keyframe slots are in use at the same time: give the device more of them, or solve over fewer keyframes at once"
+        "all {slots} keyframe slots are in use at the same time: configure more slots, or solve over fewer keyframes at once"
     )]
-    AllInUse {
-        /// Device slots.
-        slots: usize,
-    },
-    /// The other thread holds it.
+    AllInUse { slots: usize },
+    /// The other thread holds a conflicting lease.
     #[error("keyframe {id} is in use by the other thread")]
-    Busy {
-        /// Its id.
-        id: u32,
-    },
-    /// Host slots are full and the file cannot help. The keyframe that was to move is still where it was.
-    #[error("the keyframe slots are full, and none can move on: {source}")]
-    NoRoom {
-        /// Why the file took no record.
-        source: SpillError,
-    },
-    /// The file did not give a record back. The keyframe is still there.
-    #[error("keyframe {id} cannot be brought back: {source}")]
-    Unreadable {
-        /// Its id.
-        id: u32,
-        /// Why.
-        source: SpillError,
-    },
+    Busy { id: u32 },
+    /// Host slots are full and the file cannot be used. The keyframe to be moved stays in place.
+    #[error("the keyframe slots are full, and no keyframe can be moved out: {source}")]
+    NoRoom { source: SpillError },
+    /// The record cannot be read back. The keyframe stays in the store.
+    #[error("keyframe {id} cannot be read back: {source}")]
+    Unreadable { id: u32, source: SpillError },
     /// The device failed.
     #[error(transparent)]
     Device(E),

@@ -1,41 +1,41 @@
-//! Who is where, and who goes next. Nothing here moves a byte.
+//! Bookkeeping of locations and eviction order. This module moves no data.
 
 use super::{Access, Lane, Touch};
 use rustc_hash::FxHashMap;
 
-/// Where a keyframe's bulk is.
+/// Location of a keyframe's bulk data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// In this slot on the device.
+    /// Slot on the device.
     Device(u32),
-    /// In this host slot.
+    /// Slot in host memory.
     Host(u32),
-    /// In this record of the file.
+    /// Record in the file.
     File(u32),
 }
 
-/// What the store has done so far.
+/// Statistics of the store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Records copied from a slot to a host slot.
+    /// Records copied from a device slot to a host slot.
     pub evicted: u64,
-    /// Records that left a slot without a copy, as the file had them unchanged.
+    /// Records dropped from a slot without a copy because the file holds an identical one.
     pub dropped: u64,
     /// Records written from a host slot to the file.
     pub spilled: u64,
-    /// Records that came back from a host slot.
+    /// Records brought back from a host slot.
     pub from_host: u64,
-    /// Records that came back from the file.
+    /// Records brought back from the file.
     pub from_file: u64,
-    /// Times that the file did not take a record.
+    /// Number of failed writes to the file.
     pub refused: u64,
 }
 
-/// Of a slot or host slot.
+/// Occupancy of a device or host slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tenant {
-    Nobody,
-    /// Set aside for a keyframe that is about to come.
+    Free,
+    /// Reserved for a keyframe that is about to arrive.
     Taken,
     Keyframe(u32),
 }
@@ -50,15 +50,15 @@ pub struct Record {
 #[derive(Debug)]
 pub struct Entry {
     pub place: Place,
-    /// Whether it is being copied. Its place is then still the old one.
+    /// Whether it is being copied; `place` is then still the old one.
     pub moving: bool,
-    /// Leases by lane.
+    /// Number of leases by lane.
     readers: [u32; 2],
     writers: [u32; 2],
     last_use: u64,
-    /// Its record in the file holds what the slot holds.
+    /// Record in the file that is identical to the slot.
     clean: Option<Record>,
-    /// A record that was its own once and is out of date.
+    /// An outdated record of its own, which can be reused.
     stale: Option<u32>,
 }
 
@@ -67,7 +67,7 @@ impl Entry {
         self.readers.iter().chain(&self.writers).any(|&n| n > 0)
     }
 
-    /// The record, if the keyframe is in the file.
+    /// The record, if the file holds an identical one.
     pub fn record(&self) -> Option<Record> {
         self.clean
     }
@@ -82,25 +82,23 @@ pub struct Table {
     free_records: Vec<u32>,
     records: u32,
     clock: u64,
-    active: Option<u32>,
-    /// Threads that are copying.
+    /// Number of copies in progress.
     pub copies: u32,
     pub counts: Counts,
 }
 
 impl Table {
-    /// With room for `keyframes` before anything has to grow.
+    /// A table with capacity for `keyframes` entries before it has to grow.
     pub fn new(device: usize, host: usize, keyframes: usize) -> Self {
         let mut entries = FxHashMap::default();
         entries.reserve(keyframes);
         Self {
             entries,
-            device: vec![Tenant::Nobody; device],
-            host: vec![Tenant::Nobody; host],
+            device: vec![Tenant::Free; device],
+            host: vec![Tenant::Free; host],
             free_records: Vec::with_capacity(keyframes),
             records: 0,
             clock: 0,
-            active: None,
             copies: 0,
             counts: Counts::default(),
         }
@@ -119,55 +117,49 @@ impl Table {
     }
 
     pub fn free_device_slots(&self) -> usize {
-        self.device.iter().filter(|t| **t == Tenant::Nobody).count()
+        self.device.iter().filter(|t| **t == Tenant::Free).count()
     }
 
-    pub fn set_active(&mut self, id: Option<u32>) {
-        self.active = id;
-    }
-
-    /// Sets a free slot aside.
+    /// Reserves a free slot.
     pub fn take_device_slot(&mut self) -> Option<u32> {
         take(&mut self.device)
     }
 
-    /// Sets a free host slot aside.
+    /// Reserves a free host slot.
     pub fn take_host_slot(&mut self) -> Option<u32> {
         take(&mut self.host)
     }
 
-    /// Frees a slot that was set aside.
+    /// Releases a reserved slot.
     pub fn give_device_slot(&mut self, slot: u32) {
-        set(&mut self.device, slot, Tenant::Nobody);
+        set(&mut self.device, slot, Tenant::Free);
     }
 
-    /// Frees a host slot that was set aside.
+    /// Releases a reserved host slot.
     pub fn give_host_slot(&mut self, slot: u32) {
-        set(&mut self.host, slot, Tenant::Nobody);
+        set(&mut self.host, slot, Tenant::Free);
     }
 
-    /// The keyframe on the device that is least useful, and whether the file has it unchanged.
+    /// The least useful keyframe on the device, and whether the file holds an identical record.
     pub fn device_victim(&self) -> Option<(u32, bool)> {
-        self.least(&self.device, |id, _| self.active != Some(id))
+        self.least_recent(&self.device, |_, _| true)
             .map(|(id, entry)| (id, entry.clean.is_some()))
     }
 
-    /// As [`Table::device_victim`], of those that the file has unchanged.
+    /// The least useful keyframe on the device with an identical record in the file.
     pub fn clean_victim(&self) -> Option<u32> {
-        self.least(&self.device, |id, entry| {
-            entry.clean.is_some() && self.active != Some(id)
-        })
-        .map(|(id, _)| id)
-    }
-
-    /// The keyframe in host memory that is least useful; `keep` only if there is no other.
-    pub fn host_victim(&self, keep: Option<u32>) -> Option<u32> {
-        self.least(&self.host, |id, _| Some(id) != keep)
-            .or_else(|| self.least(&self.host, |_, _| true))
+        self.least_recent(&self.device, |_, entry| entry.clean.is_some())
             .map(|(id, _)| id)
     }
 
-    fn least(
+    /// The least useful keyframe in host memory; `keep` only if there is no other.
+    pub fn host_victim(&self, keep: Option<u32>) -> Option<u32> {
+        self.least_recent(&self.host, |id, _| Some(id) != keep)
+            .or_else(|| self.least_recent(&self.host, |_, _| true))
+            .map(|(id, _)| id)
+    }
+
+    fn least_recent(
         &self,
         tenants: &[Tenant],
         fits: impl Fn(u32, &Entry) -> bool,
@@ -182,7 +174,7 @@ impl Table {
             .min_by_key(|(id, entry)| (entry.last_use, *id))
     }
 
-    /// A new keyframe in a slot that was set aside.
+    /// Inserts a new keyframe in a reserved slot.
     pub fn insert(&mut self, id: u32, slot: u32) {
         set(&mut self.device, slot, Tenant::Keyframe(id));
         self.clock += 1;
@@ -200,7 +192,7 @@ impl Table {
         );
     }
 
-    /// Takes a keyframe out that is neither leased nor moving; whether it was.
+    /// Removes a keyframe that is neither leased nor moving; returns whether it was removed.
     pub fn remove(&mut self, id: u32) -> bool {
         if self.entries.get(&id).is_none_or(Entry::is_leased) {
             return false;
@@ -215,13 +207,10 @@ impl Table {
         }
         let record = entry.clean.map(|r| r.number).or(entry.stale);
         self.free_records.extend(record);
-        if self.active == Some(id) {
-            self.active = None;
-        }
         true
     }
 
-    /// Marks the beginning of a copy.
+    /// Marks the start of a copy.
     pub fn begin_move(&mut self, id: u32) {
         self.copies += 1;
         if let Some(entry) = self.entries.get_mut(&id) {
@@ -229,8 +218,8 @@ impl Table {
         }
     }
 
-    /// Marks the end of a copy: the keyframe is now at `place`, or where it was. The slot or host slot
-    /// that it left stays set aside for who moved it.
+    /// Marks the end of a copy: the keyframe is now at `place`, or still at its old location. The
+    /// slot that it left stays reserved for the caller.
     pub fn end_move(&mut self, id: u32, place: Option<Place>) {
         self.copies -= 1;
         let Some(entry) = self.entries.get_mut(&id) else {
@@ -251,7 +240,7 @@ impl Table {
         }
     }
 
-    /// Moves a keyframe whose record is good to the file without a copy; its slot is then set aside.
+    /// Moves a keyframe with a clean record to the file without a copy; its slot is then reserved.
     pub fn drop_to_file(&mut self, id: u32) -> Option<u32> {
         let entry = self.entries.get_mut(&id)?;
         let (Place::Device(slot), Some(record)) = (entry.place, entry.clean) else {
@@ -263,7 +252,7 @@ impl Table {
         Some(slot)
     }
 
-    /// The record that a keyframe is to be written to: its old one or a new one.
+    /// The record to write a keyframe to: its old one or a new one.
     pub fn record_for(&mut self, id: u32) -> u32 {
         let own = self.entries.get_mut(&id).and_then(|e| e.stale.take());
         own.or_else(|| self.free_records.pop()).unwrap_or_else(|| {
@@ -272,7 +261,7 @@ impl Table {
         })
     }
 
-    /// What became of writing a keyframe to its record: the checksum, or nothing.
+    /// Records the result of writing a keyframe to its record: the checksum, or `None` on failure.
     pub fn written(&mut self, id: u32, number: u32, sum: Option<u64>) {
         match self.entries.get_mut(&id) {
             Some(entry) => match sum {
@@ -283,7 +272,7 @@ impl Table {
         }
     }
 
-    /// Whether a lease may be given now; it says nothing of the place.
+    /// Whether a lease may be granted now, regardless of location.
     pub fn may_lease(&self, id: u32, lane: Lane, access: Access) -> bool {
         self.entries.get(&id).is_some_and(|entry| {
             let other = 1 - lane.index();
@@ -291,7 +280,7 @@ impl Table {
         })
     }
 
-    /// Gives a lease. Writing makes the record in the file stale.
+    /// Grants a lease. Writing makes the record in the file stale.
     pub fn lease(&mut self, id: u32, lane: Lane, access: Access, touch: Touch) {
         let Some(entry) = self.entries.get_mut(&id) else {
             return;
@@ -311,7 +300,7 @@ impl Table {
         }
     }
 
-    /// Takes a lease back.
+    /// Ends a lease.
     pub fn end_lease(&mut self, id: u32, lane: Lane, access: Access) {
         if let Some(entry) = self.entries.get_mut(&id) {
             let count = match access {
@@ -324,7 +313,7 @@ impl Table {
 }
 
 fn take(tenants: &mut [Tenant]) -> Option<u32> {
-    let at = tenants.iter().position(|t| *t == Tenant::Nobody)?;
+    let at = tenants.iter().position(|t| *t == Tenant::Free)?;
     tenants[at] = Tenant::Taken;
     Some(at as u32)
 }
@@ -359,10 +348,10 @@ mod tests {
         assert_eq!(table.device_victim(), Some((0, false)));
         touch(&mut table, 0, Touch::Use);
         assert_eq!(table.device_victim(), Some((1, false)));
-        // A pass does not make anybody useful.
+        // A pass does not count as use.
         touch(&mut table, 1, Touch::Pass);
         assert_eq!(table.device_victim(), Some((1, false)));
-        table.set_active(Some(1));
+        table.lease(1, Lane::Tracking, Access::Read, Touch::Pass);
         assert_eq!(table.device_victim(), Some((2, false)));
         table.lease(2, Lane::Tracking, Access::Read, Touch::Pass);
         assert_eq!(table.device_victim(), Some((3, false)));
@@ -412,7 +401,7 @@ mod tests {
         assert_eq!(table.record_for(0), record);
         table.written(0, record, None);
         assert!(table.remove(0));
-        // Another keyframe gets the record that has become free.
+        // Another keyframe receives the freed record.
         table.insert(1, 0);
         assert_eq!(table.record_for(1), record);
     }

@@ -1,6 +1,6 @@
-//! Finding and loading ONNX Runtime's library. One is loaded per process, and stays.
+//! Locates and loads the ONNX Runtime library, once per process.
 
-use super::{RUNTIME, failure};
+use super::error::{RUNTIME, failure};
 use crate::inference::InferenceError;
 use ort::environment::Environment;
 use ort::ep::ExecutionProvider;
@@ -9,7 +9,8 @@ use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Names the library, or a folder with it, for every program that uses the `ort` crate.
+/// Environment variable with the library or its folder, shared by all programs that use the `ort`
+/// crate.
 const VARIABLE: &str = "ORT_DYLIB_PATH";
 
 #[cfg(target_os = "windows")]
@@ -23,15 +24,15 @@ const FILE: &str = "libonnxruntime.so";
 pub(super) struct Library {
     pub(super) environment: Environment,
     path: PathBuf,
-    /// Execution providers that it was built with.
+    /// Execution providers compiled into the library.
     providers: Vec<String>,
 }
 
 static LOADED: Mutex<Option<Arc<Library>>> = Mutex::new(None);
 
 impl Library {
-    /// Loads the library: the one that `named` says (a file, or a folder with it), else the one that
-    /// the environment says, else one that lies beside this program or that the system finds.
+    /// Loads the library: `named` (a file or a folder), else the one in the environment variable,
+    /// else one next to this program or on the system's search path.
     pub(super) fn load(named: Option<&Path>) -> Result<Arc<Self>, InferenceError> {
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(library) = &*loaded {
@@ -41,7 +42,7 @@ impl Library {
         preload(&path);
         let builder = ort::init_from(&path).map_err(|error| {
             unavailable(format!(
-                "{error}. It needs the libraries of CUDA and cuDNN that it was built for (with pip's \
+                "{error}. It requires the CUDA and cuDNN libraries it was built for (with pip's \
                  onnxruntime-gpu: the folders nvidia/*/lib of the Python packages, in LD_LIBRARY_PATH)"
             ))
         })?;
@@ -50,7 +51,8 @@ impl Library {
             .with_telemetry(false)
             .build()
             .map_err(|e| failure("starting", e))?;
-        // What it tells about every node of every run would cost more than some of the nodes.
+        // More verbose logging emits a message per node and run, which can cost more than the node
+        // itself.
         environment.set_log_level(LogLevel::Warning);
         let library = Arc::new(Self {
             environment,
@@ -61,23 +63,22 @@ impl Library {
         Ok(library)
     }
 
-    /// Whether it can use NVIDIA's GPUs.
+    /// Whether the library supports NVIDIA GPUs.
     pub(super) fn has_cuda(&self) -> bool {
         let cuda = <ort::ep::CUDA as ExecutionProvider>::NAME;
         self.providers.iter().any(|name| name == cuda)
     }
 
-    /// The error for a library without CUDA.
+    /// The error for a library without CUDA support.
     pub(super) fn without_cuda(&self) -> InferenceError {
         unavailable(format!(
-            "{} was built without CUDA (it has {}); install onnxruntime-gpu and name its library in \
+            "{} was built without CUDA (it has {}); install onnxruntime-gpu and set its library in \
              network.onnxruntime or {VARIABLE}",
             self.path.display(),
             self.providers.join(", "),
         ))
     }
 
-    /// Where it was found.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -90,24 +91,25 @@ fn unavailable(reason: String) -> InferenceError {
     }
 }
 
-/// The execution providers that the loaded library was built with.
+/// Queries the execution providers of the loaded library.
 fn providers() -> Result<Vec<String>, InferenceError> {
     const DOING: &str = "asking for its execution providers";
     let (mut names, mut count) = (std::ptr::null_mut(), 0);
     let api = ort::api();
-    // SAFETY: both places are written before they are read; a status that is not null holds an error.
+    // SAFETY: both outputs are written before they are read; a non-null status holds an error.
     unsafe {
         let status = (api.GetAvailableProviders)(&mut names, &mut count);
         ort::Error::result_from_status(status).map_err(|e| failure(DOING, e))?;
     }
     let text = |n: usize| {
-        // SAFETY: the library gave `count` strings that end in zero and live until they are released.
+        // SAFETY: the library returned `count` zero-terminated strings that live until they are
+        // released.
         unsafe { CStr::from_ptr(*names.add(n)) }
             .to_string_lossy()
             .into_owned()
     };
     let found = (0..usize::try_from(count).unwrap_or(0)).map(text).collect();
-    // SAFETY: what was given above, released once.
+    // SAFETY: returned by the library above and released once.
     unsafe {
         let status = (api.ReleaseAvailableProviders)(names, count);
         ort::Error::result_from_status(status).map_err(|e| failure(DOING, e))?;
@@ -115,7 +117,7 @@ fn providers() -> Result<Vec<String>, InferenceError> {
     Ok(found)
 }
 
-/// The library's file. What the system's loader shall find is a name without a folder.
+/// Finds the library file. A bare file name is left to the system's loader.
 fn find(named: Option<&Path>) -> Result<PathBuf, InferenceError> {
     let variable = std::env::var_os(VARIABLE).filter(|value| !value.is_empty());
     let told = match (named, &variable) {
@@ -143,7 +145,7 @@ fn find(named: Option<&Path>) -> Result<PathBuf, InferenceError> {
         }
         looked.push(folder.display().to_string());
     }
-    // Loading it twice costs nothing: the second time it is there.
+    // Preloading succeeds if the system's loader can find the library; loading it again is cheap.
     match ort::util::preload_dylib(FILE) {
         Ok(()) => Ok(FILE.into()),
         Err(error) => Err(unavailable(format!(
@@ -176,8 +178,8 @@ fn at(path: &Path) -> Option<PathBuf> {
     Some(std::path::absolute(&first).unwrap_or(first))
 }
 
-/// In Python's packages the libraries of CUDA and cuDNN lie beside ONNX Runtime's, where the system does
-/// not look: what there is of them is loaded first.
+/// In Python packages, the CUDA and cuDNN libraries are in folders next to ONNX Runtime's, which
+/// the system's loader does not search, so those found are loaded first.
 fn preload(library: &Path) {
     let Some(packages) = library.ancestors().nth(3) else {
         return;
@@ -196,7 +198,7 @@ fn preload(library: &Path) {
             if file.exists()
                 && let Err(error) = ort::util::preload_dylib(&file)
             {
-                tracing::debug!("{} was not loaded: {error}", file.display());
+                tracing::debug!("cannot preload {}: {error}", file.display());
             }
         }
     }

@@ -1,15 +1,19 @@
-//! ONNX Runtime: the emitted ONNX on an NVIDIA GPU, in the memory that SLAM works in, or on the CPU.
+//! ONNX Runtime backend: the emitted ONNX model on an NVIDIA GPU, in the memory that SLAM uses, or
+//! on the CPU.
 //!
-//! The library is not linked but looked for when the program runs; see [`OnnxRuntimeOptions::library`].
+//! The library is loaded at run time rather than linked; see [`OnnxRuntimeOptions::library`].
 //!
-//! Each part of the network is a session that works on a stream of its own, so one runs at a time. Two
-//! threads at once (tracking and mapping, of the decoder) take a session each, with memory for its
-//! activations; the weights are on the GPU once.
+//! Each part of the network is a session with its own stream, so a part runs once at a time. If two
+//! threads need the same part (tracking and mapping both decode), each gets its own session with
+//! its own memory for activations; the weights are stored on the GPU once.
 
+#[cfg(feature = "cuda")]
+mod binding;
+mod error;
 #[cfg(feature = "cuda")]
 mod gpu;
 #[cfg(feature = "cuda")]
-mod graph;
+mod lane;
 mod library;
 mod session;
 #[cfg(feature = "cuda")]
@@ -18,11 +22,15 @@ mod shared;
 use super::{
     Backend, InferenceError, NetworkShape, PairOutput, ViewOutput, expect, input_size, self_test,
 };
+#[cfg(feature = "cuda")]
+use crate::gpu::Priority;
 use crate::image::RgbImage;
+use crate::network::InputSize;
 use crate::network::onnx::{
-    AttentionForm, Branches, EmitOptions, InputSize, Maps, Precision, Upsampling, names,
+    AttentionForm, Branches, EmitOptions, Maps, Precision, Upsampling, names,
 };
 use crate::network::{Network, load_network};
+use error::{RUNTIME, failure};
 use library::Library;
 use ort::session::RunOptions;
 use ort::value::TensorRef;
@@ -33,74 +41,70 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-const RUNTIME: &str = "ONNX Runtime";
-
-/// What is quickest.
+/// The fastest graph options for each execution provider.
 fn quickest(provider: Provider) -> EmitOptions {
     let anywhere = EmitOptions {
         precision: Precision::F32,
         attention: AttentionForm::Fused,
         branches: Branches::Together,
         upsampling: Upsampling::Operator,
-        maps: Maps::ChannelsFirst,
+        maps: Maps::Nchw,
     };
     match provider {
         Provider::Cpu => anywhere,
         Provider::Cuda => EmitOptions {
             precision: Precision::F16,
             upsampling: Upsampling::Products,
-            maps: Maps::ChannelsLastOperator,
+            maps: Maps::NhwcOperator,
             ..anywhere
         },
     }
 }
 
-/// The same without operators that not every library has, but for those of attention.
+/// The same without operators missing from some builds of the library, except those of attention.
 fn standard(emit: EmitOptions) -> EmitOptions {
     EmitOptions {
         upsampling: Upsampling::Operator,
-        maps: Maps::ChannelsFirst,
+        maps: Maps::Nchw,
         ..emit
     }
 }
 
-/// What ONNX Runtime computes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Provider {
-    /// The processor.
+    /// The CPU.
     Cpu,
     /// The first NVIDIA GPU.
     Cuda,
 }
 
-/// How to run the network on ONNX Runtime.
+/// Options of the ONNX Runtime backend.
 #[derive(Debug, Clone, Default)]
 pub struct OnnxRuntimeOptions {
-    /// The library, or a folder with it. Without: what `ORT_DYLIB_PATH` names, else a library beside the
-    /// program, in `lib` beside or above it, or where the system looks. The first one that a process
-    /// loads is the only one.
+    /// The library, or a folder containing it. If `None`: `ORT_DYLIB_PATH`, else a library next to
+    /// the program, in `lib` next to or above it, or on the system's search path. The first library
+    /// that a process loads is used throughout.
     pub library: Option<PathBuf>,
-    /// None: the GPU if the library can use one, else the CPU.
+    /// `None`: the GPU if the library supports it, else the CPU.
     pub provider: Option<Provider>,
-    /// Threads of one call, on the CPU.
+    /// Threads per call on the CPU.
     pub threads: usize,
-    /// What it computes with. None: half precision on a GPU, single on the CPU.
+    /// Arithmetic precision. `None`: half on a GPU, single on the CPU.
     pub precision: Option<Precision>,
-    /// How else the network is written down. None: what is quickest there. What the library does not take
-    /// of attention is decomposed.
+    /// Export options. `None`: the fastest for the provider. Attention is decomposed if the library
+    /// lacks its operators.
     pub emit: Option<EmitOptions>,
 }
 
-/// The network on ONNX Runtime, for one input size.
 pub struct OnnxRuntimeBackend {
     loaded: Arc<Loaded>,
-    /// The sessions that this handle used so far.
+    /// Sessions used by this handle so far.
     held: Vec<Held>,
-    /// The image as the encoder takes it, `3 × H × W`.
+    /// The encoder's input image, `3 × H × W`.
     normalised: Vec<f32>,
 }
 
-/// What all handles of one network share.
+/// Data shared by all handles of one network.
 struct Loaded {
     library: Arc<Library>,
     provider: Provider,
@@ -108,56 +112,55 @@ struct Loaded {
     network: Network,
     size: InputSize,
     shape: NetworkShape,
-    /// How the network is written down.
     emit: EmitOptions,
-    /// Of a run between host buffers.
+    /// Options of a run between host buffers.
     options: RunOptions,
     #[cfg(feature = "cuda")]
     gpu: Option<gpu::Gpu>,
     #[cfg(feature = "cuda")]
     weights: Option<Arc<shared::SharedWeights>>,
-    /// Bytes that one session of each part took beside the weights.
+    /// Total memory for activations, in bytes, of one session per part.
     #[cfg(feature = "cuda")]
     activations: AtomicU64,
-    /// Sessions that no handle uses.
+    /// Sessions not used by any handle.
     idle: Mutex<Vec<Held>>,
 }
 
-/// A session, which one handle uses at a time.
+/// A session in use by one handle.
 struct Held {
     part: Part,
     // Dropped before its stream.
     session: Built,
     #[cfg(feature = "cuda")]
-    lane: Option<gpu::Lane>,
+    lane: Option<lane::Lane>,
 }
 
 impl OnnxRuntimeBackend {
-    /// Reads the weights (safetensors or `.pth`), builds the network for images of `width × height`, both
-    /// multiples of the patch's side, and runs [`self_test`] on it.
+    /// Reads the weights (safetensors or `.pth`), builds the network for images of `width ×
+    /// height`, both multiples of the patch side, and runs [`self_test`].
     ///
     /// # Errors
-    /// [`InferenceError::Unavailable`] without a library, or without CUDA in it where that was asked for;
-    /// [`InferenceError::Weights`], [`InferenceError::Shape`], [`InferenceError::SelfTest`] as for
-    /// [`super::cpu::CpuBackend::load`].
+    /// [`InferenceError::Unavailable`] if the library is missing, or lacks CUDA and that was
+    /// requested; [`InferenceError::Weights`], [`InferenceError::Shape`],
+    /// [`InferenceError::SelfTest`] as for [`super::cpu::CpuBackend::load`].
     pub fn load(
         weights: &Path,
         width: usize,
         height: usize,
         options: &OnnxRuntimeOptions,
     ) -> Result<Self, InferenceError> {
-        // A missing library is told before a large file is read.
+        // Report a missing library before reading a large file.
         Library::load(options.library.as_deref())?;
         let mut backend = Self::new(load_network(weights)?, width, height, options)?;
         let made = backend.loaded.make_all(&[Part::Encoder, Part::Decoder]);
         if let Err(error) = made.and_then(|()| self_test(&mut backend)) {
-            // What a library says that it has may still fail at work.
+            // Operators that a library claims to support may still fail at run time.
             let plain = standard(backend.loaded.emit);
             if plain == backend.loaded.emit {
                 return Err(error);
             }
             tracing::warn!(
-                "{error}: trying without ONNX Runtime's own operators, which costs time"
+                "{error}: retrying without ONNX Runtime's contrib operators, which is slower"
             );
             let options = OnnxRuntimeOptions {
                 emit: Some(plain),
@@ -173,7 +176,7 @@ impl OnnxRuntimeBackend {
         Ok(backend)
     }
 
-    /// Builds the network from weights that have been read already, without testing it.
+    /// Builds the network from weights already read, without testing it.
     ///
     /// # Errors
     /// [`InferenceError::Unavailable`] and [`InferenceError::Shape`], as for [`OnnxRuntimeBackend::load`].
@@ -213,7 +216,7 @@ impl OnnxRuntimeBackend {
             },
             options: session::options(false)?,
             #[cfg(feature = "cuda")]
-            weights: gpu.as_ref().map(gpu::Gpu::weights),
+            weights: gpu.as_ref().map(gpu::Gpu::weights).transpose()?,
             #[cfg(feature = "cuda")]
             gpu,
             #[cfg(feature = "cuda")]
@@ -232,7 +235,8 @@ impl OnnxRuntimeBackend {
         }
     }
 
-    /// Notes what the sessions took beside the weights: all that is gone since the GPU was opened.
+    /// Records the memory that sessions took in addition to the weights: everything allocated since
+    /// the GPU was opened.
     #[cfg(feature = "cuda")]
     fn note_memory(&self) {
         if let (Some(gpu), Some(weights)) = (&self.loaded.gpu, &self.loaded.weights) {
@@ -241,13 +245,13 @@ impl OnnxRuntimeBackend {
         }
     }
 
-    /// Leaves its sessions to whoever needs one next.
+    /// Returns its sessions for reuse.
     fn rest(&mut self) {
         let mut idle = self.loaded.idle();
         idle.extend(self.held.drain(..).map(Held::rest));
     }
 
-    /// Index of a session of `part`, whatever its stream's priority.
+    /// Index of a session of `part` with any stream priority.
     fn any(&mut self, part: Part) -> Result<usize, InferenceError> {
         if let Some(at) = self.held.iter().position(|held| held.part == part) {
             return Ok(at);
@@ -258,7 +262,7 @@ impl OnnxRuntimeBackend {
             None => self.loaded.build(
                 part,
                 #[cfg(feature = "cuda")]
-                None,
+                Priority::High,
             )?,
         };
         drop(idle);
@@ -266,7 +270,7 @@ impl OnnxRuntimeBackend {
         Ok(self.held.len() - 1)
     }
 
-    /// Runs `part` on the pair, for the outputs of the first `outs.len()` views.
+    /// Runs `part` on a pair, for the outputs of the first `outs.len()` views.
     fn run_decoder(
         &mut self,
         part: Part,
@@ -322,22 +326,22 @@ impl Loaded {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes sessions that nobody uses yet, on a GPU on streams of the highest priority.
+    /// Creates idle sessions; on a GPU, with streams of the highest priority.
     fn make_all(&self, parts: &[Part]) -> Result<(), InferenceError> {
         let build = |part| {
             self.build(
                 part,
                 #[cfg(feature = "cuda")]
-                None,
+                Priority::High,
             )
         };
         let builds: Vec<_> = parts.iter().map(|&part| move || build(part)).collect();
         self.at_once(builds)
     }
 
-    /// Keeps the sessions that `builds` make for whoever needs them next. A session is made on one core, mostly,
-    /// so several are made together where there are cores for it; each takes thrice its weights in host memory
-    /// meanwhile.
+    /// Adds the sessions created by `builds` to the idle ones. Creating a session is mostly
+    /// single-threaded, so several are created in parallel if there are enough cores; each
+    /// temporarily takes three times the size of its weights in host memory.
     fn at_once<B>(&self, builds: Vec<B>) -> Result<(), InferenceError>
     where
         B: FnOnce() -> Result<Held, InferenceError> + Send,
@@ -363,11 +367,11 @@ impl Loaded {
         }
     }
 
-    /// A new session of `part`, on the GPU on a stream of `priority` (none: the highest).
+    /// A new session of `part`, on the GPU on a stream of `priority`.
     fn build(
         &self,
         part: Part,
-        #[cfg(feature = "cuda")] priority: Option<i32>,
+        #[cfg(feature = "cuda")] priority: Priority,
     ) -> Result<Held, InferenceError> {
         #[cfg(feature = "cuda")]
         let lane = match &self.gpu {
@@ -382,7 +386,7 @@ impl Loaded {
                 threads: self.threads,
                 emit,
                 #[cfg(feature = "cuda")]
-                stream: lane.as_ref().map(gpu::Lane::raw),
+                stream: lane.as_ref().map(lane::Lane::raw),
                 #[cfg(feature = "cuda")]
                 weights: self.weights.as_ref().filter(|_| shared),
             };
@@ -393,7 +397,8 @@ impl Loaded {
             tracing::debug!(?part, after = ?start.elapsed(), "written down");
             session::build(model, &place, part.loading())
         };
-        // Libraries before 1.23 lack the operators of attention, on CUDA some later ones do.
+        // Libraries before 1.23 lack the attention operators, and some later ones lack them on
+        // CUDA.
         let decomposed = EmitOptions {
             attention: AttentionForm::Decomposed,
             ..self.emit
@@ -409,7 +414,7 @@ impl Loaded {
         let mut session = build(self.emit, true);
         for (emit, shared) in others {
             let Err(error) = &session else { break };
-            tracing::info!("{error}: trying another way, which costs time or memory");
+            tracing::info!("{error}: retrying with other options, which takes more time or memory");
             session = build(emit, shared);
         }
         let session = session?;
@@ -424,7 +429,7 @@ impl Loaded {
 }
 
 impl Held {
-    /// Forgets what was prepared for its last user's buffers.
+    /// Discards what was prepared for the buffers of its last user.
     #[cfg(feature = "cuda")]
     fn rest(mut self) -> Self {
         if let Some(lane) = &mut self.lane {
@@ -518,13 +523,5 @@ impl Backend for OnnxRuntimeBackend {
             Some(_) => Some(self),
             None => None,
         }
-    }
-}
-
-fn failure(doing: &'static str, error: impl std::fmt::Display) -> InferenceError {
-    InferenceError::Runtime {
-        runtime: RUNTIME,
-        doing,
-        message: error.to_string(),
     }
 }

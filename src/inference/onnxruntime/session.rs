@@ -1,37 +1,39 @@
-//! One part of the network as a session.
+//! Sessions, one per part of the network.
 
+use super::Provider;
+use super::error::failure;
 use super::library::Library;
 #[cfg(feature = "cuda")]
 use super::shared::{Borrowed, SharedWeights};
-use super::{Provider, failure};
 use crate::inference::InferenceError;
+use crate::network::InputSize;
 use crate::network::Network;
-use crate::network::onnx::{EmitOptions, InputSize, Maps, OnnxModel, Precision, Views};
+use crate::network::onnx::{EmitOptions, Maps, OnnxModel, Precision, Views};
 use ort::ep::ArenaExtendStrategy;
 use ort::logging::LogLevel;
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use ort::session::{RunOptions, Session};
 use std::sync::Arc;
 
-/// Name under which the weights are handed over beside the graph.
+/// Name of the weights passed alongside the graph.
 const WEIGHTS: &str = "weights.data";
 
-/// What a session computes.
+/// The part of the network that a session computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
-    /// Images to tokens.
+    /// Image to tokens.
     Encoder,
-    /// Pairs of tokens to both views' outputs.
+    /// Tokens of a pair to the outputs of both views.
     Decoder,
-    /// Pairs of tokens to view 1's outputs.
+    /// Tokens of a pair to the outputs of view 1.
     View1,
-    /// Tokens of so many pairs' images to both views' outputs, both ways.
+    /// Tokens of the images of several pairs to the outputs of both views, in both directions.
     #[cfg(feature = "cuda")]
     Edges(usize),
 }
 
 impl Part {
-    /// The part as a model.
+    /// Emits the part as an ONNX model.
     pub(super) fn emit(
         self,
         network: &Network,
@@ -50,7 +52,7 @@ impl Part {
         Some(model)
     }
 
-    /// What it reads.
+    /// Names of the inputs.
     #[cfg(feature = "cuda")]
     pub(super) fn inputs(self) -> &'static [&'static str] {
         match self {
@@ -75,23 +77,22 @@ impl Part {
     }
 }
 
-/// What a session runs on.
+/// Where and how a session runs.
 pub(super) struct Place<'a> {
     pub(super) library: &'a Library,
     pub(super) provider: Provider,
-    /// Threads of one call, on the CPU.
+    /// Threads per call on the CPU.
     pub(super) threads: usize,
-    /// How the model is written down.
     pub(super) emit: EmitOptions,
-    /// The stream that all its work goes to; see [`super::gpu`].
+    /// The stream for all its work; see [`super::gpu`].
     #[cfg(feature = "cuda")]
     pub(super) stream: Option<*mut std::ffi::c_void>,
-    /// Weights that lie on the GPU already.
+    /// Weights already on the GPU.
     #[cfg(feature = "cuda")]
     pub(super) weights: Option<&'a Arc<SharedWeights>>,
 }
 
-/// A session of a model, and what it needs for as long as it is alive.
+/// A session, and the resources that must outlive it.
 pub(super) struct Built {
     pub(super) session: Session,
     // Dropped after the session.
@@ -99,7 +100,7 @@ pub(super) struct Built {
     _weights: Option<Borrowed>,
 }
 
-/// Makes a session of a model.
+/// Creates a session for a model.
 pub(super) fn build(
     model: OnnxModel,
     place: &Place<'_>,
@@ -126,14 +127,14 @@ pub(super) fn build(
         Provider::Cuda => {
             let cuda = cuda(place);
             builder
-                // All work is the GPU's. A pool of a thread for each core would wait for more by spinning.
+                // All work is done by the GPU. A pool with a thread per core would busy-wait.
                 .with_intra_threads(1)
                 .map_err(fail)?
                 .with_intra_op_spinning(false)
                 .map_err(fail)?
                 .with_execution_providers([cuda.build().error_on_failure()])
                 .map_err(fail)?
-                // Outside the arena, which then holds a run's activations and nothing else.
+                // Outside the arena, which then holds only activations.
                 .with_device_allocated_initializers()
                 .map_err(fail)?
         }
@@ -146,7 +147,8 @@ pub(super) fn build(
     })
 }
 
-/// Options of a run that the provider does not capture; `asynchronous`: nor waits for.
+/// Run options that keep the provider from capturing a graph and, if `asynchronous`, from waiting
+/// for completion.
 pub(super) fn options(asynchronous: bool) -> Result<RunOptions, InferenceError> {
     let fail = |e| failure("preparing a run", e);
     let mut options = RunOptions::new().map_err(fail)?;
@@ -159,29 +161,29 @@ pub(super) fn options(asynchronous: bool) -> Result<RunOptions, InferenceError> 
     Ok(options)
 }
 
-/// Options of the CUDA provider. A graph is captured by this program around a run, not by the provider;
-/// its own switch keeps runs free of what a capture does not allow, and refuses models of which a part
-/// would run on the CPU.
+/// Options of the CUDA provider. This program captures graphs around runs itself; the provider's
+/// own switch is set because it avoids operations that a capture does not allow, and rejects models
+/// that would run partly on the CPU.
 fn cuda(place: &Place<'_>) -> ort::ep::CUDA {
     let cuda = ort::ep::CUDA::default()
         .with_device_id(0)
         .with_arena_extend_strategy(ArenaExtendStrategy::SameAsRequested)
-        // Without this, sums of half precision's norms would be binary16.
+        // Otherwise the sums of half-precision norms would be computed in binary16.
         .with_skip_layer_norm_strict_mode(true)
         .with_conv_max_workspace(true)
         .with_tf32(tensor_cores(place.emit));
     #[cfg(feature = "cuda")]
     if let Some(stream) = place.stream {
-        // SAFETY: whoever made the session keeps the stream beside it, and drops it after.
+        // SAFETY: the maker of the session keeps the stream beside it and drops it after.
         return unsafe { cuda.with_compute_stream(stream.cast()) }.with_cuda_graph(true);
     }
     let _ = place;
     cuda
 }
 
-/// Whether convolutions may use tensor cores: the provider takes its switch for TF32 for leave to do so whatever
-/// their numbers. Not with channels first, where it would also join convolutions with what follows them, in a
-/// way whose later runs read memory that is another's by then.
+/// Whether convolutions may use tensor cores: the provider takes its TF32 switch as permission
+/// regardless of the element type. Disabled for channels-first layouts, where it would also fuse
+/// convolutions with subsequent operations in a way that reads freed memory in later runs.
 fn tensor_cores(emit: EmitOptions) -> bool {
-    emit.precision == Precision::F16 && emit.maps != Maps::ChannelsFirst
+    emit.precision == Precision::F16 && emit.maps != Maps::Nchw
 }

@@ -1,10 +1,10 @@
-//! Weights on the GPU once, however many sessions read them.
+//! Shares weights on the GPU between sessions.
 
-use super::failure;
-use super::gpu::driver;
+use super::error::failure;
+use crate::gpu::plan::Group;
+use crate::gpu::{Carving, Context, CudaError, DeviceBuffer, Priority, Stream};
 use crate::inference::InferenceError;
 use crate::network::onnx::{OnnxModel, Weight};
-use cudarc::driver::{CudaContext, result, sys};
 use ort::AsPointer;
 use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::builder::SessionBuilder;
@@ -16,24 +16,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 const DOING: &str = "placing the weights on the GPU";
 
-/// Weights start at multiples of this.
-const ALIGNMENT: usize = 256;
-
-/// The weights of all sessions.
+/// Weights used by all sessions.
 pub(super) struct SharedWeights {
-    context: Arc<CudaContext>,
+    /// Stream for uploads.
+    stream: Stream,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    blocks: Vec<sys::CUdeviceptr>,
     bytes: u64,
-    places: FxHashMap<Key, u64>,
+    places: FxHashMap<Key, DeviceBuffer<u8>>,
 }
 
-/// A weight: its name, what it is, and its values' hash. (Tables of positions have one name for several
-/// batch sizes.)
+/// Identifies a weight by name, type and hash of its values. (Position tables have the same name
+/// for several batch sizes.)
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
     name: String,
@@ -55,28 +52,28 @@ impl Key {
     }
 }
 
-/// What a session reads of the shared weights; outlives the session.
+/// The shared weights used by a session; must outlive it.
 pub(super) struct Borrowed {
     values: Vec<Value>,
     _weights: Arc<SharedWeights>,
 }
 
 impl SharedWeights {
-    pub(super) fn new(context: Arc<CudaContext>) -> Self {
-        Self {
-            context,
+    pub(super) fn new(context: &Context) -> Result<Self, InferenceError> {
+        Ok(Self {
+            stream: context.stream(Priority::Low)?,
             state: Mutex::default(),
-        }
+        })
     }
 
-    /// Bytes of all of them.
+    /// Total size in bytes.
     pub(super) fn bytes(&self) -> u64 {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.bytes
     }
 
-    /// Makes the session that `builder` makes of `model` use these weights. What the library makes of
-    /// others, it holds itself.
+    /// Makes the session built by `builder` for `model` use these weights. Weights that the library
+    /// transforms are stored by the library itself.
     pub(super) fn lend(
         self: &Arc<Self>,
         model: &OnnxModel,
@@ -87,7 +84,7 @@ impl SharedWeights {
         for (weight, address) in self.place(model)? {
             let value = Value::new(&weight, address).map_err(fail)?;
             let name = CString::new(weight.name).map_err(|e| failure(DOING, e))?;
-            // SAFETY: all three are alive; the value stays so for as long as the session.
+            // SAFETY: all three are alive; the value lives as long as the session.
             unsafe {
                 let add = ort::api().AddInitializer;
                 let status = add(builder.ptr_mut(), name.as_ptr(), value.0.as_ptr());
@@ -101,58 +98,44 @@ impl SharedWeights {
         })
     }
 
-    /// Where each weight of `model` lies; what is not there yet is sent.
+    /// Addresses of the weights of `model`; missing ones are uploaded.
     fn place<'a>(&self, model: &'a OnnxModel) -> Result<Vec<(Weight<'a>, u64)>, InferenceError> {
-        let fail = |e| driver(DOING, e);
-        self.context.bind_to_thread().map_err(fail)?;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut missing = Vec::new();
         let mut placed = Vec::new();
-        let mut bytes = 0;
+        let mut missing = Vec::new();
         for weight in model.weights() {
             let key = Key::of(&weight);
             match state.places.get(&key) {
-                Some(&address) => placed.push((weight, address)),
-                None => {
-                    missing.push((key, weight, bytes));
-                    bytes += weight.bytes.len().next_multiple_of(ALIGNMENT);
-                }
+                Some(buffer) => placed.push((weight, buffer.all().address())),
+                None => missing.push((key, weight)),
             }
         }
-        if bytes > 0 {
-            // SAFETY: the context is current; freed when all sessions are gone.
-            let block = unsafe { result::malloc_sync(bytes) }.map_err(fail)?;
-            state.blocks.push(block);
-            state.bytes += bytes as u64;
-            for (key, weight, offset) in missing {
-                let address = block + offset as u64;
-                // SAFETY: the block has room for these bytes there, and nobody reads them yet.
-                unsafe { result::memcpy_htod_sync(address, weight.bytes) }.map_err(fail)?;
-                state.places.insert(key, address);
-                placed.push((weight, address));
+        let carve = |carving: &mut Carving<'_>| {
+            let mut part = carving.part(Group::Network, "weights");
+            let weights = missing.iter();
+            let buffers = weights.map(|(_, weight)| part.device("weight", &[weight.bytes.len()]));
+            buffers.collect::<Result<Vec<DeviceBuffer<u8>>, CudaError>>()
+        };
+        let mut paper = Carving::on_paper();
+        carve(&mut paper)?;
+        let plan = paper.into_plan();
+        if plan.device_bytes() > 0 {
+            let buffers = carve(&mut Carving::planned(self.stream.context(), &plan)?)?;
+            state.bytes += plan.device_bytes();
+            for ((key, weight), buffer) in missing.into_iter().zip(buffers) {
+                self.stream.write(weight.bytes, buffer.all())?;
+                placed.push((weight, buffer.all().address()));
+                state.places.insert(key, buffer);
             }
         }
         Ok(placed)
     }
 }
 
-impl Drop for SharedWeights {
-    fn drop(&mut self) {
-        if self.context.bind_to_thread().is_err() {
-            return;
-        }
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for block in state.blocks.drain(..) {
-            // SAFETY: allocated above, freed once; no session is left. A failure leaves it to the process.
-            let _ = unsafe { result::free_sync(block) };
-        }
-    }
-}
-
-/// A weight as ONNX Runtime has it.
+/// A weight as an ONNX Runtime value.
 struct Value(NonNull<ort::sys::OrtValue>);
 
-// SAFETY: nobody changes what it says, and ONNX Runtime lets it be released on any thread.
+// SAFETY: it is immutable, and ONNX Runtime allows it to be released on any thread.
 unsafe impl Send for Value {}
 
 impl Value {
@@ -166,7 +149,8 @@ impl Value {
             false => Type::ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT,
         };
         let mut value = std::ptr::null_mut();
-        // SAFETY: so many bytes lie at the address on the device, for as long as this is alive.
+        // SAFETY: the address refers to this many bytes on the device for as long as this value
+        // lives.
         unsafe {
             let status = (ort::api().CreateTensorWithDataAsOrtValue)(
                 info.ptr(),
@@ -186,7 +170,7 @@ impl Value {
 
 impl Drop for Value {
     fn drop(&mut self) {
-        // SAFETY: made above, released once.
+        // SAFETY: created above and released once.
         unsafe { (ort::api().ReleaseValue)(self.0.as_ptr()) };
     }
 }

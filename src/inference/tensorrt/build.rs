@@ -1,4 +1,4 @@
-//! Building engines: the network as ONNX in memory, through TensorRT, into a store.
+//! Builds engines: emits the network as ONNX in memory and compiles it with TensorRT into a store.
 
 use super::error::TensorRtError;
 use super::library;
@@ -6,7 +6,8 @@ use super::log::{self, BuildLog};
 use super::manifest::{Builder, EngineFile, FORMAT, Manifest, NetworkSummary, Part, Weights};
 use super::store::{Found, Lock, Store, write_engine};
 use super::target::{Flavour, Target};
-use crate::network::onnx::{AttentionForm, EmitOptions, InputSize, OnnxModel, Precision, Views};
+use crate::network::InputSize;
+use crate::network::onnx::{AttentionForm, EmitOptions, OnnxModel, Precision, Views};
 use crate::network::{Network, load_network};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -17,44 +18,42 @@ use trtx::builder::MemoryPoolType;
 use trtx::interfaces::MonitorProgress;
 use trtx::{OnnxParser, ProfilingVerbosity};
 
-/// What is to be built.
 #[derive(Debug, Clone)]
 pub struct Order<'a> {
-    /// The weights file.
     pub weights: &'a Path,
-    /// Width and height of the images, multiples of the patch's side.
+    /// Image width and height, multiples of the patch side.
     pub size: [usize; 2],
-    /// Images or pairs in a call.
+    /// Images or pairs per call.
     pub batch: usize,
-    /// Of the products.
+    /// Precision of matrix products.
     pub precision: Precision,
-    /// GPUs; at least one.
+    /// Target GPUs; not empty.
     pub targets: Vec<Target>,
-    /// Engines beside encoder and decoder.
+    /// Engines to build in addition to encoder and decoder.
     pub parts: &'a [Part],
-    /// Most device memory that a kernel may take for itself while it runs; none: no limit.
+    /// Maximum device memory, in bytes, that a kernel may use while it runs; `None` for no limit.
     pub workspace: Option<u64>,
-    /// Build even if the engines are there.
+    /// Whether to rebuild existing engines.
     pub force: bool,
 }
 
-/// Follows a build. Called from TensorRT's threads.
+/// Observes a build. Called from TensorRT's threads.
 pub trait Observer: Send + Sync {
-    /// An engine is begun.
+    /// The build of an engine starts.
     fn part(&self, part: Part);
-    /// A phase of `steps` begins within the one before.
+    /// A phase of `steps` starts, nested in the previous one.
     fn phase(&self, name: &str, steps: usize);
-    /// Step `step` of a phase is done. To break ends the build.
+    /// Step `step` of a phase is done. `Break` cancels the build.
     fn step(&self, phase: &str, step: usize) -> ControlFlow<()>;
-    /// A phase is over.
+    /// A phase ends.
     fn end(&self, phase: &str);
-    /// The layer that is read or compiled.
+    /// Name of the layer being parsed or compiled.
     fn layer(&self, name: &str);
-    /// An engine is written.
+    /// An engine has been written.
     fn done(&self, engine: &EngineFile);
 }
 
-/// Follows nothing.
+/// Ignores all events.
 pub struct Silent;
 
 impl Observer for Silent {
@@ -68,11 +67,11 @@ impl Observer for Silent {
     fn done(&self, _: &EngineFile) {}
 }
 
-/// Builds the engines of an order into the store's folder for them.
+/// Builds the engines of an order in their folder in the store.
 ///
 /// # Errors
-/// [`TensorRtError`] where the library, the weights, a target or the disk stand in the way. Nothing that could
-/// be mistaken for an engine is left.
+/// [`TensorRtError`] for problems with the library, the weights, a target or the disk. No partial
+/// engine is left behind.
 pub fn build(
     store: &Store,
     lock: &Lock,
@@ -150,7 +149,7 @@ pub fn build(
     Ok(manifest)
 }
 
-/// The manifest of what is in `folder`, if that is complete and what building `manifest` would give.
+/// The manifest in `folder`, if it is complete and equal to the result of building `manifest`.
 fn existing(folder: &Path, manifest: &Manifest) -> Option<Manifest> {
     let there = Manifest::read(folder).ok()?;
     let same = Manifest {
@@ -172,7 +171,7 @@ fn existing(folder: &Path, manifest: &Manifest) -> Option<Manifest> {
     (same && complete).then_some(found.manifest)
 }
 
-/// One part of the network with its types, which are the engine's: TensorRT chooses none.
+/// Emits a part of the network with explicit types, which the engine adopts.
 pub(super) fn emit(
     network: &Network,
     size: InputSize,
@@ -182,7 +181,7 @@ pub(super) fn emit(
     let options = EmitOptions {
         precision,
         attention: match precision {
-            // The operator has no kernel for it.
+            // The operator has no kernel for binary32.
             Precision::F32 => AttentionForm::Decomposed,
             Precision::F16 | Precision::Bf16 | Precision::Fp8 => AttentionForm::Fused,
         },
@@ -198,7 +197,7 @@ pub(super) fn emit(
     })
 }
 
-/// One engine from one model.
+/// Compiles one engine from one model.
 fn compile(
     model: OnnxModel,
     order: &Order<'_>,
@@ -218,7 +217,8 @@ fn compile(
     log::during(doing("configuring"), || {
         config.set_progress_monitor(Box::new(monitor))
     })?;
-    // Networks are always strongly typed in TensorRT 11 and TensorRT-RTX: the model's types are the engine's.
+    // Networks are always strongly typed in TensorRT 11 and TensorRT-RTX: the engine adopts the
+    // model's types.
     let network = log::during(doing("starting to build"), || builder.create_network(0))?;
     let mut parser = log::during(doing("reading"), || OnnxParser::new(network, logger))?;
     let bytes = model.to_bytes().ok_or_else(|| TensorRtError::Failed {
@@ -233,7 +233,7 @@ fn compile(
     let on_layer = Box::new(move |name: &str| layers.layer(name));
     let (built, log) = log::recording(on_layer, || {
         log::during(doing("reading"), || parser.parse(&bytes))?;
-        // The parser has copied what it needs.
+        // The parser has copied the data.
         drop(bytes);
         log::during(doing("building"), || {
             builder.build_serialized_network(parser.network_mut(), &mut config)
@@ -248,7 +248,7 @@ fn compile(
 
 fn configure(config: &mut trtx::BuilderConfig<'_>, order: &Order<'_>) -> Result<(), trtx::Error> {
     config.set_profiling_verbosity(ProfilingVerbosity::kDETAILED);
-    // Everything on the caller's stream, which is what a captured graph wants.
+    // Run everything on the caller's stream, as required for graph capture.
     config.set_max_aux_streams(0);
     if let Some(bytes) = order.workspace {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -265,7 +265,7 @@ fn configure(config: &mut trtx::BuilderConfig<'_>, order: &Order<'_>) -> Result<
     Ok(())
 }
 
-/// The library's name of an architecture.
+/// TensorRT's identifier of an architecture.
 #[cfg(not(feature = "tensorrt-enterprise"))]
 fn capability(target: Target) -> Result<trtx::ComputeCapability, trtx::Error> {
     use trtx::ComputeCapability as C;
@@ -284,7 +284,7 @@ fn capability(target: Target) -> Result<trtx::ComputeCapability, trtx::Error> {
     })
 }
 
-/// Hands TensorRT's progress on.
+/// Forwards TensorRT's progress.
 struct Monitor {
     observer: Arc<dyn Observer>,
     cancelled: Arc<AtomicBool>,

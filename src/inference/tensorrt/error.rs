@@ -1,29 +1,25 @@
-//! Why TensorRT or an engine cannot be used.
+//! Errors of the TensorRT backend.
 
-use super::library::Version;
 use super::target::{Flavour, Target, list};
+use super::version::Version;
 use crate::network::onnx::Precision;
 use std::path::PathBuf;
 
-/// Why TensorRT or an engine cannot be used.
+/// Reasons why TensorRT or an engine cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TensorRtError {
-    /// A library is nowhere.
+    /// A TensorRT library is not installed.
     #[error(
         "{library} is not installed: looked for {names} in {looked}; {}",
         how_to_install(*flavour)
     )]
     Missing {
-        /// Which TensorRT.
         flavour: Flavour,
-        /// What it is for.
         library: &'static str,
-        /// File names that were tried.
         names: String,
-        /// Where.
         looked: String,
     },
-    /// A library of another version.
+    /// The installed library has an unsupported version.
     #[error(
         "{} is {} {found}; this program needs {}.{} or a newer {}.x; {}",
         path.display(),
@@ -34,76 +30,56 @@ pub enum TensorRtError {
         how_to_install(*flavour)
     )]
     Version {
-        /// Which TensorRT.
         flavour: Flavour,
-        /// The library.
         path: PathBuf,
-        /// Its version.
         found: Version,
-        /// The program's.
         needed: Version,
     },
-    /// A GPU that engines cannot be built for.
+    /// TensorRT cannot build engines for the requested GPU.
     #[error("{}", unsupported(*flavour, *asked, *here))]
     Target {
-        /// Which TensorRT.
         flavour: Flavour,
-        /// As asked.
         asked: Target,
-        /// The GPU of this machine.
         here: Option<Target>,
     },
-    /// A GPU without the numbers that are asked for.
+    /// The target GPU has no tensor cores for the requested precision.
     #[error(
         "{target} has no tensor cores for {precision}, which came with {since}; build for it with --precision fp16"
     )]
     Numbers {
-        /// As asked.
         target: Target,
-        /// As asked.
         precision: Precision,
-        /// The first with them.
         since: Target,
     },
-    /// An engine is missing and may not be built.
+    /// No stored engine is usable and none may be built.
     #[error("no engine in {} fits: {reason}; {}", folder.display(), what_to_do(*may_build))]
     NoEngine {
-        /// The engines' folder.
         folder: PathBuf,
-        /// Why none of what is there does.
         reason: String,
-        /// Whether the configuration lets the program build one.
         may_build: bool,
     },
-    /// A file that is not what it should be.
+    /// A file has unexpected content.
     #[error("{}: expected {expected}, found {found}", path.display())]
     Content {
-        /// The file.
         path: PathBuf,
-        /// What should be there.
         expected: String,
-        /// What is there.
         found: String,
     },
-    /// The operating system refused.
+    /// A file operation failed.
     #[error("cannot {doing} {}: {source}", path.display())]
     Io {
-        /// What was tried.
         doing: &'static str,
-        /// The file.
         path: PathBuf,
-        /// The system's reason.
         source: std::io::Error,
     },
-    /// TensorRT refused.
+    /// A TensorRT call failed.
     #[error("{} failed while {doing}: {message}", Flavour::HERE.name())]
-    Failed {
-        /// What was asked of it.
-        doing: String,
-        /// Its own words.
-        message: String,
-    },
-    /// The engines do not fit into the GPU's memory.
+    Failed { doing: String, message: String },
+    /// A CUDA call failed.
+    #[cfg(feature = "cuda")]
+    #[error(transparent)]
+    Gpu(#[from] crate::gpu::CudaError),
+    /// The engines do not fit in GPU memory.
     #[error(
         "the engines need {} of GPU memory and {} are free, {} too little; free some, or build them in a lower \
          precision or for smaller images",
@@ -111,19 +87,14 @@ pub enum TensorRtError {
         human(*free),
         human(needed.saturating_sub(*free))
     )]
-    GpuMemory {
-        /// Bytes.
-        needed: u64,
-        /// Bytes.
-        free: u64,
-    },
-    /// The user ended a build.
+    GpuMemory { needed: u64, free: u64 },
+    /// The user cancelled the build.
     #[error("the build was cancelled; no engine was written")]
     Cancelled,
 }
 
 impl TensorRtError {
-    /// Whether another engine may do where this one fails.
+    /// Whether the failure may be specific to this engine, so that another one is worth trying.
     pub(super) fn may_be_the_engine(&self) -> bool {
         matches!(
             self,
@@ -144,7 +115,7 @@ impl TensorRtError {
     }
 }
 
-/// Megabytes, for a message.
+/// Formats a size in megabytes.
 fn human(bytes: u64) -> String {
     format!("{:.0} MB", bytes as f64 / 1e6)
 }
@@ -165,7 +136,7 @@ fn how_to_install(flavour: Flavour) -> &'static str {
 fn unsupported(flavour: Flavour, asked: Target, here: Option<Target>) -> String {
     match flavour {
         Flavour::Rtx => format!(
-            "TensorRT-RTX builds no engines for {asked}, only for {}; for Jetson and data-centre GPUs build this \
+            "TensorRT-RTX cannot build engines for {asked}, only for {}; for Jetson and data-centre GPUs build this \
              program with --features tensorrt-enterprise, or use --backend onnxruntime",
             list(flavour.targets())
         ),

@@ -1,30 +1,17 @@
-//! The GPU of this machine, as far as engines care.
+//! Architecture of this machine's GPU.
 
 use super::target::Target;
 
-/// Its architecture; none if there is no GPU, or a program without CUDA that cannot see it.
+/// The architecture; `None` without a GPU, or if the program was built without CUDA and cannot
+/// detect it.
 #[cfg(feature = "cuda")]
 pub fn target_here() -> Option<Target> {
-    use cudarc::driver::{result, sys};
-    // SAFETY: it only tries to load the driver's library, whose initialisers are safe to run.
-    if !unsafe { sys::is_culib_present() } {
-        return None;
-    }
-    result::init().ok()?;
-    let device = result::device::get(0).ok()?;
-    let attribute = |which| {
-        // SAFETY: the device was given by the driver.
-        let value = unsafe { result::device::get_attribute(device, which) };
-        value.ok().and_then(|value| u32::try_from(value).ok())
-    };
-    use sys::CUdevice_attribute as A;
-    Some(Target::new(
-        attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
-        attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
-    ))
+    let (major, minor) = crate::gpu::compute_capability(0).ok()?;
+    Some(Target::new(major, minor))
 }
 
-/// Its architecture; none if there is no GPU, or a program without CUDA that cannot see it.
+/// The architecture; `None` without a GPU, or if the program was built without CUDA and cannot
+/// detect it.
 #[cfg(not(feature = "cuda"))]
 pub fn target_here() -> Option<Target> {
     None

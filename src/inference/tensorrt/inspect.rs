@@ -1,4 +1,4 @@
-//! What an engine is made of.
+//! Inspecting an engine.
 
 use super::error::TensorRtError;
 use super::manifest::Part;
@@ -6,21 +6,20 @@ use super::store::Found;
 use super::{library, log};
 use trtx::{LayerInformationFormat, Runtime};
 
-/// What is known of one engine.
 #[derive(Debug)]
 pub struct Inspected {
-    /// Its kernels, as the builder wrote them down.
+    /// Kernels, as listed by the builder.
     pub layers: String,
-    /// What TensorRT's inspector says of the loaded engine.
+    /// Output of TensorRT's inspector for the loaded engine.
     pub json: Option<String>,
-    /// Why it could not be loaded here: TensorRT needs the GPU for it.
+    /// Reason why the engine could not be loaded here: TensorRT needs its GPU for that.
     pub not_loaded: Option<String>,
 }
 
-/// Checks one engine's file and, where there is a GPU for it, loads and inspects it.
+/// Verifies the file of one engine and, if a GPU is available, loads and inspects it.
 ///
 /// # Errors
-/// A file that is missing or damaged.
+/// The file is missing or damaged.
 pub fn inspect(found: &Found, part: Part) -> Result<Inspected, TensorRtError> {
     let engine = found.read(part)?;
     let path = found.folder.join(part.layers_file());

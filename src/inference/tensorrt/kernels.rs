@@ -1,4 +1,5 @@
-//! TensorRT-RTX compiles an engine's kernels for the GPU when they first run; this keeps them for the next start.
+//! TensorRT-RTX compiles an engine's kernels for the GPU when they first run; this module caches
+//! them on disk for later starts.
 
 use super::log;
 use crate::files;
@@ -6,18 +7,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use trtx::{CudaEngine, RuntimeCache};
 
-/// Its name in an engine's folder.
+/// File name in an engine's folder.
 const FILE: &str = "runtime.cache";
 
-/// The compiled kernels of an engine's folder.
+/// The compiled kernels of an engine folder.
 pub(super) struct Kernels {
     path: PathBuf,
     cache: Arc<RuntimeCache>,
 }
 
 impl Kernels {
-    /// Those of earlier starts. What is of another GPU, driver or library TensorRT itself refuses, and it is then
-    /// replaced.
+    /// Opens the cache of earlier starts. TensorRT itself rejects kernels of another GPU, driver or
+    /// library; they are then replaced.
     pub(super) fn open(folder: &Path, engine: &mut CudaEngine<'static>) -> Option<Self> {
         let made = log::during("making a cache of kernels", || {
             engine.create_runtime_config()?.create_runtime_cache()
@@ -33,10 +34,7 @@ impl Kernels {
         if let Ok(bytes) = std::fs::read(&path)
             && let Err(error) = cache.deserialize(&bytes)
         {
-            tracing::info!(
-                "{}: the kernels are compiled again: {error}",
-                path.display()
-            );
+            tracing::info!("{}: recompiling the kernels: {error}", path.display());
         }
         Some(Self {
             path,
@@ -44,12 +42,12 @@ impl Kernels {
         })
     }
 
-    /// For an execution context.
+    /// The cache for an execution context.
     pub(super) fn cache(&self) -> Arc<RuntimeCache> {
         Arc::clone(&self.cache)
     }
 
-    /// Writes what was compiled so far, if that is news. That it cannot be written costs only time.
+    /// Writes the kernels compiled so far, if any are new. A failure to write costs only time.
     pub(super) fn save(&self) {
         let saved = self.cache.serialize().map_err(|e| e.to_string());
         let saved = saved.and_then(|bytes| {
@@ -60,7 +58,7 @@ impl Kernels {
         });
         if let Err(error) = saved {
             tracing::warn!(
-                "{}: the compiled kernels cannot be kept, so the next start compiles them again: {error}",
+                "{}: cannot save the compiled kernels, so the next start will compile them again: {error}",
                 self.path.display()
             );
         }

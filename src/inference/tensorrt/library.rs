@@ -1,75 +1,20 @@
-//! Finding TensorRT and loading it. The program is not linked with it.
+//! Locates and loads TensorRT at run time; the program is not linked with it.
 
 use super::error::TensorRtError;
 use super::target::Flavour;
-use serde::{Deserialize, Serialize};
-use std::fmt;
+use super::version::Version;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use trtx::trtx_sys;
 
-/// Names the folder with TensorRT's libraries; when set, nothing else is looked at.
+/// Environment variable with the folder of TensorRT's libraries; if set, no other location is
+/// searched.
 pub const FOLDER_VARIABLE: &str = "MAST3R_TENSORRT_DIR";
 
-/// A version of TensorRT.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(into = "[u32; 3]", from = "[u32; 3]")]
-pub struct Version {
-    /// 1 of 1.7.1.
-    pub major: u32,
-    /// 7 of 1.7.1.
-    pub minor: u32,
-    /// 1 of 1.7.1.
-    pub patch: u32,
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
-    }
-}
-
-impl From<[u32; 3]> for Version {
-    fn from([major, minor, patch]: [u32; 3]) -> Self {
-        Self {
-            major,
-            minor,
-            patch,
-        }
-    }
-}
-
-impl From<Version> for [u32; 3] {
-    fn from(version: Version) -> Self {
-        [version.major, version.minor, version.patch]
-    }
-}
-
-impl Version {
-    /// Of the interface that this program was built for.
-    pub fn of_interface() -> Self {
-        // SAFETY: these return constants of the headers.
-        unsafe {
-            Self {
-                major: trtx_sys::get_tensorrt_major_version(),
-                minor: trtx_sys::get_tensorrt_minor_version(),
-                patch: trtx_sys::get_tensorrt_patch_version(),
-            }
-        }
-    }
-
-    /// Whether a library of this version has everything that a program of `interface` calls: within a major
-    /// version, functions are only added.
-    fn serves(self, interface: Self) -> bool {
-        self.major == interface.major && self.minor >= interface.minor
-    }
-}
-
-/// Loads what runs (and, for both flavours, builds) engines, and says which version it is. Loaded once;
-/// later calls only look.
+/// Loads the library that runs engines (and builds them) and returns its version. It is loaded
+/// once; later calls return the same version.
 pub fn load() -> Result<Version, TensorRtError> {
     static LOADED: Mutex<Option<Version>> = Mutex::new(None);
-    // A panic cannot have left it half-written.
+    // The value is consistent even if the lock is poisoned.
     let mut loaded = LOADED
         .lock()
         .unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -81,13 +26,13 @@ pub fn load() -> Result<Version, TensorRtError> {
     check(&path, version, Version::of_interface())?;
     trtx::dynamically_load_tensorrt(Some(&path))
         .map_err(|error| unloadable(&path, &error.to_string()))?;
-    // From here on the bindings hold the library: `library` was to read its version.
+    // The bindings now hold the library; `library` was only needed to read its version.
     drop(library);
     *loaded = Some(version);
     Ok(version)
 }
 
-/// Refuses a library that lacks what the program calls.
+/// Rejects a library that lacks functions the program calls.
 fn check(path: &Path, found: Version, needed: Version) -> Result<(), TensorRtError> {
     if found.serves(needed) {
         return Ok(());
@@ -100,7 +45,7 @@ fn check(path: &Path, found: Version, needed: Version) -> Result<(), TensorRtErr
     })
 }
 
-/// Loads what reads ONNX, for building. Loaded once.
+/// Loads the ONNX parser needed for building. It is loaded once.
 pub fn load_parser() -> Result<(), TensorRtError> {
     let (path, library) = find("TensorRT's ONNX parser", &names(Kind::Parser))?;
     trtx::dynamically_load_tensorrt_onnxparser(Some(&path))
@@ -109,14 +54,13 @@ pub fn load_parser() -> Result<(), TensorRtError> {
     Ok(())
 }
 
-/// The two libraries.
 #[derive(Clone, Copy)]
 enum Kind {
     Inference,
     Parser,
 }
 
-/// File names, the best first.
+/// File names, in order of preference.
 fn names(kind: Kind) -> Vec<String> {
     let Version { major, minor, .. } = Version::of_interface();
     let stem = match (Flavour::HERE, kind) {
@@ -135,7 +79,7 @@ fn names(kind: Kind) -> Vec<String> {
     }
 }
 
-/// The first of `names` that loads.
+/// Loads the first of `names` that can be loaded.
 fn find(
     library: &'static str,
     names: &[String],
@@ -188,11 +132,12 @@ fn find_in(
                 Some(folder) => folder.join(name),
                 None => PathBuf::from(name),
             };
-            // SAFETY: TensorRT's initialisers are made to be run by the loader; a folder that the user names
-            // is the user's to vouch for.
+            // SAFETY: TensorRT's initialisers are meant to be run by the loader; the user is
+            // responsible for a folder specified explicitly.
             match unsafe { libloading::Library::new(&path) } {
                 Ok(library) => return Ok((path, library)),
-                // There, and yet of no use: another machine's, or without what it needs itself.
+                // The file exists but cannot be used: it is for another machine, or its own
+                // dependencies are missing.
                 Err(error) if path.is_file() => return Err(unloadable(&path, &error.to_string())),
                 Err(_) => {}
             }
@@ -214,7 +159,7 @@ fn unloadable(path: &Path, message: &str) -> TensorRtError {
     }
 }
 
-/// What the library says of itself.
+/// Queries the library's version.
 fn version_of(path: &Path, library: &libloading::Library) -> Result<Version, TensorRtError> {
     let part = |name: &str| {
         // SAFETY: these functions take nothing and return an int32_t in every TensorRT that has them

@@ -1,33 +1,33 @@
-//! Engines on the GPU: found or built, deserialised once, shared by all handles.
+//! Engines on the GPU: found or built, deserialised once, and shared by all handles.
 
 use super::build::{Observer, Order, build};
 use super::error::TensorRtError;
 use super::execution::{Execution, Tensors};
+use super::gpu::target_here;
 #[cfg(not(feature = "tensorrt-enterprise"))]
 use super::kernels::Kernels;
 use super::manifest::{Builder, Manifest, Part, Wanted, WeightsFile};
 use super::store::{Found, Store};
 use super::target::Flavour;
-use super::{gpu, library, log};
+use super::{library, log};
+use crate::gpu::{Context, KernelImages};
 use crate::inference::NetworkShape;
 use crate::network::onnx::{Precision, names};
-use cudarc::driver::{CudaContext, result};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use trtx::{CudaEngine, DataType, Runtime};
 
-/// How to load a network.
+/// Options for loading a network.
 pub struct LoadOptions<'a> {
-    /// The folder of engines.
     pub store: Store,
-    /// None: whatever engine fits, fp16 before others, and fp16 if one has to be built.
+    /// `None`: any matching engine, preferring fp16; fp16 if one has to be built.
     pub precision: Option<Precision>,
-    /// Whether an engine may be built where none fits: minutes.
+    /// Whether an engine may be built if none matches, which takes minutes.
     pub may_build: bool,
-    /// Told when this process waits for another that builds.
+    /// Called when this process waits for another one that builds.
     pub wait: &'a dyn Fn(),
-    /// Follows the building.
+    /// Observes the build.
     pub observer: Arc<dyn Observer>,
 }
 
@@ -35,10 +35,10 @@ pub struct LoadOptions<'a> {
 pub struct Loaded {
     shape: NetworkShape,
     manifest: Manifest,
-    // Dropped in this order: contexts (which the handles hold) before engines before the runtime.
+    // Dropped in this order: contexts (held by the handles), engines, runtime.
     engines: Mutex<Engines>,
     _runtime: Mutex<Runtime<'static>>,
-    cuda: Arc<CudaContext>,
+    gpu: Context,
 }
 
 struct Engines {
@@ -47,29 +47,29 @@ struct Engines {
     kernels: Option<Kernels>,
 }
 
-// SAFETY: TensorRT's engines may be used from any thread; methods that change one are called under the mutex
-// of `Loaded`, by one thread at a time.
+// SAFETY: TensorRT's engines may be used from any thread; methods that modify one are called under
+// the mutex of `Loaded`, by one thread at a time.
 unsafe impl Send for Engines {}
 
 impl Loaded {
-    /// Finds, or builds, the engines of `weights` for images of `width × height` and loads them onto the first
-    /// GPU.
+    /// Finds or builds the engines of `weights` for images of `width × height` and loads them onto
+    /// the first GPU.
     ///
     /// # Errors
-    /// What is missing: the library, the driver, an engine that fits, memory.
+    /// Missing library, driver, matching engine or memory.
     pub fn load(
         weights: &Path,
         (width, height): (usize, usize),
         options: &LoadOptions<'_>,
     ) -> Result<Self, TensorRtError> {
         let version = library::load()?;
-        let target = gpu::target_here().ok_or_else(|| TensorRtError::Failed {
+        let target = target_here().ok_or_else(|| TensorRtError::Failed {
             doing: "looking for the GPU".into(),
-            message: "there is no NVIDIA GPU, or no driver for it".into(),
+            message: "no NVIDIA GPU found, or its driver is not installed".into(),
         })?;
-        // Which GPU this library can do nothing for is said before anything is searched.
+        // Report an unsupported GPU before searching for engines.
         Flavour::HERE.check_targets(&[target], Some(target))?;
-        let cuda = CudaContext::new(0).map_err(driver("opening the GPU"))?;
+        let gpu = Context::open(0, &KernelImages::NONE)?;
         let file = WeightsFile::new(weights)?;
         let wanted = Wanted {
             weights: &file,
@@ -106,16 +106,16 @@ impl Loaded {
                     &options.observer,
                 )
             },
-            |found| deserialise(found, &cuda),
+            |found| deserialise(found, &gpu),
         )?;
-        Self::new(found, runtime, engines, cuda)
+        Self::new(found, runtime, engines, gpu)
     }
 
     fn new(
         found: Found,
         runtime: Runtime<'static>,
         engines: Engines,
-        cuda: Arc<CudaContext>,
+        gpu: Context,
     ) -> Result<Self, TensorRtError> {
         let manifest = found.manifest;
         let ([width, height], patch) = (manifest.size, manifest.network.patch);
@@ -131,25 +131,25 @@ impl Loaded {
             manifest,
             engines: Mutex::new(engines),
             _runtime: Mutex::new(runtime),
-            cuda,
+            gpu,
         };
         loaded.check(&found.folder)?;
         Ok(loaded)
     }
 
-    /// What the network takes and gives.
+    /// Input and output shapes of the network.
     pub fn shape(&self) -> &NetworkShape {
         &self.shape
     }
 
-    /// What the engines are.
+    /// Manifest of the loaded engines.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// The GPU's primary context.
-    pub(super) fn cuda(&self) -> &Arc<CudaContext> {
-        &self.cuda
+    /// The GPU.
+    pub(super) fn gpu(&self) -> &Context {
+        &self.gpu
     }
 
     /// The engines' inputs and outputs must be what the callers' buffers are: binary32 of known sizes.
@@ -181,9 +181,7 @@ impl Loaded {
     /// A new execution context for a part; its device memory is the caller's.
     pub(super) fn execution(&self, part: Part) -> Result<Execution, TensorRtError> {
         use trtx::ExecutionContextAllocationStrategy as Allocation;
-        self.cuda
-            .bind_to_thread()
-            .map_err(driver("making the GPU's context current"))?;
+        self.gpu.bind()?;
         let mut engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner);
         #[cfg(not(feature = "tensorrt-enterprise"))]
         let cache = engines.kernels.as_ref().map(Kernels::cache);
@@ -202,9 +200,13 @@ impl Loaded {
             }
             engine.create_execution_context_with_config(Rc::new(config))
         })?;
-        let names = tensors(part, &self.shape).map(|(name, _)| name).collect();
         let file = self.manifest.engine(part).ok_or_else(missing)?;
-        Ok(Execution::new(context, names, Arc::clone(&self.cuda), file))
+        Ok(Execution::new(
+            context,
+            tensors(part, &self.shape),
+            self.gpu.clone(),
+            file,
+        ))
     }
 
     /// Keeps the kernels that were compiled so far for the next start. To be called when everything has run
@@ -243,15 +245,10 @@ fn tensors(part: Part, shape: &NetworkShape) -> Tensors {
 }
 
 /// The engines from their files.
-fn deserialise(
-    found: &Found,
-    cuda: &Arc<CudaContext>,
-) -> Result<(Runtime<'static>, Engines), TensorRtError> {
-    cuda.bind_to_thread()
-        .map_err(driver("making the GPU's context current"))?;
+fn deserialise(found: &Found, gpu: &Context) -> Result<(Runtime<'static>, Engines), TensorRtError> {
+    gpu.bind()?;
     let needed = found.manifest.engines.iter().map(|e| e.weight_bytes).sum();
-    let (free, _) = result::mem_get_info().map_err(driver("asking free memory"))?;
-    let free = free as u64;
+    let (free, _) = gpu.memory()?;
     if needed > free {
         return Err(TensorRtError::GpuMemory { needed, free });
     }
@@ -279,19 +276,6 @@ fn deserialise(
         kernels,
     };
     Ok((runtime, engines))
-}
-
-/// An error of the driver.
-pub(super) fn driver(
-    doing: &'static str,
-) -> impl FnOnce(cudarc::driver::DriverError) -> TensorRtError {
-    move |error| TensorRtError::Failed {
-        doing: doing.into(),
-        message: match error.error_string() {
-            Ok(text) => text.to_string_lossy().into_owned(),
-            Err(_) => error.to_string(),
-        },
-    }
 }
 
 #[cfg(test)]

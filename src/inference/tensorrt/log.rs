@@ -1,28 +1,28 @@
-//! TensorRT's log: its errors become ours, and of its verbose lines a build keeps what no function tells
-//! without a GPU: the kernels of the engine and the memory that it plans to use.
+//! TensorRT's log: errors are reported as ours; verbose lines of a build provide data that no
+//! function returns without a GPU: the kernels of the engine and its planned memory.
 
 use super::error::TensorRtError;
 use super::target::Flavour;
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use trtx::{LogHandler, Logger, Severity};
 
-/// Errors kept for a message.
+/// Maximum number of errors kept for a message.
 const ERRORS: usize = 6;
-/// Longer lines are cut in messages.
+/// Maximum line length in messages; longer lines are truncated.
 const LONGEST: usize = 400;
 
-/// What a build tells through the log.
+/// Information about a build taken from the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BuildLog {
-    /// The kernels and other steps of the engine, a line each.
+    /// Kernels and other steps of the engine, one per line.
     pub layers: String,
-    /// Device memory of its execution.
+    /// Device memory for execution, in bytes.
     pub activation_bytes: u64,
-    /// Device memory of its weights.
+    /// Device memory for weights, in bytes.
     pub weight_bytes: u64,
 }
 
-/// Told the name of each layer as it is read or compiled.
+/// Called with the name of each layer as it is parsed or compiled.
 type OnLayer = Box<dyn Fn(&str) + Send>;
 
 #[derive(Default)]
@@ -37,7 +37,7 @@ static STATE: Mutex<State> = Mutex::new(State {
 });
 
 fn state() -> MutexGuard<'static, State> {
-    // Lines of text: whatever a panicking thread left is as good as any.
+    // The content is plain text and valid even if the lock is poisoned.
     STATE
         .lock()
         .unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -83,14 +83,14 @@ impl BuildLog {
         } else if let Some(n) = (message.strip_prefix("Total Weights Memory:")).and_then(bytes) {
             self.weight_bytes = n;
         } else if let Some((_, layers)) = message.split_once("Layers:\n") {
-            // Only the engine's own list has the kernels' lines.
+            // Only the engine's own list contains lines of kernels.
             if layers.starts_with("Name:") {
                 layers.trim_end().clone_into(&mut self.layers);
             }
         }
     }
 
-    /// How many kernels and other steps there are.
+    /// Number of kernels and other steps.
     pub fn layer_count(&self) -> usize {
         self.layers
             .lines()
@@ -99,7 +99,7 @@ impl BuildLog {
     }
 }
 
-/// The one logger of the process: TensorRT keeps the first that it is given.
+/// The logger of the process: TensorRT keeps the first one it is given.
 pub fn logger() -> Result<&'static Logger, TensorRtError> {
     static LOGGER: OnceLock<Logger> = OnceLock::new();
     if let Some(logger) = LOGGER.get() {
@@ -109,11 +109,11 @@ pub fn logger() -> Result<&'static Logger, TensorRtError> {
         doing: "making its logger".into(),
         message: error.to_string(),
     })?;
-    // If another thread was faster, its logger is the one, and this one goes unused.
+    // If another thread was faster, its logger is used and this one is dropped.
     Ok(LOGGER.get_or_init(|| made))
 }
 
-/// Runs `call`; if it fails, the error is what TensorRT logged meanwhile.
+/// Runs `call`; on failure, the error contains what TensorRT logged meanwhile.
 pub fn during<T>(
     doing: impl Into<String>,
     call: impl FnOnce() -> Result<T, trtx::Error>,
@@ -131,7 +131,7 @@ pub fn during<T>(
     })
 }
 
-/// Runs `build` and gives what the log told of it.
+/// Runs `build` and returns the information taken from the log.
 pub fn recording<T>(on_layer: OnLayer, build: impl FnOnce() -> T) -> (T, BuildLog) {
     state().build = Some((BuildLog::default(), on_layer));
     let result = build();

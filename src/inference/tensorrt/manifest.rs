@@ -1,8 +1,8 @@
-//! What an engine is for and made of, kept beside it.
+//! The manifest stored with an engine, which describes its purpose and origin.
 
 use super::error::TensorRtError;
-use super::library::Version;
 use super::target::{Flavour, Target, list};
+use super::version::Version;
 use crate::files;
 use crate::network::Network;
 use crate::network::onnx::Precision;
@@ -10,13 +10,14 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-/// The manifest's name in an engine's folder.
+/// File name of the manifest in an engine folder.
 pub const FILE: &str = "manifest.json";
 
-/// Of the manifest and of what engines of this program take and give. An engine of another one is rebuilt.
+/// Version of the manifest format and of the engines' inputs and outputs. Engines of another
+/// version are rebuilt.
 pub const FORMAT: u32 = 2;
 
-/// The engines of a network. Each has its own weights on the GPU.
+/// The engines of a network. Each stores its own weights on the GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
@@ -24,16 +25,15 @@ pub enum Part {
     Encoder,
     /// Tokens of a pair to dense outputs: decoder and heads.
     Decoder,
-    /// The same for what an image gives with itself: of view 1 only.
+    /// Like the decoder, for view 1 of an image paired with itself.
     Mono,
-    /// Tokens of two images to the dense outputs of both, both ways: an edge of the graph.
+    /// Tokens of two images to the dense outputs of both, in both directions: an edge of the graph.
     Edge,
-    /// The same of two edges at once.
+    /// Two edges at once.
     TwoEdges,
 }
 
 impl Part {
-    /// All of them.
     pub const ALL: [Self; 5] = [
         Self::Encoder,
         Self::Decoder,
@@ -42,13 +42,13 @@ impl Part {
         Self::TwoEdges,
     ];
 
-    /// Those without which there is no network. What the others do, the decoder does too, only longer.
+    /// Engines required to run the network. The decoder can replace the others but is slower.
     pub const NEEDED: [Self; 2] = [Self::Encoder, Self::Decoder];
 
-    /// Those that are built where nothing else is said.
+    /// Engines built by default.
     pub const USUAL: [Self; 4] = [Self::Encoder, Self::Decoder, Self::Mono, Self::Edge];
 
-    /// As it is written.
+    /// The name used in files and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Encoder => "encoder",
@@ -59,7 +59,7 @@ impl Part {
         }
     }
 
-    /// Edges that it decodes at once.
+    /// Number of edges decoded per call.
     pub fn edges(self) -> Option<usize> {
         match self {
             Self::Encoder | Self::Decoder | Self::Mono => None,
@@ -68,9 +68,9 @@ impl Part {
         }
     }
 
-    /// What is to be built where `asked` is asked for: with what is needed, each once, and nothing that cannot
-    /// be had in `precision`. (The decoder both ways is not written down in 8-bit floats; twice the pair's is
-    /// quicker.)
+    /// The parts to build for a request: the needed ones plus `asked`, each once, without those
+    /// unavailable in `precision`. (The both-ways decoder is not available in FP8; running the pair
+    /// decoder twice is faster.)
     pub fn to_build(asked: &[Self], precision: Precision) -> Vec<Self> {
         let wanted = |part: &Self| {
             Self::NEEDED.contains(part)
@@ -79,12 +79,12 @@ impl Part {
         Self::ALL.into_iter().filter(wanted).collect()
     }
 
-    /// The engine's name in its folder.
+    /// File name of the engine in its folder.
     pub fn file(self) -> String {
         format!("{}.engine", self.name())
     }
 
-    /// The list of its kernels in the same folder.
+    /// File name of the list of its kernels in the same folder.
     pub fn layers_file(self) -> String {
         format!("{}.layers.txt", self.name())
     }
@@ -103,18 +103,18 @@ impl std::str::FromStr for Part {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Weights {
-    /// Its name, for people.
+    /// File name, for display only.
     pub name: String,
-    /// SHA-256 of its content.
+    /// SHA-256 of the content.
     pub sha256: String,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
-    /// When it was last written, nanoseconds since 1970.
+    /// Modification time in nanoseconds since 1970.
     pub modified: u64,
 }
 
 impl Weights {
-    /// Of the file at `path`, reading it whole.
+    /// Reads the whole file at `path`.
     pub fn of(path: &Path) -> Result<Self, TensorRtError> {
         let (bytes, modified) = stamp(path)?;
         let sha256 = crate::network::hash(path).map_err(|error| TensorRtError::Content {
@@ -135,9 +135,9 @@ impl Weights {
     }
 }
 
-/// Size and time of the last change, of all files that the weights consist of.
+/// Total size and latest modification time of all files that make up the weights.
 fn stamp(path: &Path) -> Result<(u64, u64), TensorRtError> {
-    // What is no network is told by whoever reads it.
+    // An unreadable network is reported when it is loaded.
     let files = crate::network::files(path).unwrap_or_else(|_| vec![path.to_owned()]);
     let (mut bytes, mut newest) = (0, 0);
     for path in files {
@@ -151,7 +151,7 @@ fn stamp(path: &Path) -> Result<(u64, u64), TensorRtError> {
     Ok((bytes, newest))
 }
 
-/// The weights at a path, read only when a size and a time do not tell.
+/// The weights at a path, read only if size and time are inconclusive.
 pub struct WeightsFile<'a> {
     path: &'a Path,
     stamp: (u64, u64),
@@ -159,7 +159,7 @@ pub struct WeightsFile<'a> {
 }
 
 impl<'a> WeightsFile<'a> {
-    /// The file at `path`, which must be there.
+    /// The file at `path`, which must exist.
     pub fn new(path: &'a Path) -> Result<Self, TensorRtError> {
         Ok(Self {
             path,
@@ -168,8 +168,8 @@ impl<'a> WeightsFile<'a> {
         })
     }
 
-    /// Whether the engine's weights are these: by size and time of the last change, as build tools do it,
-    /// else by content.
+    /// Whether the engine was built from these weights, judged by size and modification time as in
+    /// build tools, otherwise by content.
     fn are(&self, weights: &Weights) -> bool {
         let (bytes, modified) = self.stamp;
         if weights.bytes != bytes {
@@ -185,22 +185,21 @@ impl<'a> WeightsFile<'a> {
     }
 }
 
-/// Dimensions of the network, for people.
+/// Dimensions of the network, for display only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkSummary {
     /// Channels and blocks of the encoder.
     pub encoder: [usize; 2],
-    /// Channels and blocks of each of the decoder's branches.
+    /// Channels and blocks of each decoder branch.
     pub decoder: [usize; 2],
-    /// Channels of a descriptor.
+    /// Channels per descriptor.
     pub descriptor: usize,
-    /// Pixels of a patch's side.
+    /// Side of a patch in pixels.
     pub patch: usize,
 }
 
 impl NetworkSummary {
-    /// Of a network.
     pub fn of(network: &Network) -> Self {
         let a = &network.architecture;
         Self {
@@ -212,65 +211,58 @@ impl NetworkSummary {
     }
 }
 
-/// Which TensorRT.
+/// The TensorRT library that built an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Builder {
-    /// Which of the two.
     pub flavour: Flavour,
-    /// Its version.
     pub version: Version,
 }
 
-/// One engine's file.
+/// The file of one engine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EngineFile {
-    /// Which.
     pub part: Part,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
-    /// CRC-32 of its content: a half-copied or damaged file is found before TensorRT reads it.
+    /// CRC-32 of the content, to detect truncated or damaged files before TensorRT reads them.
     pub crc32: u32,
-    /// Device memory that its execution takes besides inputs, outputs and weights, as the builder planned
-    /// it; the GPU's own compilation can change it.
+    /// Device memory for execution in addition to inputs, outputs and weights, in bytes, as planned
+    /// by the builder; compilation on the target GPU can change it.
     pub activation_bytes: u64,
-    /// Device memory of its weights.
+    /// Device memory for weights, in bytes.
     pub weight_bytes: u64,
-    /// Kernels and other steps of its execution.
+    /// Number of kernels and other steps.
     pub layers: usize,
-    /// How long it took to build.
+    /// Build time in seconds.
     pub build_seconds: f64,
 }
 
-/// What an engine is for and made of.
+/// Purpose and origin of a set of engines.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// [`FORMAT`].
     pub format: u32,
     /// Version of the program that built it.
     pub program: String,
-    /// What it was built from.
+    /// Weights that it was built from.
     pub weights: Weights,
-    /// What that is.
     pub network: NetworkSummary,
-    /// Width and height of its images.
+    /// Image width and height.
     pub size: [usize; 2],
-    /// Images or pairs in a call.
+    /// Images or pairs per call.
     pub batch: usize,
-    /// Of its products.
+    /// Precision of matrix products.
     #[serde(with = "by_name")]
     pub precision: Precision,
-    /// What built it.
     pub tensorrt: Builder,
-    /// GPUs that it runs on.
+    /// GPUs it can run on.
     pub targets: Vec<Target>,
-    /// The files.
     pub engines: Vec<EngineFile>,
 }
 
-/// Precisions as they are written on the command line.
+/// Serialises precisions by name.
 pub(super) mod by_name {
     use crate::network::onnx::Precision;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
@@ -286,24 +278,21 @@ pub(super) mod by_name {
     }
 }
 
-/// What is asked of an engine.
+/// Requirements for an engine.
 pub struct Wanted<'a> {
-    /// The weights that are to be run.
     pub weights: &'a WeightsFile<'a>,
-    /// Width and height of the images.
+    /// Image width and height.
     pub size: [usize; 2],
-    /// Images or pairs in a call.
+    /// Images or pairs per call.
     pub batch: usize,
-    /// Of the products; none: any.
+    /// Precision of matrix products; `None` for any.
     pub precision: Option<Precision>,
-    /// The library that is to run it.
+    /// The library that will run it.
     pub tensorrt: Builder,
-    /// The GPU.
     pub target: Target,
 }
 
 impl Manifest {
-    /// Reads the manifest of the engine in `folder`.
     pub fn read(folder: &Path) -> Result<Self, TensorRtError> {
         let path = folder.join(FILE);
         let text = std::fs::read_to_string(&path).map_err(TensorRtError::io("read", &path))?;
@@ -312,7 +301,7 @@ impl Manifest {
             expected: format!("a manifest of format {FORMAT}"),
             found,
         };
-        // The format first: another one may have other keys.
+        // Check the format first: other formats may have other keys.
         let tree: serde_json::Value =
             serde_json::from_str(&text).map_err(|e| content(e.to_string()))?;
         match tree.get("format").and_then(serde_json::Value::as_u64) {
@@ -328,7 +317,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Writes the manifest into `folder`: the last file of an engine, which makes it one.
+    /// Writes the manifest to `folder`. It is the last file written and makes the engine valid.
     pub fn write(&self, folder: &Path) -> Result<(), TensorRtError> {
         let path = folder.join(FILE);
         let text = serde_json::to_string_pretty(self).map_err(|e| TensorRtError::Content {
@@ -340,19 +329,20 @@ impl Manifest {
             .map_err(TensorRtError::io("write", &path))
     }
 
-    /// One engine's file.
+    /// The file of one part.
     pub fn engine(&self, part: Part) -> Option<&EngineFile> {
         self.engines.iter().find(|engine| engine.part == part)
     }
 
-    /// Device memory of the weights, and of what runs twice: in tracking and in mapping.
+    /// Device memory in bytes: weights, plus twice the activations of parts that both tracking and
+    /// mapping run.
     pub fn device_bytes(&self) -> u64 {
         let of = |f: fn(&EngineFile) -> u64| self.engines.iter().map(f);
         let weights: u64 = of(|engine| engine.weight_bytes).sum();
         weights + 2 * of(|engine| engine.activation_bytes).max().unwrap_or(0)
     }
 
-    /// Why the engine is not what is wanted; empty if it is.
+    /// Reasons why the engine does not meet the requirements; empty if it does.
     pub fn mismatches(&self, wanted: &Wanted<'_>) -> Vec<String> {
         let mut reasons = Vec::new();
         let mut differs = |is: bool, reason: String| {
@@ -364,7 +354,7 @@ impl Manifest {
         differs(
             self.size != wanted.size,
             format!(
-                "it takes {width}x{height}, not {}x{}",
+                "its input size is {width}x{height}, not {}x{}",
                 wanted.size[0], wanted.size[1]
             ),
         );
@@ -396,7 +386,7 @@ impl Manifest {
                 here.version
             ),
         );
-        // Last, as it may have to read the file.
+        // Checked last, because it may have to read the file.
         if reasons.is_empty() && !wanted.weights.are(&self.weights) {
             reasons.push(format!(
                 "it was built from other weights ({}, or this file before it changed)",
@@ -468,7 +458,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_no_manifest_is_refused() {
+    fn an_invalid_manifest_is_refused() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let weights = folder.path().join("w.pth");
         std::fs::write(&weights, "weights").expect("a file");

@@ -1,8 +1,9 @@
-//! The network on TensorRT: engines are built once from the same description that every runtime gets, kept in a
-//! folder with a manifest each, and loaded when one fits the GPU, the library and the weights.
+//! The network on TensorRT: engines are built once from the same description that other runtimes
+//! use, stored in a folder with a manifest each, and loaded if they match GPU, library and weights.
 //!
-//! Two libraries share this code: TensorRT-RTX (feature `tensorrt`; GeForce and RTX) and TensorRT (feature
-//! `tensorrt-enterprise`; Jetson, data centre). Neither is linked: they are loaded when they are asked for.
+//! Two libraries share this code: TensorRT-RTX (feature `tensorrt`; GeForce and RTX) and TensorRT
+//! (feature `tensorrt-enterprise`; Jetson, data centre). Both are loaded at run time rather than
+//! linked.
 
 #[cfg(feature = "cuda")]
 mod backend;
@@ -21,7 +22,9 @@ mod log;
 mod manifest;
 mod recipe;
 mod store;
+mod support;
 mod target;
+mod version;
 
 #[cfg(feature = "cuda")]
 pub use backend::TensorRtBackend;
@@ -29,7 +32,7 @@ pub use build::{Observer, Order, Silent, build};
 pub use error::TensorRtError;
 pub use gpu::target_here;
 pub use inspect::{Inspected, inspect};
-pub use library::{FOLDER_VARIABLE, Version, load};
+pub use library::{FOLDER_VARIABLE, load};
 #[cfg(feature = "cuda")]
 pub use loaded::{LoadOptions, Loaded};
 pub use manifest::{
@@ -38,3 +41,4 @@ pub use manifest::{
 pub use recipe::{Gpu, Prediction, Recipe, Step};
 pub use store::{Found, Lock, Store};
 pub use target::{Flavour, Target, list};
+pub use version::Version;

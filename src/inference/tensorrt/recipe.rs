@@ -1,4 +1,4 @@
-//! Recipes: what to build for a kind of machine, with what is expected of it there.
+//! Recipes: which engines to build for a kind of machine, and the expected performance.
 
 use super::error::TensorRtError;
 use super::manifest::{Part, by_name};
@@ -9,32 +9,32 @@ use crate::network::onnx::Precision;
 use serde::Deserialize;
 use std::path::Path;
 
-/// What to build for a kind of machine.
+/// Engines to build for a kind of machine.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recipe {
-    /// The machine, for people.
+    /// Name of the machine, for display only.
     pub name: String,
-    /// Which TensorRT runs there.
+    /// The TensorRT library to use.
     pub tensorrt: Flavour,
-    /// Its GPUs.
+    /// Target GPUs.
     pub targets: Vec<Target>,
-    /// Width and height of the images.
+    /// Image width and height.
     pub size: [usize; 2],
-    /// Of the products.
+    /// Precision of matrix products.
     #[serde(deserialize_with = "by_name::deserialize")]
     pub precision: Precision,
-    /// Images or pairs in a call.
+    /// Images or pairs per call.
     pub batch: usize,
-    /// Engines beside encoder and decoder.
+    /// Engines in addition to encoder and decoder.
     #[serde(default = "usual")]
     pub parts: Vec<Part>,
-    /// Most device memory that one kernel may take for itself, megabytes.
+    /// Maximum device memory per kernel, in megabytes.
     pub workspace_mb: u64,
-    /// Device memory that the network may take: weights, and twice what runs (tracking's and mapping's),
-    /// megabytes.
+    /// Device memory available to the network, in megabytes: weights plus twice the activations
+    /// (tracking and mapping).
     pub memory_budget_mb: u64,
-    /// What the prediction follows from.
+    /// Figures for the prediction.
     pub gpu: Gpu,
 }
 
@@ -42,55 +42,53 @@ fn usual() -> Vec<Part> {
     Part::USUAL.to_vec()
 }
 
-/// A GPU's figures.
+/// Performance figures of a GPU.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gpu {
-    /// Its name.
     pub name: String,
-    /// Dense fp16 or bf16 products with fp32 sums, 10¹² operations a second.
+    /// Dense fp16 or bf16 products with fp32 accumulation, 10¹² operations per second.
     pub fp16_tflops: f64,
-    /// Dense fp8 products; 0 if it has none.
+    /// Dense fp8 products, 10¹² operations per second; 0 if not supported.
     pub fp8_tflops: f64,
-    /// Of its memory, 10⁹ bytes a second.
+    /// Memory bandwidth, 10⁹ bytes per second.
     pub bandwidth_gb_s: f64,
-    /// The part of its peak that such a network reaches; see docs/tensorrt.md.
+    /// Fraction of the peak that such a network reaches; see docs/tensorrt.md.
     pub efficiency: f64,
-    /// Where the figures are from.
+    /// Source of the figures.
     pub source: String,
 }
 
-/// How long calls are expected to take: computed, not measured.
+/// Predicted (not measured) duration of calls.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Prediction {
-    /// Encoding an image, milliseconds.
+    /// Encoding an image.
     pub encoder: Step,
-    /// Decoding a pair, with heads.
+    /// Decoding a pair, heads included.
     pub decoder: Step,
 }
 
-/// One engine's expected call.
+/// Prediction for one engine.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Step {
     /// 10⁹ operations.
     pub gflop: f64,
-    /// Milliseconds of computing.
+    /// Compute time in milliseconds.
     pub compute_ms: f64,
-    /// Megabytes of weights, each read once.
+    /// Size of the weights in megabytes; each is read once.
     pub weights_mb: f64,
-    /// Milliseconds of reading them.
+    /// Time to read the weights in milliseconds.
     pub memory_ms: f64,
 }
 
 impl Step {
-    /// The longer of the two.
+    /// The longer of compute and memory time.
     pub fn ms(&self) -> f64 {
         self.compute_ms.max(self.memory_ms)
     }
 }
 
 impl Recipe {
-    /// Reads a recipe.
     ///
     /// # Errors
     /// [`TensorRtError::Io`] or [`TensorRtError::Content`].
@@ -119,8 +117,8 @@ impl Recipe {
         Ok(recipe)
     }
 
-    /// What is expected of `network` there: operations over the rate that is reached, or weights over bandwidth,
-    /// whichever is more.
+    /// Predicts the duration of `network`: operations divided by the achievable rate, or weights
+    /// divided by bandwidth, whichever is longer.
     pub fn predict(&self, network: &Network) -> Option<Prediction> {
         let [width, height] = self.size;
         let size = (network.architecture).input_size(self.batch, width, height)?;
@@ -144,11 +142,11 @@ impl Recipe {
         })
     }
 
-    /// Linear layers at the precision's rate, the rest at fp16's.
+    /// Linear layers at the rate of the precision, the rest at that of fp16.
     fn step(&self, linear: f64, rest: f64, values: f64) -> Step {
         let gpu = &self.gpu;
         let (rate, bytes) = match self.precision {
-            // TF32 has half of fp16's rate.
+            // TF32 runs at half the rate of fp16.
             Precision::F32 => (gpu.fp16_tflops / 2.0, 4.0),
             Precision::F16 | Precision::Bf16 => (gpu.fp16_tflops, 2.0),
             Precision::Fp8 => (gpu.fp8_tflops, 1.0),
@@ -218,7 +216,8 @@ mod tests {
             ..recipe.gpu
         };
         recipe.precision = Precision::Fp8;
-        // 1 T of linear layers at 200 T/s and 0.1 T of the rest at 100 T/s, half of it reached.
+        // 1 T of linear layers at 200 T/s plus 0.1 T of other operations at 100 T/s, at an
+        // efficiency of one half.
         let step = recipe.step(1e12, 1e11, 1e9);
         assert!((step.compute_ms - 12.0).abs() < 1e-9, "{step:?}");
         assert!((step.memory_ms - 1.0).abs() < 1e-9, "{step:?}");

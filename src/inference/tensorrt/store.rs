@@ -1,6 +1,7 @@
-//! The folder of engines: finding the one that fits, building one at a time, never leaving half of one.
+//! A folder of engines: finds a matching engine, builds at most one at a time, and never leaves a
+//! partial one.
 //!
-//! An engine is a folder of its own: two engine files, lists of their kernels, TensorRT-RTX's cache of
+//! Each engine set has its own folder with engine files, lists of kernels, TensorRT-RTX's cache of
 //! compiled kernels, and the manifest, which is written last.
 
 use super::error::TensorRtError;
@@ -12,34 +13,31 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// A folder of engines.
 #[derive(Debug, Clone)]
 pub struct Store {
     folder: PathBuf,
 }
 
-/// An engine's folder, and what its manifest says.
+/// An engine folder and its manifest.
 type Listed = (PathBuf, Result<Manifest, TensorRtError>);
 
-/// An engine that fits.
+/// A matching engine.
 #[derive(Debug)]
 pub struct Found {
-    /// Its folder.
     pub folder: PathBuf,
-    /// What it is.
     pub manifest: Manifest,
 }
 
 impl Store {
-    /// The engines below `folder`, which need not exist yet.
+    /// A store in `folder`, which need not exist yet.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self {
             folder: folder.into(),
         }
     }
 
-    /// Where runs look for engines unless the configuration says otherwise: `mast3r_slam/engines` in the
-    /// user's folder for caches.
+    /// The default folder, unless configured otherwise: `mast3r_slam/engines` in the user's cache
+    /// folder.
     pub fn default_folder() -> PathBuf {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let cache = if cfg!(windows) {
@@ -54,12 +52,11 @@ impl Store {
         }
     }
 
-    /// The folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Every engine of the folder, by name: its manifest, or why it cannot be read.
+    /// All engines in the folder, by name: each with its manifest, or the error from reading it.
     pub fn list(&self) -> Result<Vec<Listed>, TensorRtError> {
         let entries = match std::fs::read_dir(&self.folder) {
             Ok(entries) => entries,
@@ -78,10 +75,12 @@ impl Store {
         Ok(folders.into_iter().map(read).collect())
     }
 
-    /// The engine that fits; of several precisions fp16, else bf16, fp8, fp32 in this order.
+    /// Finds a matching engine; if several differ in precision, fp16 is preferred, then bf16, fp8,
+    /// fp32.
     ///
     /// # Errors
-    /// [`TensorRtError::NoEngine`] says why each of those that are there does not, the nearest size first.
+    /// [`TensorRtError::NoEngine`] says why each existing engine does not match, the nearest size
+    /// first.
     pub fn find(&self, wanted: &Wanted<'_>, may_build: bool) -> Result<Found, TensorRtError> {
         let mut fits: Vec<Found> = Vec::new();
         let mut others: Vec<(u64, String)> = Vec::new();
@@ -113,7 +112,7 @@ impl Store {
             TensorRtError::NoEngine {
                 folder: self.folder.clone(),
                 reason: match reasons.len() {
-                    0 => "there is none".into(),
+                    0 => "the folder has no engines".into(),
                     _ => reasons.join("; "),
                 },
                 may_build,
@@ -121,7 +120,7 @@ impl Store {
         })
     }
 
-    /// The folder of an engine; what does not tell engines apart is not in its name.
+    /// The folder of an engine; its name contains only what distinguishes engines.
     pub fn folder_of(&self, manifest: &Manifest) -> PathBuf {
         let [width, height] = manifest.size;
         let targets: Vec<String> = manifest.targets.iter().map(Target::to_string).collect();
@@ -141,8 +140,8 @@ impl Store {
         ))
     }
 
-    /// Waits until no other process builds into this folder, and keeps others from it as long as the result
-    /// lives (or this process does). `wait` is told when there is somebody to wait for.
+    /// Waits until no other process builds in this folder, and locks it until the result is dropped
+    /// (or this process ends). `wait` is called if another process holds the lock.
     pub fn lock(&self, wait: impl FnOnce()) -> Result<Lock, TensorRtError> {
         std::fs::create_dir_all(&self.folder).map_err(TensorRtError::io("make", &self.folder))?;
         let path = self.folder.join(".lock");
@@ -165,8 +164,8 @@ impl Store {
         Ok(Lock { _file: file })
     }
 
-    /// The engine that fits; if there is none, `build` makes one, in one process at a time: who waited for
-    /// another looks again.
+    /// Finds a matching engine, or builds one with `build`, in one process at a time: a process
+    /// that waited for another searches again.
     pub fn find_or_build(
         &self,
         wanted: &Wanted<'_>,
@@ -188,8 +187,8 @@ impl Store {
         Ok(Found { folder, manifest })
     }
 
-    /// The engine that fits, loaded. One that does not load (TensorRT gives nothing, the file is damaged) is
-    /// discarded and built again, once.
+    /// Opens a matching engine. One that fails to load (TensorRT returns nothing, or the file is
+    /// damaged) is discarded and rebuilt once.
     pub fn open<T>(
         &self,
         wanted: &Wanted<'_>,
@@ -206,7 +205,7 @@ impl Store {
         if !may_build || !error.may_be_the_engine() {
             return Err(error);
         }
-        tracing::warn!("{}: {error}; it is built again", found.folder.display());
+        tracing::warn!("{}: {error}; rebuilding the engine", found.folder.display());
         let lock = self.lock(&wait)?;
         found.discard(&lock)?;
         drop(lock);
@@ -215,8 +214,8 @@ impl Store {
         Ok((found, loaded))
     }
 
-    /// Makes room for an engine: its folder, empty of an older manifest, so that what is written next does
-    /// not count until its own is.
+    /// Prepares the folder of an engine and removes an old manifest, so that files written next do
+    /// not count until the new manifest is written.
     pub fn begin(&self, _lock: &Lock, folder: &Path) -> Result<(), TensorRtError> {
         std::fs::create_dir_all(folder).map_err(TensorRtError::io("make", folder))?;
         let manifest = folder.join(super::manifest::FILE);
@@ -228,16 +227,16 @@ impl Store {
     }
 }
 
-/// The right to build into a store.
+/// The right to build in a store.
 #[derive(Debug)]
 pub struct Lock {
-    /// Closing it unlocks.
+    /// Closing the file releases the lock.
     _file: File,
 }
 
 impl Found {
-    /// Makes it no engine any more, so that the next search finds none, unless another process has built it
-    /// anew meanwhile.
+    /// Removes the manifest, so that the engine is no longer found, unless another process has
+    /// rebuilt it meanwhile.
     pub fn discard(&self, _lock: &Lock) -> Result<(), TensorRtError> {
         match Manifest::read(&self.folder) {
             Ok(manifest) if manifest == self.manifest => {}
@@ -247,7 +246,7 @@ impl Found {
         std::fs::remove_file(&path).map_err(TensorRtError::io("remove", &path))
     }
 
-    /// Reads one engine, checking that it is the one of the manifest.
+    /// Reads one engine and verifies it against the manifest.
     pub fn read(&self, part: Part) -> Result<Vec<u8>, TensorRtError> {
         let path = self.folder.join(part.file());
         let Some(file) = self.manifest.engine(part) else {
@@ -280,7 +279,7 @@ impl Found {
     }
 }
 
-/// Writes one engine into its folder, completely or not at all, with the list of its kernels.
+/// Writes one engine to its folder atomically, with the list of its kernels.
 pub fn write_engine(
     folder: &Path,
     part: Part,
@@ -294,7 +293,7 @@ pub fn write_engine(
     Ok((engine.len() as u64, crc32fast::hash(engine)))
 }
 
-/// How far two sizes are from each other.
+/// Distance between two sizes.
 fn distance(a: [usize; 2], b: [usize; 2]) -> u64 {
     a.iter().zip(&b).map(|(a, b)| a.abs_diff(*b) as u64).sum()
 }
@@ -332,7 +331,7 @@ mod tests {
         }
     }
 
-    /// An engine of a few bytes, written as a real one is.
+    /// An engine of a few bytes, written like a real one.
     fn put(store: &Store, manifest: &Manifest) -> PathBuf {
         let lock = store.lock(|| ()).expect("the lock");
         let folder = store.folder_of(manifest);
@@ -383,14 +382,14 @@ mod tests {
         let error = f.store.find(&wanted(&weights), false).unwrap_err();
         let message = error.to_string();
         let at = |part: &str| message.find(part).expect(part);
-        assert!(at("takes 512x288") < at("takes 256x192"), "{message}");
-        assert!(at("takes 256x192") < at("takes 1024x768"), "{message}");
+        assert!(at("size is 512x288") < at("size is 256x192"), "{message}");
+        assert!(at("size is 256x192") < at("size is 1024x768"), "{message}");
         for part in ["engine build", "network.build_engine"] {
             assert!(message.contains(part), "{part:?} is not in {message}");
         }
         let none = Store::new(f.root.path().join("nowhere"));
         let message = none.find(&wanted(&weights), true).unwrap_err().to_string();
-        assert!(message.contains("there is none"), "{message}");
+        assert!(message.contains("the folder has no engines"), "{message}");
     }
 
     #[test]
@@ -399,7 +398,7 @@ mod tests {
         let manifest = manifest(&f.weights);
         let weights = WeightsFile::new(&f.weights).expect("weights");
         let folder = put(&f.store, &manifest);
-        // Another build begins and is killed after its first file.
+        // Another build starts and is killed after its first file.
         let lock = f.store.lock(|| ()).expect("the lock");
         f.store.begin(&lock, &folder).expect("a folder");
         write_engine(&folder, Part::Encoder, b"54321", "").expect("an engine");
@@ -450,7 +449,7 @@ mod tests {
                             let manifest = manifest(&f.weights);
                             let folder = f.store.folder_of(&manifest);
                             f.store.begin(lock, &folder)?;
-                            // Long enough for the others to come.
+                            // Wait until the others are waiting.
                             while waits.load(Ordering::SeqCst) < 3 {
                                 std::thread::yield_now();
                             }
@@ -510,11 +509,11 @@ mod tests {
             (opened.expect("the second"), built),
             (("build 1".to_owned(), 7), 1)
         );
-        // One that never loads is not built for ever.
+        // An engine that never loads is not rebuilt forever.
         let (opened, built) = open(true, &|_| Err(null()));
         assert!(matches!(opened, Err(TensorRtError::Failed { .. })));
         assert_eq!(built, 1);
-        // A damaged file counts as well; too little memory is no fault of the engine.
+        // A damaged file is rebuilt too; insufficient memory is not the engine's fault.
         std::fs::write(folder.join("encoder.engine"), "1234").expect("a file");
         let (opened, built) = open(true, &|found| Ok(found.read(Part::Encoder)?.len() as u32));
         assert_eq!((opened.expect("the second").1, built), (5, 1));

@@ -1,19 +1,19 @@
-//! Numbers in the file's byte order.
+//! Encoding of numbers in the byte order of map files.
 
 use crate::geometry::Sim3;
 use half::f16;
 use std::io::{self, ErrorKind, Read, Write};
 
-/// Bytes that are converted at once.
+/// Number of bytes converted at a time.
 const BLOCK: usize = 1 << 14;
 
 /// A number of fixed size.
 pub trait Number: Copy + Default {
-    /// Bytes.
+    /// Size in bytes.
     const BYTES: usize;
-    /// Into `dst`, which is that long.
+    /// Encodes the number into `dst` of that size.
     fn put(self, dst: &mut [u8]);
-    /// From `src`, which is that long.
+    /// Decodes the number from `src` of that size.
     fn get(src: &[u8]) -> Self;
 }
 
@@ -47,7 +47,7 @@ pub fn put<T: Number>(out: &mut dyn Write, values: &[T]) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads `count` numbers into `dst`, whose place is used again.
+/// Reads `count` numbers into `dst`, reusing its allocation.
 pub fn get<T: Number>(src: &mut dyn Read, count: usize, dst: &mut Vec<T>) -> io::Result<()> {
     let mut block = [0; BLOCK];
     dst.clear();
@@ -60,12 +60,10 @@ pub fn get<T: Number>(src: &mut dyn Read, count: usize, dst: &mut Vec<T>) -> io:
     Ok(())
 }
 
-/// Writes one number.
 pub fn put_one<T: Number>(out: &mut dyn Write, value: T) -> io::Result<()> {
     put(out, &[value])
 }
 
-/// Reads one number.
 pub fn one<T: Number>(src: &mut dyn Read) -> io::Result<T> {
     let mut bytes = [0; 8];
     let bytes = &mut bytes[..T::BYTES];
@@ -73,7 +71,6 @@ pub fn one<T: Number>(src: &mut dyn Read) -> io::Result<T> {
     Ok(T::get(bytes))
 }
 
-/// Reads `N` numbers.
 pub fn some<T: Number, const N: usize>(src: &mut dyn Read) -> io::Result<[T; N]> {
     let mut values = [T::default(); N];
     for value in &mut values {
@@ -82,17 +79,16 @@ pub fn some<T: Number, const N: usize>(src: &mut dyn Read) -> io::Result<[T; N]>
     Ok(values)
 }
 
-/// Writes a text: its length, then UTF-8.
+/// Writes a string: its length, then UTF-8.
 pub fn put_text(out: &mut dyn Write, text: &str) -> io::Result<()> {
     let length = u32::try_from(text.len()).map_err(|_| io::Error::from(ErrorKind::InvalidInput))?;
     put_one(out, length)?;
     out.write_all(text.as_bytes())
 }
 
-/// Longest text that a header may have.
+/// Maximum length of a string in a header.
 const TEXT: u32 = 4096;
 
-/// Reads a text.
 pub fn text(src: &mut dyn Read) -> io::Result<String> {
     let length: u32 = one(src)?;
     if length > TEXT {
@@ -103,16 +99,16 @@ pub fn text(src: &mut dyn Read) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|_| ErrorKind::InvalidData.into())
 }
 
-/// Writes a pose as [`Sim3::to_array`].
+/// Writes a pose as by [`Sim3::to_array`].
 pub fn put_pose(out: &mut dyn Write, pose: &Sim3) -> io::Result<()> {
     put(out, &pose.to_array())
 }
 
-/// Reads a pose, bit for bit; `None` if it is none.
+/// Reads a pose, preserving every bit; `None` if it is invalid.
 pub fn pose(src: &mut dyn Read) -> io::Result<Option<Sim3>> {
     let a: [f64; 8] = some(src)?;
     let q = nalgebra::Quaternion::new(a[6], a[3], a[4], a[5]);
-    // Not normalised again: that would change its last bits.
+    // Normalising would change the last bits.
     let unit = (q.norm() - 1.0).abs() < 1e-6;
     let pose = Sim3 {
         translation: nalgebra::Vector3::new(a[0], a[1], a[2]),

@@ -1,4 +1,4 @@
-//! What a map's file says of itself.
+//! Header of a map file.
 
 use super::bytes::{one, put, put_text, some, text};
 use super::{CHECKSUM, MAGIC, MapFileError};
@@ -10,16 +10,16 @@ use nalgebra::{Isometry3, Quaternion, Translation3, UnitQuaternion};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
 
-/// Sizes of the network that a map was made with.
+/// Image and feature sizes of the network that made a map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageShape {
-    /// Columns of its image.
+    /// Image width.
     pub width: u32,
-    /// Rows.
+    /// Image height.
     pub height: u32,
-    /// Encoder tokens.
+    /// Encoder tokens per image.
     pub tokens: u32,
-    /// Channels of a token.
+    /// Channels per token.
     pub channels: u32,
 }
 
@@ -35,50 +35,49 @@ impl From<&NetworkShape> for ImageShape {
 }
 
 impl ImageShape {
-    /// Pixels of an image.
+    /// Pixels per image.
     pub fn pixels(&self) -> usize {
         self.width as usize * self.height as usize
     }
 
-    /// Values of a keyframe's features.
+    /// Number of feature values per keyframe.
     pub fn features(&self) -> usize {
         self.tokens as usize * self.channels as usize
     }
 }
 
-/// What a file says of itself before its keyframes.
+/// The contents of a file's header.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Header {
-    /// Which program wrote it.
+    /// Name and version of the program that wrote the file.
     pub program: String,
-    /// SHA-256 of the weights, in hexadecimal digits.
+    /// SHA-256 of the weights, in hexadecimal.
     pub weights: String,
-    /// Sizes of the network.
     pub shape: ImageShape,
-    /// How confidences and features are kept.
+    /// Number formats of confidences and features.
     pub formats: ContentFormats,
-    /// Of the network's image; with them the map is calibrated.
+    /// Intrinsics of the network's images; present if the map is calibrated.
     pub intrinsics: Option<Intrinsics>,
-    /// Where a ROS node had put the map's world into its map frame.
+    /// The pose at which a ROS node had placed the map's world frame in its map frame.
     pub map_from_world: Option<Isometry3<f64>>,
-    /// Keyframes in the file.
+    /// Number of keyframes in the file.
     pub keyframes: u32,
-    /// Edges in the file.
+    /// Number of edges in the file.
     pub edges: u32,
-    /// Edges that the last global solve knew.
+    /// Number of edges included in the last global solve.
     pub solved_edges: u32,
 }
 
-/// Bytes of a keyframe's numbers.
+/// Size of a keyframe's fixed fields in bytes.
 const KEYFRAME_NUMBERS: u64 = 4 + 4 + 8 + 8 + 64 + 4 + 64;
-/// Bytes of an edge's numbers.
+/// Size of an edge's fixed fields in bytes.
 const EDGE_NUMBERS: u64 = 4 + 4 + 4 + 4;
-/// Longest header.
+/// Maximum header size in bytes.
 const HEADER: u32 = 1 << 16;
-/// More columns, rows, tokens or channels than any network has.
+/// Upper limit on columns, rows, tokens and channels, above that of any network.
 const SIZES: u32 = 1 << 16;
 
-/// A number for each format.
+/// Number formats by their code in the file.
 const FORMATS: [FloatFormat; 2] = [FloatFormat::F32, FloatFormat::F16];
 
 fn format_number(format: FloatFormat) -> u8 {
@@ -99,7 +98,7 @@ fn flag(number: u8) -> io::Result<bool> {
 }
 
 impl Header {
-    /// Bytes of what follows the header: keyframes, edges, checksum. `None` beyond 2⁶⁴.
+    /// Bytes after the header: keyframes, edges, checksum. `None` on overflow.
     pub(super) fn rest(&self) -> Option<u64> {
         let n = self.shape.pixels() as u64;
         let confidence = self.formats.confidence.bytes() as u64;
@@ -126,7 +125,8 @@ impl Header {
         out.write_all(&body)
     }
 
-    fn body(&self, out: &mut dyn Write) -> io::Result<()> {
+    /// Writes the header without magic, version and length.
+    pub(in crate::map) fn body(&self, out: &mut dyn Write) -> io::Result<()> {
         put_text(out, &self.program)?;
         put_text(out, &self.weights)?;
         let ImageShape {
@@ -155,7 +155,7 @@ impl Header {
         put(out, &[self.keyframes, self.edges, self.solved_edges])
     }
 
-    /// Reads magic, version and header; the bytes that they take.
+    /// Reads magic, version and header; returns the header and its size in bytes.
     pub(super) fn read(path: &Path, src: &mut dyn Read) -> Result<(Self, u64), MapFileError> {
         let io = |cause| MapFileError::Io {
             action: "read",
@@ -192,19 +192,20 @@ impl Header {
             what: what.to_owned(),
         };
         if length > HEADER {
-            return Err(nonsense("its header is too long"));
+            return Err(nonsense("the header is too long"));
         }
         let mut body = vec![0; length as usize];
         src.read_exact(&mut body).map_err(short)?;
         let mut rest = &body[..];
-        let header = Self::parse(&mut rest).map_err(|_| nonsense("its header is none"))?;
+        let header = Self::parse(&mut rest).map_err(|_| nonsense("the header is invalid"))?;
         if !rest.is_empty() {
-            return Err(nonsense("its header has something behind its end"));
+            return Err(nonsense("the header is followed by unexpected data"));
         }
         Ok((header, MAGIC.len() as u64 + 8 + u64::from(length)))
     }
 
-    fn parse(src: &mut dyn Read) -> io::Result<Self> {
+    /// Reads what [`Header::body`] wrote.
+    pub(in crate::map) fn parse(src: &mut dyn Read) -> io::Result<Self> {
         let bad = || io::Error::from(ErrorKind::InvalidData);
         let program = text(src)?;
         let weights = text(src)?;
@@ -245,7 +246,7 @@ impl Header {
                 cy: k[3],
             }),
             map_from_world: placed.then(|| {
-                // As it was written, bit for bit.
+                // The rotation is kept bit for bit, without normalising.
                 let rotation = UnitQuaternion::new_unchecked(rotation);
                 Isometry3::from_parts(Translation3::new(p[0], p[1], p[2]), rotation)
             }),

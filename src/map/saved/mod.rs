@@ -1,6 +1,6 @@
-//! A map in one file, with all that SLAM needs to go on with it.
+//! Map files: the complete SLAM state, sufficient to resume mapping.
 //!
-//! Everything is little endian. In order:
+//! All values are little-endian. In order:
 //!
 //! | part | content |
 //! |---|---|
@@ -10,16 +10,18 @@
 //! | edges | for each: [`SavedEdge`], its numbers first, then both directions' matches |
 //! | checksum | SHA-256 of all before it |
 //!
-//! The header says how long all of it is, so that a file that was cut off is known before it is read. What
-//! place recognition knows is not in the file: it is made anew from the features.
+//! The header determines the total length, so that a truncated file is detected before it is read.
+//! The state of place recognition is not stored: it is rebuilt from the features.
 
-mod bytes;
+pub(in crate::map) mod bytes;
 mod header;
 mod read;
+mod target;
 mod write;
 
 pub use header::{Header, ImageShape};
 pub use read::Reader;
+pub use target::{check_target, target_in};
 pub use write::{WriteError, Writer, write};
 
 use super::EdgeKind;
@@ -29,23 +31,23 @@ use crate::time::Stamp;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What every file begins with.
-const MAGIC: [u8; 8] = *b"M3RSLMAP";
+/// Magic bytes at the start of every map file.
+pub(in crate::map) const MAGIC: [u8; 8] = *b"M3RSLMAP";
 
-/// The version that this program writes, and the only one that it reads.
+/// The format version that this program writes and reads.
 pub const VERSION: u32 = 1;
 
-/// The extension of map files.
+/// File name extension of map files.
 pub const EXTENSION: &str = "map";
 
-/// The file's name in a folder of results.
+/// File name of the map in a results folder.
 pub const FILE_NAME: &str = "slam.map";
 
-/// Bytes of the checksum.
+/// Size of the checksum in bytes.
 const CHECKSUM: u64 = 32;
 
-/// The file that `path` stands for: itself, or, unless it has the extension of map files, the one in that
-/// folder.
+/// The map file to read for `path`: `path` itself if it has the map extension, otherwise the map
+/// file in that folder.
 pub fn file_of(path: &Path) -> PathBuf {
     let is_file = path.is_file() || path.extension().is_some_and(|e| e == EXTENSION);
     match is_file {
@@ -54,46 +56,42 @@ pub fn file_of(path: &Path) -> PathBuf {
     }
 }
 
-/// Where a keyframe was when it was made.
+/// Relative pose of a keyframe at creation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SavedChain {
-    /// The keyframe before it.
+    /// The previous keyframe.
     pub keyframe: u32,
-    /// This camera to that keyframe's camera.
+    /// Transform from this camera to that keyframe's camera.
     pub keyframe_from_camera: Sim3,
 }
 
-/// A keyframe in the file.
+/// A keyframe as stored in the file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SavedKeyframe {
-    /// Its number: keyframes are counted from 0.
+    /// Id; keyframes are numbered from 0.
     pub id: u32,
-    /// Which unconnected map it belongs to.
+    /// Unconnected submap of the keyframe.
     pub submap: u32,
-    /// Index in the source.
     pub frame_index: u64,
-    /// The image's time.
     pub stamp: Stamp,
     /// Camera to world, with the scale of its points.
     pub world_from_camera: Sim3,
-    /// What tracking said of it.
+    /// Relative pose from tracking.
     pub chain: Option<SavedChain>,
-    /// Image, points, confidences, features.
+    /// Image, points, confidences and features.
     pub content: KeyframeContent,
 }
 
-/// An edge in the file.
+/// An edge as stored in the file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SavedEdge {
-    /// The keyframe that it was made with as `i`.
+    /// The keyframe with role `i` when the edge was made.
     pub i: u32,
-    /// The other.
+    /// The other keyframe.
     pub j: u32,
-    /// What proposed it.
     pub kind: EdgeKind,
-    /// The smaller of the two fractions of pixels matched with enough quality.
+    /// The smaller of the two fractions of pixels matched with sufficient quality.
     pub match_fraction: f32,
-    /// The matches.
     pub content: EdgeContent,
 }
 
@@ -109,91 +107,71 @@ impl Default for SavedEdge {
     }
 }
 
-/// Kinds of edges by their number in the file.
-const KINDS: [EdgeKind; 4] = [
+/// Edge kinds by their code in the file.
+pub(in crate::map) const KINDS: [EdgeKind; 4] = [
     EdgeKind::Consecutive,
     EdgeKind::Neighbour,
     EdgeKind::Loop,
     EdgeKind::Relocalisation,
 ];
 
-/// Why a map's file could not be written or read. What stood at the path before is untouched.
+/// Error from writing or reading a map file. A failed write leaves an existing file untouched.
 #[derive(Debug, thiserror::Error)]
 pub enum MapFileError {
-    /// The system refused.
+    /// The operation failed.
     #[error("cannot {action} the map {path}: {cause}", path = path.display())]
     Io {
-        /// `read`, `write`.
         action: &'static str,
-        /// The file.
         path: PathBuf,
-        /// The system's reason.
         cause: io::Error,
     },
-    /// Another kind of file.
+    /// The file is not a map.
     #[error(
-        "{path} is no map of this program (it does not begin as one); maps are written by `run --save-map FILE.map` and ~/save_map",
+        "{path} is not a map file of this program (wrong magic bytes); maps are written by `run --save-map FILE.map` and ~/save_map",
         path = path.display()
     )]
-    NotAMap {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Of another version.
+    NotAMap { path: PathBuf },
+    /// A file that is not a map stands where the map should go.
     #[error(
-        "the map {path} has version {found} of the format, expected {VERSION}: it was written by another version of this program; use that one, or make the map again",
+        "{path} is not a map and is not replaced; choose a folder, or a name that ends in .map and is not taken",
         path = path.display()
     )]
-    Version {
-        /// The file.
-        path: PathBuf,
-        /// Its version.
-        found: u32,
-    },
-    /// Cut off, or something behind its end.
+    Foreign { path: PathBuf },
+    /// The map should go to a place where this program may not write.
     #[error(
-        "the map {path} has {found} bytes, expected {expected}: it was not copied or written to its end; copy it again",
+        "{path} is outside of {root}, below which maps are written",
+        path = path.display(), root = root.display()
+    )]
+    Outside { path: PathBuf, root: PathBuf },
+    /// The file has another format version.
+    #[error(
+        "the map {path} has format version {found}, expected {VERSION}: it was written by another version of this program; use that version, or create the map again",
+        path = path.display()
+    )]
+    Version { path: PathBuf, found: u32 },
+    /// The file is truncated or has trailing data.
+    #[error(
+        "the map {path} has {found} bytes, expected {expected}: it was not copied or written completely; copy it again",
         path = path.display()
     )]
     Length {
-        /// The file.
         path: PathBuf,
-        /// Bytes that its header promises.
         expected: u64,
-        /// Bytes that it has.
         found: u64,
     },
-    /// Changed since it was written.
+    /// The file was modified after it was written.
     #[error(
-        "the map {path} is damaged: its checksum does not fit its content; copy it again, or take another",
+        "the map {path} is damaged: the checksum does not match the content; copy it again, or use another map",
         path = path.display()
     )]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A value that makes no sense.
-    #[error("the map {path} makes no sense: {what}", path = path.display())]
-    Content {
-        /// The file.
-        path: PathBuf,
-        /// What was expected and found.
-        what: String,
-    },
-    /// Of another network, image size or camera.
-    #[error("the map {path} cannot be used here: {why}", path = path.display())]
-    Unfit {
-        /// The file.
-        path: PathBuf,
-        /// What was expected, what was found, what to do.
-        why: String,
-    },
-    /// The device did not give what it holds.
-    #[error("the map {path} is not written: {cause}", path = path.display())]
+    Damaged { path: PathBuf },
+    /// A value is invalid.
+    #[error("the map {path} is invalid: {what}", path = path.display())]
+    Content { path: PathBuf, what: String },
+    /// The device could not export its content.
+    #[error("the map {path} was not written: {cause}", path = path.display())]
     Device {
-        /// The file.
         path: PathBuf,
-        /// The device's reason.
         cause: crate::compute::device::DeviceError,
     },
 }

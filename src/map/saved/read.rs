@@ -1,4 +1,4 @@
-//! Reading a map's file.
+//! Reads map files.
 
 use super::bytes::{get, one, pose, some};
 use super::{CHECKSUM, Header, KINDS, MapFileError, SavedChain, SavedEdge, SavedKeyframe};
@@ -9,11 +9,12 @@ use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
-/// In place of a keyframe's number where there is none.
+/// Replaces the keyframe id if a keyframe has no chain.
 pub(super) const NO_CHAIN: u32 = u32::MAX;
 
-/// Bytes that the checksum is made of at once.
+/// Number of bytes hashed at a time.
 const BLOCK: usize = 1 << 16;
 
 /// An open map: header, then keyframes, then edges, one at a time.
@@ -22,18 +23,48 @@ pub struct Reader {
     path: PathBuf,
     file: BufReader<File>,
     header: Header,
-    /// Bytes before the keyframes.
+    /// Offset of the keyframes in bytes.
     start: u64,
     /// Keyframes and edges read so far.
     keyframes: u32,
     edges: u32,
+    /// The file's state when it was verified.
+    verified: Option<State>,
+}
+
+/// What changes when a file is written to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct State {
+    bytes: u64,
+    modified: Option<SystemTime>,
+    /// Seconds and nanoseconds of the last change, which only the system sets.
+    changed: Option<(i64, i64)>,
+}
+
+impl State {
+    fn of(file: &File) -> io::Result<Self> {
+        let meta = file.metadata()?;
+        #[cfg(unix)]
+        let changed = {
+            use std::os::unix::fs::MetadataExt;
+            Some((meta.ctime(), meta.ctime_nsec()))
+        };
+        #[cfg(not(unix))]
+        let changed = None;
+        Ok(Self {
+            bytes: meta.len(),
+            modified: meta.modified().ok(),
+            changed,
+        })
+    }
 }
 
 impl Reader {
     /// Opens a file and reads its header.
     ///
     /// # Errors
-    /// If it is no map, of another version, or not as long as its header says.
+    /// The file is not a map, has another version, or does not have the length that its header
+    /// implies.
     pub fn open(path: &Path) -> Result<Self, MapFileError> {
         let io = |cause| MapFileError::Io {
             action: "read",
@@ -44,7 +75,7 @@ impl Reader {
         let found = file.metadata().map_err(io)?.len();
         let mut file = BufReader::with_capacity(BLOCK, file);
         let (header, start) = match Header::read(path, &mut file) {
-            // Cut off within the header.
+            // Truncated within the header.
             Err(MapFileError::Length { path, expected, .. }) => {
                 return Err(MapFileError::Length {
                     path,
@@ -70,25 +101,26 @@ impl Reader {
             start,
             keyframes: 0,
             edges: 0,
+            verified: None,
         })
     }
 
-    /// What the file says of itself.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// The file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Reads all of it: whether the checksum fits, and whether all values make sense. Then the first keyframe
-    /// is the next thing again.
+    /// Reads the whole file and checks the checksum and all values, then returns to the first
+    /// keyframe.
     ///
     /// # Errors
-    /// If not.
+    /// A wrong checksum or an invalid value.
     pub fn verify(&mut self) -> Result<(), MapFileError> {
+        let state = State::of(self.file.get_ref());
+        let state = state.map_err(|error| self.failed(error))?;
         let sum = self.sum();
         let fits = sum.map_err(|error| self.failed(error))?;
         if !fits {
@@ -106,10 +138,28 @@ impl Reader {
             self.edge(&mut edge)?;
         }
         let back = self.back();
-        back.map_err(|error| self.failed(error))
+        back.map_err(|error| self.failed(error))?;
+        self.verified = Some(state);
+        Ok(())
     }
 
-    /// The first keyframe is the next thing.
+    /// Whether the file that was verified is the one that has been read since.
+    ///
+    /// # Errors
+    /// [`MapFileError::Damaged`] if it has been written to.
+    pub fn check_unchanged(&self) -> Result<(), MapFileError> {
+        let Some(verified) = self.verified else {
+            return Ok(());
+        };
+        match State::of(self.file.get_ref()) {
+            Ok(now) if now == verified => Ok(()),
+            _ => Err(MapFileError::Damaged {
+                path: self.path.clone(),
+            }),
+        }
+    }
+
+    /// Returns to the first keyframe.
     fn back(&mut self) -> io::Result<()> {
         self.file.seek(SeekFrom::Start(self.start))?;
         (self.keyframes, self.edges) = (0, 0);
@@ -135,10 +185,10 @@ impl Reader {
         Ok(hasher.finalize()[..] == expected)
     }
 
-    /// Reads the next keyframe into `dst`, whose place is used again.
+    /// Reads the next keyframe into `dst`, reusing its allocation.
     ///
     /// # Errors
-    /// Values that make no sense, though the checksum be right.
+    /// Invalid values, even if the checksum matches.
     pub fn keyframe(&mut self, dst: &mut SavedKeyframe) -> Result<(), MapFileError> {
         let id = self.keyframes;
         let read = self.read_keyframe(dst);
@@ -147,7 +197,7 @@ impl Reader {
         let fine = dst.id == id && dst.chain.is_none_or(|c| c.keyframe < id);
         match fine {
             true => Ok(()),
-            false => Err(self.nonsense(format!("keyframe {id} is none"))),
+            false => Err(self.nonsense(format!("keyframe {id} is invalid"))),
         }
     }
 
@@ -173,17 +223,17 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads the next edge into `dst`, whose place is used again; after the keyframes.
+    /// Reads the next edge into `dst`, reusing its allocation. Edges follow the keyframes.
     ///
     /// # Errors
-    /// Values that make no sense, though the checksum be right.
+    /// Invalid values, even if the checksum matches.
     pub fn edge(&mut self, dst: &mut SavedEdge) -> Result<(), MapFileError> {
         let number = self.edges;
         let read = self.read_edge(dst);
         read.map_err(|error| self.failed(error))?;
         self.edges += 1;
         let (pixels, keyframes) = (self.header.shape.pixels(), self.header.keyframes);
-        // What is not finite no solve uses; an index it would follow.
+        // The solver ignores non-finite values but would dereference an index out of range.
         let way = |way: &MatchContent| way.index.iter().all(|k| (*k as usize) < pixels);
         let fine = dst.i != dst.j
             && dst.i < keyframes
@@ -193,7 +243,7 @@ impl Reader {
             && way(&dst.content.j_from_i);
         match fine {
             true => Ok(()),
-            false => Err(self.nonsense(format!("edge {number} is none"))),
+            false => Err(self.nonsense(format!("edge {number} is invalid"))),
         }
     }
 
@@ -215,7 +265,9 @@ impl Reader {
 
     fn failed(&self, cause: io::Error) -> MapFileError {
         match cause.kind() {
-            ErrorKind::InvalidData => self.nonsense("a number in it stands for nothing".to_owned()),
+            ErrorKind::InvalidData => {
+                self.nonsense("a number is outside its valid range".to_owned())
+            }
             _ => MapFileError::Io {
                 action: "read",
                 path: self.path.clone(),

@@ -1,4 +1,4 @@
-//! Writing a map's file.
+//! Writes map files.
 
 use super::bytes::{put, put_one, put_pose};
 use super::{Header, KINDS, MapFileError, SavedEdge, SavedKeyframe};
@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::Path;
 
-/// Takes keyframes, then edges, as many as the header says.
+/// Writes keyframes, then edges, as many as the header declares.
 pub struct Writer<'a> {
     out: &'a mut dyn Write,
     hasher: Sha256,
@@ -18,24 +18,29 @@ pub struct Writer<'a> {
     edges: u32,
 }
 
-/// Why the content did not come.
+/// Error from producing the content.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The system refused.
+    /// The file cannot be written.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The device did not give it.
+    /// The device could not export its content.
     #[error(transparent)]
     Device(#[from] DeviceError),
 }
 
-/// Writes `path` (a temporary file beside it, then renamed): the header, and what `body` gives the writer,
-/// one thing at a time. Folders above it must exist.
+/// Writes `path` atomically (a temporary file next to it, then a rename): the header, then the
+/// items that `body` passes to the writer. The folder must exist.
+///
+/// # Errors
+/// A file at `path` that is not a map, which is never replaced; a file that cannot be written; a device that
+/// cannot export its content.
 pub fn write(
     path: &Path,
     header: &Header,
     body: impl FnOnce(&mut Writer<'_>) -> Result<(), WriteError>,
 ) -> Result<(), MapFileError> {
+    super::check_target(path)?;
     let mut device = None;
     let written = files::write(path, |out: &mut BufWriter<&mut File>| {
         let mut writer = Writer {
@@ -82,7 +87,7 @@ impl Write for Writer<'_> {
 }
 
 impl Writer<'_> {
-    /// The next keyframe.
+    /// Writes the next keyframe.
     pub fn keyframe(&mut self, keyframe: &SavedKeyframe) -> Result<(), WriteError> {
         let SavedKeyframe {
             id,
@@ -115,7 +120,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// The next edge; after the keyframes.
+    /// Writes the next edge. Edges follow the keyframes.
     pub fn edge(&mut self, edge: &SavedEdge) -> Result<(), WriteError> {
         let kind = KINDS.iter().position(|k| *k == edge.kind).unwrap_or(0);
         put(self, &[edge.i, edge.j, kind as u32])?;
@@ -144,7 +149,9 @@ impl Writer<'_> {
         format: crate::compute::store::FloatFormat,
     ) -> Result<(), WriteError> {
         if values.format() != format {
-            return Err(defect("floats of another format than the header says"));
+            return Err(defect(
+                "floats of another format than declared in the header",
+            ));
         }
         match values {
             Floats::F16(values) => put(self, values)?,
@@ -153,18 +160,19 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// A device that gives contents of another size than its network's has a defect; such a file must not be.
+    /// Content of a size that does not belong to the network indicates a defect in the device; such
+    /// a file must not be written.
     fn expect(&self, expected: usize, found: usize) -> Result<(), WriteError> {
         if expected == found {
             return Ok(());
         }
-        Err(defect("contents of another size than the network's"))
+        Err(defect("content of a size that does not match the network"))
     }
 
     fn end(self) -> io::Result<()> {
         if (self.keyframes, self.edges) != (self.header.keyframes, self.header.edges) {
             return Err(io::Error::other(
-                "other numbers of keyframes and edges than the header says",
+                "the numbers of keyframes and edges differ from the header",
             ));
         }
         self.out.write_all(&self.hasher.finalize())

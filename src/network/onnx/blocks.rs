@@ -1,23 +1,23 @@
-//! What encoder and decoder are built of: linear layers, norms, attention, the MLP.
+//! Building blocks of encoder and decoder: linear layers, norms, attention, MLP.
 
-use super::super::architecture::Stack;
+use super::super::stack::Stack;
 use super::fp8::Input;
 use super::graph::Value;
+use super::matrix::transpose;
 use super::{AttentionForm, Emitter};
-use rayon::prelude::*;
 
-/// Of every LayerNorm in the network.
+/// Epsilon of every LayerNorm in the network.
 pub const LAYER_NORM_EPSILON: f32 = 1e-6;
 
-/// The rotary tables of one stack: decomposed, `T × head_dim` each for `x·cos + swap_halves(x)·sin`; fused,
-/// `B × T × head_dim/2` each, as `RotaryEmbedding` takes them.
+/// The rotary tables of one stack. Decomposed form: `T × head_dim` each, for `x·cos +
+/// swap_halves(x)·sin`. Fused form: `B × T × head_dim/2` each, as `RotaryEmbedding` expects.
 pub struct Rotary {
     cos: Value,
     sin: Value,
 }
 
 impl Emitter<'_> {
-    /// `x·Wᵀ + b` for rows of `weight` (`out × in`, row-major) and a bias of `out`.
+    /// `x·Wᵀ + b` with `weight` of shape `out × in` (row-major) and a bias of length `out`.
     pub fn linear_of(&mut self, x: &Value, what: &str, weight: &[f32], bias: &[f32]) -> Value {
         let outputs = bias.len();
         let inputs = weight.len() / outputs;
@@ -30,21 +30,21 @@ impl Emitter<'_> {
         self.graph.binary("Add", &product, &bias)
     }
 
-    /// The linear layer (or 1×1 convolution over tokens) called `name`.
+    /// The linear layer (or 1×1 convolution over tokens) named `name`.
     pub fn linear(&mut self, x: &Value, name: &str) -> Value {
         let (weight, bias) = self.weights_of(name);
         self.linear_of(x, name, &weight, &bias)
     }
 
-    /// Weights and biases of a layer as they are stored.
+    /// Stored weight and bias of a layer.
     pub fn weights_of(&self, name: &str) -> (Vec<f32>, Vec<f32>) {
         let weight = self.network.weight(&format!("{name}.weight"));
         let bias = self.network.weight(&format!("{name}.bias"));
         (weight, bias)
     }
 
-    /// The same of the last layer of a residual branch, behind whose outputs some encoders have a scale,
-    /// `gamma`, each.
+    /// Weight and bias of the last layer of a residual branch, with the layer scale `gamma` of its
+    /// outputs folded in where the encoder has one.
     fn scaled_weights_of(&self, name: &str, gamma: &str) -> (Vec<f32>, Vec<f32>) {
         let (mut weight, mut bias) = self.weights_of(name);
         if let Some(gamma) = self.network.optional(&format!("{gamma}.gamma")) {
@@ -68,7 +68,7 @@ impl Emitter<'_> {
         self.graph.layer_norm(x, &scale, &bias, epsilon)
     }
 
-    /// `x + FC2(GELU(FC1(norm(x))))`, exact GELU.
+    /// `x + FC2(GELU(FC1(norm(x))))` with exact GELU.
     pub fn residual_mlp(&mut self, x: &Value, block: &str, norm: &str) -> Value {
         let norm = format!("{block}.{norm}");
         let [fc1, fc2] = ["fc1", "fc2"].map(|layer| format!("{block}.mlp.{layer}"));
@@ -86,7 +86,7 @@ impl Emitter<'_> {
         self.graph.binary("Add", x, &out)
     }
 
-    /// The rotary tables of all positions, as [`rotary_tables`] lays them out, for `batch` images.
+    /// Rotary tables for all positions, laid out as by [`rotary_tables`], for `batch` images.
     pub fn rotary(&mut self, stack: &Stack, batch: usize) -> Rotary {
         let head_dim = stack.width / stack.heads;
         let base = self.network.architecture.rope_base;
@@ -94,7 +94,7 @@ impl Emitter<'_> {
         let (mut cos, mut sin) = rotary_tables(head_dim, tokens, columns, base);
         let mut shape = vec![tokens, head_dim];
         if self.attention == AttentionForm::Fused {
-            // Of both halves' values the second half's, whose sines have no sign.
+            // Takes the second half of each row, where the sines are positive.
             let half = |table: &[f32]| {
                 let of_tokens = table.chunks_exact(head_dim);
                 let all: Vec<f32> = of_tokens
@@ -112,7 +112,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Turns each token of `x` (`… × T × head_dim`) by its position.
+    /// Rotates each token of `x` (`… × T × head_dim`) by its position.
     pub fn rotate(&mut self, x: &Value, rotary: &Rotary) -> Value {
         let axis = x.shape.len() - 1;
         let half = x.shape[axis] / 2;
@@ -123,7 +123,7 @@ impl Emitter<'_> {
         self.graph.binary("Add", &straight, &crossed)
     }
 
-    /// Splits a joint projection `B × T × (n·C)` into `n` maps of heads, `n × B × H × T × D`.
+    /// Splits a joint projection `B × T × (n·C)` into `n` tensors of heads, `n × B × H × T × D`.
     pub fn heads(&mut self, x: &Value, n: usize, stack: &Stack) -> Value {
         let (batch, tokens) = (x.shape[0], x.shape[1]);
         let head_dim = stack.width / stack.heads;
@@ -132,7 +132,7 @@ impl Emitter<'_> {
         self.graph.transpose(&split, &[2, 0, 3, 1, 4])
     }
 
-    /// Attention with rotated queries and keys, fused; all are `B × T × C`.
+    /// Fused attention with rotated queries and keys; all tensors are `B × T × C`.
     pub fn attend_fused(
         &mut self,
         [q, k, v]: [&Value; 3],
@@ -144,7 +144,7 @@ impl Emitter<'_> {
         self.graph.attention(&q, &k, v, stack.heads)
     }
 
-    /// Rows of a joint projection of queries, keys and values as attention wants them.
+    /// Reorders and scales the rows of a joint query, key and value projection for attention.
     fn prepare_joint(&self, rows: &mut [f32], stack: &Stack, rotary: Option<&Rotary>) {
         let each = rows.len() / 3;
         let (q, rest) = rows.split_at_mut(each);
@@ -157,7 +157,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// `softmax(q·kᵀ)·v` and the way back to `B × T × C`. The logits' scale is in `q` already.
+    /// `softmax(q·kᵀ)·v`, reshaped to `B × T × C`. `q` already includes the logit scale.
     pub fn attend(&mut self, q: &Value, k: &Value, v: &Value) -> Value {
         let g = &mut self.graph;
         let &[batch, heads, tokens, head_dim] = &q.shape[..] else {
@@ -171,7 +171,7 @@ impl Emitter<'_> {
         g.reshape(&mixed, &[batch, tokens, heads * head_dim])
     }
 
-    /// `x + Proj(Attn(RoPE(norm1(x))))`; without `rotary` no RoPE.
+    /// `x + Proj(Attn(RoPE(norm1(x))))`; no RoPE if `rotary` is `None`.
     pub fn residual_self_attention(
         &mut self,
         x: &Value,
@@ -224,7 +224,7 @@ impl Emitter<'_> {
         self.graph.binary("Add", x, &out)
     }
 
-    /// `x + Proj(Attn(q = norm2(x), k = v = norm_y(y)))`; `y` are the other view's tokens.
+    /// `x + Proj(Attn(q = norm2(x), k = v = norm_y(y)))`, where `y` are the other view's tokens.
     pub fn residual_cross_attention(
         &mut self,
         x: &Value,
@@ -283,31 +283,11 @@ impl Emitter<'_> {
     }
 }
 
-/// A `rows × columns` matrix turned over. In tiles, because a large one column by column would
-/// miss the cache at every element.
-pub fn transpose(matrix: &[f32], rows: usize, columns: usize) -> Vec<f32> {
-    const TILE: usize = 16;
-    let mut out = vec![0.0; matrix.len()];
-    // A thread has TILE columns, which are as many rows of what comes out.
-    let strips = out.par_chunks_mut((TILE * rows).max(1)).enumerate();
-    strips.for_each(|(strip, out)| {
-        let column = strip * TILE;
-        for row in (0..rows).step_by(TILE) {
-            for r in row..(row + TILE).min(rows) {
-                for c in column..(column + TILE).min(columns) {
-                    out[(c - column) * rows + r] = matrix[r * columns + c];
-                }
-            }
-        }
-    });
-    out
-}
-
 /// Cosines and sines for `x·cos + swap_halves(x)·sin`, `tokens × head_dim` each.
 ///
-/// Of the `head_dim / 2` pairs of a head, the first half turns with the token's row, the second
-/// with its column; pair `i` of a half turns by `position · base^(−i / (head_dim/4))`.
-/// [`prepare_rows`] puts the two members of each pair half a head apart.
+/// The first half of the `head_dim / 2` pairs of a head rotates with the token's row, the second
+/// half with its column; pair `i` of a half rotates by `position · base^(−i / (head_dim/4))`.
+/// [`prepare_rows`] places the two members of each pair half a head apart.
 fn rotary_tables(
     head_dim: usize,
     tokens: usize,
@@ -334,9 +314,9 @@ fn rotary_tables(
 }
 
 /// Reorders the output rows of a query or key projection for [`rotary_tables`]: within each head,
-/// stored as `[row pairs' firsts, seconds, column pairs' firsts, seconds]`, the middle two
-/// quarters change places. A permutation that queries and keys share leaves their products as
-/// they are. `rows` is the weight or the bias. Queries also take the logits' scale `D^(−1/2)`.
+/// stored as `[row pairs' firsts, seconds, column pairs' firsts, seconds]`, the middle two quarters
+/// are swapped. Queries and keys share the permutation, which leaves their products unchanged.
+/// `rows` is the weight or the bias. Query rows are also multiplied by the logit scale `D^(−1/2)`.
 pub fn prepare_rows(rows: &mut [f32], stack: &Stack, query: bool) {
     let per_head = rows.len() / stack.heads;
     let quarter = per_head / 4;
@@ -349,7 +329,7 @@ pub fn prepare_rows(rows: &mut [f32], stack: &Stack, query: bool) {
     }
 }
 
-/// Gives a query projection's rows the logits' scale.
+/// Multiplies the rows of a query projection by the logit scale.
 fn scale_logits(rows: &mut [f32], stack: &Stack) {
     let scale = 1.0 / ((stack.width / stack.heads) as f32).sqrt();
     rows.iter_mut().for_each(|w| *w *= scale);
@@ -364,8 +344,8 @@ mod tests {
     const COLUMNS: usize = 32;
     const BASE: f64 = 100.0;
 
-    /// The rotation as the network's definition has it: first 32 channels by row, last 32 by
-    /// column, pairs 16 channels apart.
+    /// The rotation as defined by the network: first 32 channels by row, last 32 by column, pairs
+    /// 16 channels apart.
     fn by_definition(x: &[f32], row: usize, column: usize) -> Vec<f64> {
         let mut out = vec![0.0; DIM];
         for (axis, position) in [row, column].into_iter().enumerate() {
@@ -380,7 +360,7 @@ mod tests {
         out
     }
 
-    /// The rotation as it is emitted: reordered, then two products and a sum.
+    /// The rotation as emitted: channels reordered, then two products and a sum.
     fn as_emitted(x: &[f32], row: usize, column: usize) -> Vec<f32> {
         let stack = Stack {
             width: DIM,
@@ -410,8 +390,8 @@ mod tests {
         prop::collection::vec(-1.0f32..1.0, DIM)
     }
 
-    // Each channel is two products of at most 1, rounded thrice: an error below 2^-22, so below
-    // 64 * 2 * 2^-22 < 4e-5 in a product of two vectors.
+    // Each channel is the sum of two products of at most 1 with three roundings, an error below
+    // 2^-22; hence below 64 * 2 * 2^-22 < 4e-5 in a product of two vectors.
     const TOLERANCE: f64 = 4e-5;
 
     proptest! {

@@ -1,10 +1,10 @@
-//! Convolutions and enlargement in the graph.
+//! Convolution and upsampling operators of the graph.
 
 use super::graph::{Attribute, Graph, Value};
 
 impl Graph {
-    /// Keeps the first `height` rows and `width` columns of a map whose rows are the axis `rows` and whose
-    /// columns are the next one.
+    /// Keeps the first `height` rows and `width` columns of a map; `rows` is the index of the row
+    /// axis, followed by the column axis.
     pub fn crop(&mut self, x: &Value, rows: usize, height: usize, width: usize) -> Value {
         if x.shape[rows..rows + 2] == [height, width] {
             return x.clone();
@@ -17,8 +17,8 @@ impl Graph {
         self.node("Slice", &[x, &starts, &ends, &axes], &[], shape)
     }
 
-    /// 2-D convolution of an NCHW map with a square kernel, `out × in × k × k`, the same padding on all
-    /// sides.
+    /// 2-D convolution of an NCHW map with a square kernel, `out × in × k × k`, and equal padding
+    /// on all sides.
     pub fn conv(
         &mut self,
         x: &Value,
@@ -38,8 +38,8 @@ impl Graph {
         self.node("Conv", &inputs, &geometry.attributes(), shape)
     }
 
-    /// The same of an NHWC map, with a kernel of `out × k × k × in`: an operator of ONNX Runtime's CUDA
-    /// provider.
+    /// 2-D convolution of an NHWC map with a kernel of `out × k × k × in`: an operator of ONNX
+    /// Runtime's CUDA provider.
     pub fn conv_channels_last(
         &mut self,
         x: &Value,
@@ -59,21 +59,22 @@ impl Graph {
         self.contrib_node("NhwcConv", &inputs, &geometry.attributes(), shape)
     }
 
-    /// Transposed 2-D convolution of an NCHW map whose stride is its kernel's side: patches do not overlap.
+    /// Transposed 2-D convolution of an NCHW map with stride equal to the kernel side, so that
+    /// output patches do not overlap.
     pub fn conv_transpose(&mut self, x: &Value, weight: &Value, bias: &Value) -> Value {
         let kernel = weight.shape[2];
         assert_eq!(x.shape[1], weight.shape[0], "conv_transpose");
         let (rows, columns) = (x.shape[2] * kernel, x.shape[3] * kernel);
         let shape = vec![x.shape[0], weight.shape[1], rows, columns];
-        // Patches do not overlap: each output is one sum over the input's channels.
+        // Without overlap, each output is one sum over the input channels.
         self.count(&shape, x.shape[1]);
         let geometry = Geometry::new(kernel, kernel, 0);
         let inputs = [x, weight, bias];
         self.node("ConvTranspose", &inputs, &geometry.attributes(), shape)
     }
 
-    /// Bilinear enlargement of an NCHW map to so many rows and columns, corner pixels on corner pixels:
-    /// `src = i·(in−1)/(out−1)`.
+    /// Bilinear upsampling of an NCHW map to `rows × columns` with aligned corners: `src =
+    /// i·(in−1)/(out−1)`.
     pub fn upsample(&mut self, x: &Value, rows: usize, columns: usize) -> Value {
         let shape = vec![x.shape[0], x.shape[1], rows, columns];
         let sizes: Vec<i64> = shape.iter().map(|&n| n as i64).collect();
@@ -90,7 +91,6 @@ impl Graph {
     }
 }
 
-/// The attributes of a convolution.
 struct Geometry {
     kernel: [i64; 2],
     strides: [i64; 2],

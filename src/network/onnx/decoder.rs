@@ -1,16 +1,16 @@
-//! The decoder: two branches, one per view, that read each other.
+//! The decoder: two branches, one per view, with cross-attention between them.
 
-use super::super::architecture::Stack;
+use super::super::stack::Stack;
 use super::blocks::Rotary;
 use super::fp8::Input;
 use super::graph::Value;
 use super::{Emitter, Finish, Views, names};
 
-/// Names of the two branches' blocks.
+/// Name prefixes of the two branches' blocks.
 pub const BRANCHES: [&str; 2] = ["dec_blocks", "dec_blocks2"];
 
 impl Emitter<'_> {
-    /// Both branches layer by layer, then the heads of the wanted views.
+    /// Emits both branches layer by layer, then the heads of the requested views.
     pub(super) fn decoder(&mut self, views: Views, finish: Finish) {
         let architecture = &self.network.architecture;
         let (stack, hooks) = (architecture.decoder.clone(), architecture.hooks);
@@ -27,14 +27,15 @@ impl Emitter<'_> {
             let encoded = Input::Norm("enc_norm");
             self.linear_in(&features[view], "decoder_embed", (&weight, &bias), encoded)
         });
-        // Tokens at the four hooks, by view; the encoder's own are hook 0.
+        // Tokens at the four hooks, by view; hook 0 is the encoder output.
         let mut hooked = [0, 1].map(|view| [0, 1, 2, 3].map(|_| features[view].clone()));
         let wanted = match views {
             Views::Both => 2,
             Views::First => 1,
         };
         for layer in 0..stack.depth {
-            // Both read the previous layer. Of the last one only the wanted branches are needed.
+            // Both branches read the previous layer. The last layer is needed only for the
+            // requested views.
             let last = layer + 1 == stack.depth;
             let branches = if last { wanted } else { 2 };
             let before = x.clone();

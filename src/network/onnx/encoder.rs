@@ -1,7 +1,7 @@
-//! The ViT encoders: MASt3R's own, and DUNE's.
+//! The ViT encoders: MASt3R's own and DUNE's.
 
-use super::super::architecture::Stack;
 use super::super::dune::{self, Dune};
+use super::super::stack::Stack;
 use super::blocks::LAYER_NORM_EPSILON;
 use super::graph::Value;
 use super::{Emitter, Maps, names};
@@ -9,7 +9,6 @@ use super::{Emitter, Maps, names};
 const PATCHES: &str = "patch_embed.proj";
 
 impl Emitter<'_> {
-    /// Patches, blocks, final norm.
     pub(super) fn encoder(&mut self) {
         let stack = self.network.architecture.encoder.clone();
         let size = self.size;
@@ -28,7 +27,7 @@ impl Emitter<'_> {
         self.features(&x, LAYER_NORM_EPSILON);
     }
 
-    /// Positions are learnt and added to the patches; a class token and registers come before these and are
+    /// DUNE adds learnt positions to the patches; the class and register tokens are prepended, and
     /// dropped at the end.
     fn dune(&mut self, image: &Value, stack: &Stack, dune: &Dune) {
         let (size, width) = (self.size, stack.width);
@@ -69,15 +68,16 @@ impl Emitter<'_> {
         self.residual_mlp(&x, &name, "norm2")
     }
 
-    /// The final norm's output is the model's.
+    /// Emits the final norm and makes it the model's output.
     fn features(&mut self, x: &Value, epsilon: f32) {
         self.graph.set_scope("encoder");
         let features = self.layer_norm_with(x, "enc_norm", epsilon);
         self.graph.output(&features, names::FEATURES);
     }
 
-    /// The layer of DUNE's patches for the model's input, `2·colour − 1`, in place of its own,
-    /// `(colour − mean)/deviation`. Patches do not overlap and nothing is padded, so that is the same.
+    /// DUNE's patch embedding, rewritten for the model's input range `2·colour − 1` instead of its
+    /// own `(colour − mean)/deviation`. This is exact because patches do not overlap and there is
+    /// no padding.
     fn dune_patches(&self) -> (Vec<f32>, Vec<f32>) {
         let (mut weight, mut bias) = self.weights_of(PATCHES);
         let pixels = self.network.architecture.patch().pow(2);
@@ -96,11 +96,11 @@ impl Emitter<'_> {
         (weight, bias)
     }
 
-    /// The image's patches as tokens; `weight` is `C × 3 × P × P`.
+    /// Embeds the image's patches as tokens; `weight` is `C × 3 × P × P`.
     fn embed_patches(&mut self, image: &Value, weight: &[f32], bias: &[f32]) -> Value {
         let (size, patch) = (self.size, self.network.architecture.patch());
         let (batch, rows, columns, width) = (size.batch, size.rows(), size.columns(), bias.len());
-        if self.maps == Maps::ChannelsFirst {
+        if self.maps == Maps::Nchw {
             let shape = [width, 3, patch, patch];
             let weight = (self.graph).weight(&format!("{PATCHES}.weight"), &shape, weight);
             let bias = (self.graph).weight(&format!("{PATCHES}.bias"), &[width], bias);
@@ -108,7 +108,7 @@ impl Emitter<'_> {
             let map = self.graph.reshape(&map, &[batch, width, size.tokens()]);
             return self.graph.transpose(&map, &[0, 2, 1]);
         }
-        // Patches do not overlap: one layer over the values of each.
+        // Patches do not overlap, so a linear layer over each patch's values is equivalent.
         let shape = [batch, 3, rows, patch, columns, patch];
         let patches = self.graph.reshape(image, &shape);
         let patches = self.graph.transpose(&patches, &[0, 2, 4, 1, 3, 5]);

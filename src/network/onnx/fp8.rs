@@ -1,29 +1,29 @@
-//! 8-bit floats (E4M3) in the transformer's linear layers, without calibration.
+//! FP8 (E4M3) quantisation of the transformer's linear layers, without calibration.
 //!
-//! Inputs and weights are quantised by one scale each, so that the largest magnitude that can occur becomes 448,
-//! the format's largest. For weights that is read off. For inputs it follows from what comes before them:
+//! Each input and each weight tensor has one scale, which maps its largest possible magnitude to
+//! 448, the largest value of the format. For weights, the magnitude is known. For inputs it is
+//! bounded by the preceding layers:
 //!
-//! * LayerNorm gives `γ·x̂ + β` with `‖x̂‖ ≤ √C`, so no element exceeds `max |γᵢ|·√C + |βᵢ|`.
-//! * A linear layer on that gives `w·(γ⊙x̂ + β) + b`, so by Cauchy and Schwarz no element exceeds
-//!   `max ‖w⊙γ‖·√C + |w·β + b|`. GELU makes no magnitude larger, and attention mixes values with weights that
-//!   sum to one, so the same holds behind them.
+//! * LayerNorm yields `γ·x̂ + β` with `‖x̂‖ ≤ √C`, so no element exceeds `max |γᵢ|·√C + |βᵢ|`.
+//! * A linear layer on top of it yields `w·(γ⊙x̂ + β) + b`, so by the Cauchy-Schwarz inequality no
+//!   element exceeds `max ‖w⊙γ‖·√C + |w·β + b|`. GELU does not increase magnitudes, and attention
+//!   mixes values with weights that sum to one, so the same bound holds after them.
 //!
-//! Nothing saturates, whatever the image. Such bounds are wide (a typical element is a few hundredths of them),
-//! which costs little with floating-point numbers: everything from a thirty-thousandth of the bound on keeps its
-//! three bits.
+//! Nothing saturates, whatever the image. The bounds are loose (a typical element is a few
+//! hundredths of them), which costs little with floating-point numbers: all values above 1/30,000
+//! of the bound keep their three mantissa bits.
 
 use super::Emitter;
+use super::e4m3::LARGEST;
 use super::graph::Value;
+use super::matrix::transpose;
 
-/// The largest E4M3 number.
-const LARGEST: f32 = 448.0;
-
-/// What a layer's input is the output of.
+/// The operation whose output is a layer's input.
 #[derive(Clone, Copy)]
 pub enum Input<'a> {
     /// A LayerNorm, by name.
     Norm(&'a str),
-    /// A linear layer on a LayerNorm (rows of weights, biases), and then GELU or attention.
+    /// A linear layer (weight rows, biases) on top of a LayerNorm, followed by GELU or attention.
     Layer {
         norm: &'a str,
         weight: &'a [f32],
@@ -32,7 +32,7 @@ pub enum Input<'a> {
 }
 
 impl Emitter<'_> {
-    /// As [`Emitter::linear_of`], in 8-bit floats where they are asked for.
+    /// Like [`Emitter::linear_of`], in FP8 if enabled.
     pub fn linear_in(
         &mut self,
         x: &Value,
@@ -47,7 +47,7 @@ impl Emitter<'_> {
         let x = self.graph.through_fp8(x, scale(bound));
         let largest = weight.iter().fold(0.0f32, |m, w| m.max(w.abs()));
         let (outputs, inputs) = (bias.len(), weight.len() / bias.len());
-        let transposed = super::blocks::transpose(weight, outputs, inputs);
+        let transposed = transpose(weight, outputs, inputs);
         let matrix = self.graph.weight_fp8(
             &format!("{what}.weight"),
             &[inputs, outputs],
@@ -59,7 +59,7 @@ impl Emitter<'_> {
         self.graph.binary("Add", &product, &bias)
     }
 
-    /// The largest magnitude that an input can have.
+    /// The largest possible magnitude of an input.
     fn bound(&self, input: Input<'_>) -> f32 {
         let norm = |name: &str| {
             let of = |kind: &str| self.network.weight(&format!("{name}.{kind}"));
@@ -82,14 +82,14 @@ impl Emitter<'_> {
     }
 }
 
-/// Of `γ·x̂ + β`.
+/// Upper bound on the magnitude of `γ·x̂ + β`.
 fn norm_bound(gamma: &[f32], beta: &[f32]) -> f32 {
     let root = (gamma.len() as f32).sqrt();
     let pairs = gamma.iter().zip(beta);
     pairs.fold(0.0, |m, (g, b)| m.max(g.abs() * root + b.abs()))
 }
 
-/// Of the outputs of a linear layer on `γ·x̂ + β`.
+/// Upper bound on the outputs of a linear layer applied to `γ·x̂ + β`.
 fn layer_bound(weight: &[f32], bias: &[f32], gamma: &[f32], beta: &[f32]) -> f32 {
     let root = (gamma.len() as f32).sqrt();
     let rows = weight.chunks_exact(gamma.len()).zip(bias);
@@ -103,8 +103,8 @@ fn layer_bound(weight: &[f32], bias: &[f32], gamma: &[f32], beta: &[f32]) -> f32
     })
 }
 
-/// What values up to `bound` are divided by. A scale is stored in binary16, of whose normal numbers it must be
-/// one: rounded up, so that nothing saturates.
+/// The divisor for values up to `bound`. Scales are stored in binary16, so the result is rounded up
+/// to a normal binary16 number; rounding up prevents saturation.
 fn scale(bound: f32) -> f32 {
     let wanted = (bound / LARGEST).max(half::f16::MIN_POSITIVE.to_f32());
     let rounded = half::f16::from_f32(wanted);
@@ -114,57 +114,14 @@ fn scale(bound: f32) -> f32 {
     }
 }
 
-/// The nearest E4M3 number, ties to even; beyond the largest, the largest.
-pub fn to_e4m3(value: f32) -> u8 {
-    let sign = if value.is_sign_negative() { 0x80 } else { 0 };
-    let magnitude = value.abs().min(LARGEST);
-    // Below 2⁻⁶ steps stay those of 2⁻⁶.
-    let exponent = ((magnitude.to_bits() >> 23) as i32 - 127).max(-6);
-    let step = f32::from_bits(((exponent - 3 + 127) as u32) << 23);
-    let steps = (magnitude / step).round_ties_even() as u32;
-    sign | ((exponent + 6) as u32 * 8 + steps) as u8
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// By definition: sign, four bits of exponent with a bias of 7, three of mantissa.
-    fn from_e4m3(code: u8) -> f32 {
-        let (exponent, mantissa) = (i32::from(code >> 3 & 15), f32::from(code & 7));
-        let magnitude = match exponent {
-            0 => mantissa / 8.0 * 2f32.powi(-6),
-            _ => (1.0 + mantissa / 8.0) * 2f32.powi(exponent - 7),
-        };
-        if code & 0x80 == 0 {
-            magnitude
-        } else {
-            -magnitude
-        }
-    }
-
-    #[test]
-    fn every_number_of_the_format_is_itself_and_others_go_to_the_nearest() {
-        // 0x7F and 0xFF are not numbers.
-        for code in (0..0x7F).chain(0x80..0xFF) {
-            assert_eq!(to_e4m3(from_e4m3(code)), code);
-        }
-        for code in 0..0x7E {
-            let (low, high) = (from_e4m3(code), from_e4m3(code + 1));
-            let middle = (low + high) / 2.0;
-            assert_eq!(to_e4m3(middle), if code % 2 == 0 { code } else { code + 1 });
-            assert_eq!(to_e4m3(middle.next_down()), code);
-            assert_eq!(to_e4m3(middle.next_up()), code + 1);
-            assert_eq!(to_e4m3(-high), (code + 1) | 0x80);
-        }
-        for large in [449.0, 1e9, f32::INFINITY] {
-            assert_eq!((to_e4m3(large), to_e4m3(-large)), (0x7E, 0xFE));
-        }
-    }
-
     #[test]
     fn bounds_hold_and_are_reached() {
-        // A normalised vector of four with all its length in one element, and one aligned with a row.
+        // One normalised vector of four with all its length in one element, and one aligned with a
+        // row.
         let (gamma, beta) = ([1.0, -2.0, 0.5, 1.0], [0.0, 0.5, 1.0, -1.0]);
         let bound = norm_bound(&gamma, &beta);
         assert_eq!(bound, 2.0 * 2.0 + 0.5);

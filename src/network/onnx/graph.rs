@@ -1,7 +1,9 @@
-//! A small ONNX graph builder: static shapes, unique names, weights in one buffer.
+//! A small ONNX graph builder: static shapes, unique names, all weights in one buffer.
 
-use super::fp8::to_e4m3;
-use super::parts::{CONTRIB, GraphParts, Stored};
+use super::e4m3::to_e4m3;
+use super::number::Number;
+use super::operators::{CONTRIB, OperatorSet};
+use super::parts::{GraphParts, Stored};
 use super::proto::{
     AttributeProto, DimensionProto, GraphProto, NodeProto, TensorProto, TensorShapeProto,
     TensorTypeProto, TypeProto, ValueInfoProto, attribute_type, data_type,
@@ -10,65 +12,20 @@ use half::{bf16, f16};
 use rayon::prelude::*;
 use std::collections::HashMap;
 
-/// Which operators there are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OperatorSet {
-    pub(super) opset: i64,
-    /// The file format's version that goes with it.
-    pub(super) ir_version: i64,
-}
-
-/// The first set with `Gelu`; every runtime in use reads it.
-pub const WITH_GELU: OperatorSet = OperatorSet {
-    opset: 20,
-    ir_version: 9,
-};
-/// The first set with `Attention` and `RotaryEmbedding`.
-pub const WITH_ATTENTION: OperatorSet = OperatorSet {
-    opset: 23,
-    ir_version: 11,
-};
-/// Weights start at multiples of this, so that a runtime can use them in place.
+/// Alignment of weights in bytes, so that a runtime can use them in place.
 const ALIGNMENT: usize = 64;
 
-/// The numbers of a tensor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Number {
-    /// binary32
-    F32,
-    /// binary16
-    F16,
-    /// The upper half of binary32.
-    BF16,
-    /// 8 bits, E4M3: only between a quantisation and the way back.
-    F8,
-    /// 64-bit integers: shapes, axes, sizes.
-    I64,
-}
-
-impl Number {
-    pub(super) fn data_type(self) -> i32 {
-        match self {
-            Self::F32 => data_type::FLOAT,
-            Self::F16 => data_type::FLOAT16,
-            Self::BF16 => data_type::BFLOAT16,
-            Self::F8 => data_type::FLOAT8E4M3FN,
-            Self::I64 => data_type::INT64,
-        }
-    }
-}
-
-/// A tensor of the graph: its name, its numbers, and its shape, which is always known.
+/// A tensor of the graph: its name, element type and static shape.
 #[derive(Debug, Clone)]
 pub struct Value {
     name: String,
     number: Number,
-    /// Extents, outermost first.
+    /// Dimensions, outermost first.
     pub shape: Vec<usize>,
 }
 
 impl Value {
-    /// An input that is left out.
+    /// An omitted optional input.
     pub(super) fn absent(number: Number) -> Self {
         Self {
             name: String::new(),
@@ -82,7 +39,6 @@ impl Value {
     }
 }
 
-/// An attribute's value.
 pub enum Attribute<'a> {
     Int(i64),
     Ints(&'a [i64]),
@@ -94,22 +50,22 @@ pub enum Attribute<'a> {
 pub struct Graph {
     name: String,
     operators: OperatorSet,
-    /// Of the weights that are added next.
+    /// Element type of weights added from now on.
     number: Number,
     nodes: Vec<NodeProto>,
-    /// Constants that lie in the model itself.
+    /// Constants stored in the model itself.
     small: Vec<TensorProto>,
     stored: Vec<Stored>,
-    /// Indices into `stored` by what the weights are, in the order in which they came.
+    /// Indices into `stored` by weight name, in insertion order.
     named: HashMap<String, Vec<usize>>,
     weights: Vec<u8>,
     inputs: Vec<ValueInfoProto>,
     outputs: Vec<ValueInfoProto>,
     scope: String,
     counter: usize,
-    /// Multiplications and additions of products and convolutions so far.
+    /// Multiplications and additions in products and convolutions so far.
     operations: u64,
-    /// Whether there are nodes of [`CONTRIB`].
+    /// Whether any node belongs to [`CONTRIB`].
     contrib: bool,
 }
 
@@ -133,23 +89,24 @@ impl Graph {
         }
     }
 
-    /// Names of what follows start with `scope`, so that profiles and errors can be read.
+    /// Prefixes the names of all later values with `scope`, to make profiles and errors readable.
     pub fn set_scope(&mut self, scope: &str) {
         scope.clone_into(&mut self.scope);
     }
 
-    /// Weights that follow are stored as `number`.
+    /// Sets the element type of weights added from now on.
     pub fn set_number(&mut self, number: Number) {
         self.number = number;
     }
 
-    /// A unique name: no other value, weight or node of the graph has the number at its end.
+    /// A unique name: `what` with a counter that no other value, weight or node of the graph
+    /// shares.
     fn unique(&mut self, what: &str) -> String {
         self.counter += 1;
         format!("{}/{what}_{}", self.scope, self.counter)
     }
 
-    /// An input, binary32.
+    /// Adds a binary32 input.
     pub fn input(&mut self, name: &str, shape: &[usize]) -> Value {
         self.inputs.push(value_info(name, shape));
         Value {
@@ -159,7 +116,7 @@ impl Graph {
         }
     }
 
-    /// Makes `value` an output of the graph, under the given name, as binary32.
+    /// Makes `value` an output of the graph under `name`, converted to binary32.
     pub fn output(&mut self, value: &Value, name: &str) {
         let value = &self.cast(value, Number::F32);
         for node in &mut self.nodes {
@@ -172,13 +129,13 @@ impl Graph {
         self.outputs.push(value_info(name, &value.shape));
     }
 
-    /// A constant tensor.
+    /// Adds a constant tensor.
     pub fn weight(&mut self, what: &str, shape: &[usize], values: &[f32]) -> Value {
         assert_eq!(shape.iter().product::<usize>(), values.len(), "{what}");
         self.weights
             .resize(self.weights.len().next_multiple_of(ALIGNMENT), 0);
         let offset = self.weights.len();
-        // Element by element into place compiles to a copy; collecting bytes does not.
+        // Writing elements in place compiles to a copy; collecting bytes does not.
         match self.number {
             Number::F16 => put(&mut self.weights, values, |v| {
                 f16::from_f32(v).to_le_bytes()
@@ -196,14 +153,14 @@ impl Graph {
             same_kind && before[stored.offset..stored.offset + stored.bytes] == *new
         });
         let name = match again {
-            // Layers that both views go through.
+            // Layers shared by both views are stored once.
             Some(stored) => {
                 let name = stored.name.clone();
                 self.weights.truncate(offset);
                 name
             }
             None => {
-                // The same in every model that the weight is part of.
+                // The name is the same in every model that includes the weight.
                 let name = match same_name.len() {
                     0 => what.to_owned(),
                     n => format!("{what}_{n}"),
@@ -226,8 +183,8 @@ impl Graph {
         }
     }
 
-    /// A constant of one element that broadcasts against anything. Stored in the model itself: runtimes
-    /// give such constants other shapes when they move layouts about.
+    /// A scalar constant that broadcasts against any tensor. It is stored in the model itself
+    /// because runtimes reshape such constants when they change layouts.
     pub fn scalar(&mut self, value: f32) -> Value {
         let raw = match self.number {
             Number::F16 => f16::from_f32(value).to_le_bytes().to_vec(),
@@ -237,8 +194,8 @@ impl Graph {
         self.constant("scalar", self.number, &[1], raw)
     }
 
-    /// A vector of integers: shapes, axes, sizes. Always stored in the model itself, because
-    /// runtimes need them to infer shapes.
+    /// A vector of integers: shapes, axes, sizes. Always stored in the model itself because
+    /// runtimes need it for shape inference.
     pub(super) fn integers(&mut self, what: &str, values: &[i64]) -> Value {
         let raw = values.iter().flat_map(|v| v.to_le_bytes()).collect();
         self.constant(what, Number::I64, &[values.len()], raw)
@@ -261,7 +218,7 @@ impl Graph {
         }
     }
 
-    /// Adds a node with several outputs, whose numbers are the first input's.
+    /// Adds a node with several outputs of the first input's element type.
     fn node_n(
         &mut self,
         op: &str,
@@ -277,7 +234,7 @@ impl Graph {
         self.add(op, inputs, attributes, number, shapes)
     }
 
-    /// Adds a node whose outputs have numbers of their own.
+    /// Adds a node with outputs of element type `number`.
     fn add(
         &mut self,
         op: &str,
@@ -319,7 +276,7 @@ impl Graph {
         self.node_n(op, inputs, attributes, &[shape]).remove(0)
     }
 
-    /// As [`Graph::node`], an operator of ONNX Runtime's own.
+    /// Like [`Graph::node`], for an operator of ONNX Runtime's contrib domain.
     pub(super) fn contrib_node(
         &mut self,
         op: &str,
@@ -335,7 +292,7 @@ impl Graph {
         value
     }
 
-    /// `x` as other numbers.
+    /// Converts `x` to another element type.
     pub fn cast(&mut self, x: &Value, number: Number) -> Value {
         if x.number == number {
             return x.clone();
@@ -345,12 +302,12 @@ impl Graph {
         Value { number, ..cast }
     }
 
-    /// `x` as it is after 8-bit floats have held `x / scale`.
+    /// Quantises `x / scale` to FP8 and dequantises it.
     pub fn through_fp8(&mut self, x: &Value, scale: f32) -> Value {
         let scale = self.weight("scale", &[], &[scale]);
         let number = self.number;
         self.number = Number::F8;
-        // It says which 8-bit floats are meant.
+        // The type of the zero point selects the FP8 variant.
         let zero = self.weight("zero", &[], &[0.0]);
         self.number = number;
         let shape = [x.shape.clone()];
@@ -364,7 +321,7 @@ impl Graph {
         self.out_of_fp8(&quantised[0], &scale)
     }
 
-    /// A constant tensor of `values / scale` in 8-bit floats, and the way back.
+    /// Adds a constant tensor of `values / scale` in FP8, followed by its dequantisation.
     pub fn weight_fp8(&mut self, what: &str, shape: &[usize], values: &[f32], scale: f32) -> Value {
         let scaled: Vec<f32> = values.iter().map(|v| v / scale).collect();
         let number = self.number;
@@ -388,12 +345,12 @@ impl Graph {
         .remove(0)
     }
 
-    /// An element-wise operator of one input.
+    /// A unary element-wise operator.
     pub fn unary(&mut self, op: &str, x: &Value) -> Value {
         self.node(op, &[x], &[], x.shape.clone())
     }
 
-    /// An element-wise operator of two inputs; `b` may broadcast to `a`.
+    /// A binary element-wise operator; `b` may broadcast to `a`.
     pub fn binary(&mut self, op: &str, a: &Value, b: &Value) -> Value {
         let offset = a.shape.len() - b.shape.len();
         for (i, &extent) in b.shape.iter().enumerate() {
@@ -402,7 +359,7 @@ impl Graph {
         self.node(op, &[a, b], &[], a.shape.clone())
     }
 
-    /// `a · b` over the last two axes; a matrix `b` serves every batch item of `a`, more of them one each.
+    /// `a · b` over the last two axes; a single matrix `b` is shared by all batch items of `a`.
     pub fn matmul(&mut self, a: &Value, b: &Value) -> Value {
         let (ra, rb) = (a.shape.len(), b.shape.len());
         assert_eq!(a.shape[ra - 1], b.shape[rb - 2], "matmul");
@@ -431,7 +388,7 @@ impl Graph {
         )
     }
 
-    /// Euclidean norm along one axis, which stays with extent 1.
+    /// Euclidean norm along one axis, which is kept with extent 1.
     pub fn norm(&mut self, x: &Value, axis: usize) -> Value {
         let axes = self.integers("axes", &[axis as i64]);
         let mut shape = x.shape.clone();
@@ -440,7 +397,8 @@ impl Graph {
         self.node("ReduceL2", &[x, &axes], &keep, shape)
     }
 
-    /// `softmax(q·kᵀ)·v` for joint heads, `B × T × (H·D)` each. The logits' scale is in `q` already.
+    /// `softmax(q·kᵀ)·v` for joint heads, `B × T × (H·D)` each. `q` already includes the logit
+    /// scale.
     pub fn attention(&mut self, q: &Value, k: &Value, v: &Value, heads: usize) -> Value {
         let attributes = [
             ("q_num_heads", Attribute::Int(heads as i64)),
@@ -453,7 +411,7 @@ impl Graph {
         self.node("Attention", &[q, k, v], &attributes, q.shape.clone())
     }
 
-    /// Turns the halves of each head of `x`, `B × T × (H·D)`, by tables of `B × T × D/2`.
+    /// Rotates the halves of each head of `x`, `B × T × (H·D)`, by tables of `B × T × D/2`.
     pub fn rotary_embedding(&mut self, x: &Value, [cos, sin]: [&Value; 2], heads: usize) -> Value {
         let attributes = [("num_heads", Attribute::Int(heads as i64))];
         self.node(
@@ -486,7 +444,7 @@ impl Graph {
         )
     }
 
-    /// Cuts `x` along `axis` into pieces of the given extents.
+    /// Splits `x` along `axis` into parts of the given extents.
     pub fn split(&mut self, x: &Value, axis: usize, extents: &[usize]) -> Vec<Value> {
         assert_eq!(extents.iter().sum::<usize>(), x.shape[axis], "split");
         let sizes: Vec<i64> = extents.iter().map(|&n| n as i64).collect();
@@ -503,7 +461,7 @@ impl Graph {
         self.node_n("Split", &[x, &sizes], &axis, &shapes)
     }
 
-    /// Items `which` of the first axis.
+    /// Selects items `which` of the first axis.
     pub fn gather(&mut self, x: &Value, which: &[usize]) -> Value {
         let indices: Vec<i64> = which.iter().map(|&n| n as i64).collect();
         let indices = self.integers("indices", &indices);
@@ -517,7 +475,7 @@ impl Graph {
         )
     }
 
-    /// Joins along `axis`.
+    /// Concatenates along `axis`.
     pub fn concat(&mut self, parts: &[&Value], axis: usize) -> Value {
         let mut shape = parts[0].shape.clone();
         shape[axis] = parts.iter().map(|part| part.shape[axis]).sum();
@@ -529,13 +487,13 @@ impl Graph {
         )
     }
 
-    /// Counts what `outputs` sums of `terms` products take.
+    /// Counts the operations of `outputs` sums of `terms` products each.
     pub(super) fn count(&mut self, outputs: &[usize], terms: usize) {
         let sums = outputs.iter().map(|&n| n as u64).product::<u64>();
         self.operations += 2 * sums * terms as u64;
     }
 
-    /// The finished description, weights apart.
+    /// Returns the finished graph and its weights.
     pub fn finish(self) -> (GraphParts, Vec<u8>) {
         let parts = GraphParts {
             graph: GraphProto {
@@ -554,7 +512,7 @@ impl Graph {
     }
 }
 
-/// Values that one thread writes at a time.
+/// Number of values that one task converts at a time.
 const PIECE: usize = 1 << 18;
 
 /// Appends all values as bytes.

@@ -1,14 +1,15 @@
 //! The dense heads of one view: DPT for points and their confidence, an MLP with a pixel shuffle
 //! for descriptors and theirs.
 
-use super::graph::{Number, Value};
+use super::graph::Value;
+use super::number::Number;
 use super::{Emitter, Finish, Maps, names};
 
-/// Channels of the DPT head's last layer where channels are last.
+/// Output channels of the DPT head's last layer, padded, in channels-last layout.
 const PADDED: usize = 8;
 
 impl Emitter<'_> {
-    /// Both heads of `view` (0 or 1) from its tokens at the four hooks.
+    /// Emits both heads of `view` (0 or 1) from its tokens at the four hooks.
     pub(super) fn head(&mut self, view: usize, tokens: &[Value; 4], finish: Finish) {
         let head = format!("downstream_head{}", view + 1);
         let raw = self.dpt(&format!("{head}.dpt"), tokens);
@@ -21,8 +22,8 @@ impl Emitter<'_> {
             }
             Finish::Raw => {
                 let raw = match self.maps {
-                    Maps::ChannelsFirst => raw,
-                    Maps::ChannelsLast | Maps::ChannelsLastOperator => {
+                    Maps::Nchw => raw,
+                    Maps::Nhwc | Maps::NhwcOperator => {
                         let parts = self.parts(&raw);
                         let four = self.graph.concat(&[&parts[0], &parts[1]], 3);
                         self.graph.transpose(&four, &[0, 3, 1, 2])
@@ -36,15 +37,15 @@ impl Emitter<'_> {
         }
     }
 
-    /// Four token maps to one map of four channels, or more that mean nothing: points and confidence
-    /// before their activations.
+    /// Turns four token maps into one map of four channels (plus padding channels): points and
+    /// confidence before their activations.
     fn dpt(&mut self, dpt: &str, tokens: &[Value; 4]) -> Value {
         let architecture = &self.network.architecture;
         let (f, outputs) = (architecture.feature_dim, architecture.output_dims);
         let reassembled: [Value; 4] =
             std::array::from_fn(|level| self.reassemble(dpt, level, &tokens[level]));
 
-        // From the coarsest map to the finest.
+        // Fusion runs from the coarsest map to the finest.
         let mut fused: Option<Value> = None;
         for level in (0..4).rev() {
             let fusion = format!("{dpt}.scratch.refinenet{}", level + 1);
@@ -58,11 +59,12 @@ impl Emitter<'_> {
                 }
             };
             let sum = self.residual_conv_unit(&sum, &format!("{fusion}.resConfUnit2"));
-            // The official order is upsample, then 1×1 convolution. Interpolation weights sum to
-            // one, so the two commute, and this way round costs a quarter.
+            // The official order is upsampling, then 1×1 convolution. Interpolation weights sum to
+            // one, so the two commute, and this order costs a quarter.
             let projected = self.conv(&sum, &format!("{fusion}.out_conv"), (1, f, 1), true);
             let larger = self.twice(&projected);
-            // An odd number of token rows or columns was rounded up when the coarsest map halved.
+            // Downsampling rounded an odd number of token rows or columns up; crop to the next
+            // map's size.
             fused = Some(match level {
                 3 => {
                     let (rows, target) = (self.row_axis(), &reassembled[2].shape);
@@ -77,15 +79,15 @@ impl Emitter<'_> {
         };
         self.graph.set_scope(&format!("{dpt}.head"));
         let x = self.conv(&fused, &format!("{dpt}.head.0"), (3, outputs[0], 1), true);
-        // From 8 pixels for each of a patch to all of them.
+        // From 8 pixels per patch side to full resolution.
         let x = self.upsample(&x, (self.size.height, self.size.width));
         let x = self.conv(&x, &format!("{dpt}.head.2"), (3, outputs[1], 1), true);
         let x = self.graph.unary("Relu", &x);
         let last = format!("{dpt}.head.4");
-        if self.maps == Maps::ChannelsFirst {
+        if self.maps == Maps::Nchw {
             return self.conv(&x, &last, (1, 4, 1), true);
         }
-        // Tensor cores take rows of a multiple of 16 bytes.
+        // Tensor cores need rows of a multiple of 16 bytes.
         let mut weight = self.network.weight(&format!("{last}.weight"));
         let mut bias = self.network.weight(&format!("{last}.bias"));
         weight.resize(PADDED * outputs[1], 0.0);
@@ -93,7 +95,7 @@ impl Emitter<'_> {
         self.linear_of(&x, &format!("{last}.padded"), &weight, &bias)
     }
 
-    /// The DPT head's points, confidence, and what it was padded with.
+    /// Splits the DPT output into points, confidence and padding.
     fn parts(&mut self, raw: &Value) -> Vec<Value> {
         let axis = self.channel_axis();
         match raw.shape[axis] {
@@ -102,7 +104,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// Tokens of one hook as a map at 4, 2, 1 or 1/2 times the token grid, `feature_dim` channels.
+    /// Reassembles the tokens of one hook into a map at 4, 2, 1 or 1/2 times the token grid, with
+    /// `feature_dim` channels.
     fn reassemble(&mut self, dpt: &str, level: usize, tokens: &Value) -> Value {
         let architecture = &self.network.architecture;
         let (f, dim) = (architecture.feature_dim, architecture.layer_dims[level]);
@@ -136,14 +139,15 @@ impl Emitter<'_> {
         let (axis, size) = (self.channel_axis(), self.size);
         let g = &mut self.graph;
         g.set_scope(&format!("points{}", view + 1));
-        // In half precision e^n − 1 ends at 65504, and its last digit is a thousandth.
+        // Binary16 would overflow at 65504 for e^n − 1, with a relative error of about a
+        // thousandth.
         g.set_number(Number::F32);
         let raw = g.cast(raw, Number::F32);
         let parts = self.parts(&raw);
         let (a, kappa) = (&parts[0], &parts[1]);
         let g = &mut self.graph;
         let norm = g.norm(a, axis);
-        // e^n − 1 = tanh(n/2)·(e^n + 1): no cancellation where n is small, infinite where e^n is.
+        // e^n − 1 = tanh(n/2)·(e^n + 1): no cancellation for small n, infinite where e^n is.
         let (half, one, tiny) = (g.scalar(0.5), g.scalar(1.0), g.scalar(1e-8));
         let half_norm = g.binary("Mul", &norm, &half);
         let tanh = g.unary("Tanh", &half_norm);
@@ -166,11 +170,11 @@ impl Emitter<'_> {
         g.set_number(self.number);
     }
 
-    /// The MLP on the joined first and last tokens: descriptors (`B × T × P·P·D` in patches of side `P`) and
-    /// the logarithms of their confidences (`B × T × P·P`).
+    /// The MLP on the concatenated first and last tokens: descriptors (`B × T × P·P·D` in patches
+    /// of side `P`) and the logarithms of their confidences (`B × T × P·P`).
     ///
-    /// Stored, channel `c·P² + i·P + j` of a token belongs to its pixel (row i, column j); the
-    /// rows of the last layer are reordered here so that a pixel's channels come side by side.
+    /// In the file, channel `c·P² + i·P + j` of a token belongs to its pixel (row i, column j); the
+    /// rows of the last layer are reordered here so that the channels of a pixel are contiguous.
     fn local(&mut self, name: &str, first: &Value, last: &Value) -> (Value, Value) {
         let dim = self.network.architecture.descriptor_dim;
         let hidden_dim = self.network.architecture.descriptor_hidden;
@@ -202,7 +206,7 @@ impl Emitter<'_> {
         (desc, omega)
     }
 
-    /// `descriptor = δ/‖δ‖`, its confidence `e^ω`, for every pixel.
+    /// `descriptor = δ/‖δ‖` with confidence `e^ω`, for every pixel.
     fn descriptors(&mut self, view: usize, desc: &Value, omega: &Value) {
         let dim = self.network.architecture.descriptor_dim;
         let size = self.size;
@@ -223,7 +227,7 @@ impl Emitter<'_> {
             .output(&confidence, names::DESCRIPTOR_CONFIDENCE[view]);
     }
 
-    /// `B × T × (P·P·channels)` to `B × H × W × channels`.
+    /// Reshapes `B × T × (P·P·channels)` to `B × H × W × channels`.
     fn shuffle_to_pixels(&mut self, x: &Value, channels: usize) -> Value {
         let (size, patch) = (self.size, self.network.architecture.patch());
         let (rows, columns) = (size.rows(), size.columns());

@@ -1,47 +1,48 @@
-//! Maps of the DPT heads, their channels first or last as the runtime wants them.
+//! Maps of the DPT heads, channels first or last as the runtime prefers.
 
-use super::blocks::transpose;
-use super::graph::{Number, Value};
+use super::graph::Value;
+use super::matrix::transpose;
+use super::number::Number;
 use super::{Emitter, Maps, Upsampling};
 
 const TO_LAST: [usize; 4] = [0, 2, 3, 1];
 const TO_FIRST: [usize; 4] = [0, 3, 1, 2];
 
 impl Emitter<'_> {
-    /// The axis of a map's channels.
+    /// The channel axis of a map.
     pub(super) fn channel_axis(&self) -> usize {
         match self.maps {
-            Maps::ChannelsFirst => 1,
-            Maps::ChannelsLast | Maps::ChannelsLastOperator => 3,
+            Maps::Nchw => 1,
+            Maps::Nhwc | Maps::NhwcOperator => 3,
         }
     }
 
-    /// The axis of a map's rows; the next one is its columns.
+    /// The row axis of a map; the column axis follows it.
     pub(super) fn row_axis(&self) -> usize {
         match self.maps {
-            Maps::ChannelsFirst => 2,
-            Maps::ChannelsLast | Maps::ChannelsLastOperator => 1,
+            Maps::Nchw => 2,
+            Maps::Nhwc | Maps::NhwcOperator => 1,
         }
     }
 
-    /// Tokens, `B × T × C`, as a map.
+    /// Reshapes tokens, `B × T × C`, to a map.
     pub(super) fn map(&mut self, tokens: &Value) -> Value {
         let (size, channels) = (self.size, tokens.shape[2]);
         let (batch, rows, columns) = (size.batch, size.rows(), size.columns());
         match self.maps {
-            Maps::ChannelsFirst => {
+            Maps::Nchw => {
                 let turned = self.graph.transpose(tokens, &[0, 2, 1]);
                 self.graph
                     .reshape(&turned, &[batch, channels, rows, columns])
             }
-            Maps::ChannelsLast | Maps::ChannelsLastOperator => self
+            Maps::Nhwc | Maps::NhwcOperator => self
                 .graph
                 .reshape(tokens, &[batch, rows, columns, channels]),
         }
     }
 
-    /// The convolution called `name` of a map: a square kernel of side `kernel`, odd, that keeps the
-    /// map's size but for the stride.
+    /// The convolution named `name` with an odd square kernel of side `kernel`, padded so that only
+    /// the stride changes the map's size.
     pub(super) fn conv(
         &mut self,
         x: &Value,
@@ -50,7 +51,7 @@ impl Emitter<'_> {
         biased: bool,
     ) -> Value {
         let channels = x.shape[self.channel_axis()];
-        if kernel == 1 && stride == 1 && biased && self.maps != Maps::ChannelsFirst {
+        if kernel == 1 && stride == 1 && biased && self.maps != Maps::Nchw {
             return self.linear(x, name);
         }
         let what = format!("{name}.weight");
@@ -58,17 +59,17 @@ impl Emitter<'_> {
         let bias = bias.as_ref();
         let padding = kernel / 2;
         match self.maps {
-            Maps::ChannelsFirst => {
+            Maps::Nchw => {
                 let weight = self.stored(&what, &[out, channels, kernel, kernel]);
                 self.graph.conv(x, &weight, bias, stride, padding)
             }
-            Maps::ChannelsLast => {
+            Maps::Nhwc => {
                 let weight = self.stored(&what, &[out, channels, kernel, kernel]);
                 let x = self.graph.transpose(x, &TO_FIRST);
                 let y = self.graph.conv(&x, &weight, bias, stride, padding);
                 self.graph.transpose(&y, &TO_LAST)
             }
-            Maps::ChannelsLastOperator => {
+            Maps::NhwcOperator => {
                 let stored = self.network.weight(&what);
                 let turned: Vec<f32> = stored
                     .chunks_exact(channels * kernel * kernel)
@@ -83,13 +84,13 @@ impl Emitter<'_> {
         }
     }
 
-    /// The transposed convolution called `name`, each of whose inputs becomes a patch of `side × side`, as
-    /// many channels as before.
+    /// The transposed convolution named `name`, which expands each input to a patch of `side ×
+    /// side` with the same number of channels.
     pub(super) fn patches(&mut self, x: &Value, name: &str, side: usize) -> Value {
         let channels = x.shape[self.channel_axis()];
         let weight = format!("{name}.weight");
-        if self.maps == Maps::ChannelsFirst {
-            // TensorRT has none for bfloat16; these are small.
+        if self.maps == Maps::Nchw {
+            // TensorRT has no bfloat16 kernel for transposed convolutions; these layers are small.
             let number = match self.number {
                 Number::BF16 => Number::F32,
                 other => other,
@@ -102,8 +103,9 @@ impl Emitter<'_> {
             self.graph.set_number(self.number);
             return self.graph.cast(&y, self.number);
         }
-        // A layer whose outputs are a patch's pixels, each with its channels; then they are put in place.
-        // Stored by input, output, pixel; a layer's rows are outputs, here by pixel, then channel.
+        // Channels last: a linear layer computes all pixels of a patch, which are then moved into
+        // place. The stored order is input, output, pixel; the layer's rows are ordered by pixel,
+        // then channel.
         let (stored, pixels) = (self.network.weight(&weight), side * side);
         let by_output = transpose(&stored, channels, channels * pixels);
         let rows: Vec<f32> = (0..pixels)
@@ -121,30 +123,30 @@ impl Emitter<'_> {
         self.graph.reshape(&y, &shape)
     }
 
-    /// Bilinear enlargement by two.
+    /// Bilinear upsampling by two.
     pub(super) fn twice(&mut self, x: &Value) -> Value {
         let rows = self.row_axis();
         self.upsample(x, (2 * x.shape[rows], 2 * x.shape[rows + 1]))
     }
 
-    /// Bilinear enlargement to so many rows and columns, corner pixels on corner pixels.
+    /// Bilinear upsampling to `rows × columns` with aligned corners.
     pub(super) fn upsample(&mut self, x: &Value, (rows, columns): (usize, usize)) -> Value {
         match (self.upsampling, self.maps) {
-            (Upsampling::Operator, Maps::ChannelsFirst) => self.graph.upsample(x, rows, columns),
-            (Upsampling::Operator, Maps::ChannelsLast | Maps::ChannelsLastOperator) => {
+            (Upsampling::Operator, Maps::Nchw) => self.graph.upsample(x, rows, columns),
+            (Upsampling::Operator, Maps::Nhwc | Maps::NhwcOperator) => {
                 let x = self.graph.transpose(x, &TO_FIRST);
                 let y = self.graph.upsample(&x, rows, columns);
                 self.graph.transpose(&y, &TO_LAST)
             }
-            // Products of two matrices each: batched ones with a matrix in common are slow, or not to be
-            // captured as a graph.
-            (Upsampling::Products, Maps::ChannelsFirst) => {
+            // Each is a product of two plain matrices: batched products with a shared matrix are
+            // slow, or cannot be captured in a CUDA graph.
+            (Upsampling::Products, Maps::Nchw) => {
                 let y = self.enlarge_last(x, columns);
                 let y = self.graph.transpose(&y, &[0, 1, 3, 2]);
                 let y = self.enlarge_last(&y, rows);
                 self.graph.transpose(&y, &[0, 1, 3, 2])
             }
-            (Upsampling::Products, Maps::ChannelsLast | Maps::ChannelsLastOperator) => {
+            (Upsampling::Products, Maps::Nhwc | Maps::NhwcOperator) => {
                 let y = self.graph.transpose(x, &[2, 0, 1, 3]);
                 let y = self.enlarge_first(&y, columns);
                 let y = self.graph.transpose(&y, &[2, 1, 0, 3]);
@@ -162,7 +164,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Enlarges the last axis to `to` values.
+    /// Upsamples the last axis to `to` values.
     fn enlarge_last(&mut self, x: &Value, to: usize) -> Value {
         let (mut shape, n) = (x.shape.clone(), x.shape[3]);
         let matrix = transpose(&interpolation(n, to), to, n);
@@ -174,7 +176,7 @@ impl Emitter<'_> {
         self.graph.reshape(&lines, &shape)
     }
 
-    /// Enlarges the first axis to `to` values.
+    /// Upsamples the first axis to `to` values.
     fn enlarge_first(&mut self, x: &Value, to: usize) -> Value {
         let (mut shape, n) = (x.shape.clone(), x.shape[0]);
         let what = format!("enlarge.first.{n}");
@@ -186,7 +188,7 @@ impl Emitter<'_> {
     }
 }
 
-/// The matrix, `to × n`, that enlarges `n` values to two or more: `src = i·(n−1)/(to−1)`.
+/// The `to × n` matrix that interpolates `n` values to `to ≥ 2` values: `src = i·(n−1)/(to−1)`.
 fn interpolation(n: usize, to: usize) -> Vec<f32> {
     let mut matrix = vec![0.0; to * n];
     for (i, row) in matrix.chunks_exact_mut(n).enumerate() {

@@ -1,15 +1,19 @@
-//! The network as ONNX: one model for the encoder, one for the decoder with its heads.
+//! ONNX export of the network: one model for the encoder, one for the decoder with its heads.
 //!
-//! Sizes are fixed when the model is emitted; positions and the rotary tables are constants in it.
+//! Input sizes are fixed at export; position embeddings and rotary tables become constants.
 
 mod blocks;
 mod convolve;
 mod decoder;
+mod e4m3;
 mod encoder;
 mod fp8;
 mod graph;
 mod heads;
 mod maps;
+mod matrix;
+mod number;
+mod operators;
 mod parts;
 mod proto;
 mod together;
@@ -18,103 +22,47 @@ use std::path::Path;
 
 use prost::Message;
 
-use super::architecture::{Network, PATCH};
+use super::architecture::Network;
+use super::input_size::InputSize;
 use crate::files;
-use graph::{Graph, Number, Value};
+use graph::{Graph, Value};
+use number::Number;
 use parts::GraphParts;
 
-/// A serialised model may not reach two gibibytes, a limit of protocol buffers; a mebibyte is
-/// left for the graph itself.
+/// Protocol buffers limit a serialised model to less than two gibibytes; one mebibyte is reserved
+/// for the graph itself.
 const EMBED_LIMIT: usize = (1 << 31) - (1 << 20);
 
-/// What a model is emitted for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct InputSize {
-    /// Images (encoder) or pairs (decoder) in one call.
-    pub batch: usize,
-    /// Columns, a multiple of the patch's side.
-    pub width: usize,
-    /// Rows, a multiple of the patch's side.
-    pub height: usize,
-    /// Pixels of a patch's side.
-    patch: usize,
-}
-
-impl InputSize {
-    /// A size for networks with MASt3R's own encoder, or `None` unless both sides are positive multiples of 16
-    /// and the batch is not empty. For any network:
-    /// [`Architecture::input_size`](super::Architecture::input_size).
-    pub fn new(batch: usize, width: usize, height: usize) -> Option<Self> {
-        Self::in_patches(PATCH, batch, width, height)
-    }
-
-    pub(super) fn in_patches(
-        patch: usize,
-        batch: usize,
-        width: usize,
-        height: usize,
-    ) -> Option<Self> {
-        let side = |n: usize| n > 0 && n.is_multiple_of(patch);
-        (batch > 0 && side(width) && side(height)).then_some(Self {
-            batch,
-            width,
-            height,
-            patch,
-        })
-    }
-
-    /// The same images in batches of `batch`; `None` if that is empty.
-    pub fn with_batch(self, batch: usize) -> Option<Self> {
-        (batch > 0).then_some(Self { batch, ..self })
-    }
-
-    /// Token columns.
-    pub fn columns(&self) -> usize {
-        self.width / self.patch
-    }
-
-    /// Token rows.
-    pub fn rows(&self) -> usize {
-        self.height / self.patch
-    }
-
-    /// Tokens of one image.
-    pub fn tokens(&self) -> usize {
-        self.columns() * self.rows()
-    }
-}
-
-/// Whose dense outputs the decoder model gives.
+/// The views for which the decoder model computes dense outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Views {
-    /// Both views'.
     Both,
-    /// View 1's only: what a single image, paired with itself, needs.
+    /// Only view 1: sufficient for a single image paired with itself.
     First,
 }
 
-/// What the network computes with.
+/// Arithmetic precision of the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Precision {
     /// binary32
     #[default]
     F32,
-    /// Weights and activations are binary16. Inputs and outputs stay binary32, and so does what comes
-    /// behind the heads' last layers: exponentials and lengths.
+    /// Weights and activations are binary16. Inputs and outputs stay binary32, as do the
+    /// exponentials and lengths after the last layers of the heads.
     F16,
-    /// The same with the upper half of binary32 in binary16's place: its range, three bits fewer.
+    /// Like [`Precision::F16`] with bfloat16: the range of binary32, three mantissa bits fewer.
     Bf16,
-    /// As [`Precision::F16`], but the transformer's linear layers multiply 8-bit floats (E4M3), whose scales
-    /// follow from the weights: nothing is calibrated and nothing saturates. Needs TensorRT, and branches
-    /// apart: the decoder both ways has binary16 instead.
+    /// Like [`Precision::F16`], but the transformer's linear layers multiply in FP8 (E4M3) with
+    /// scales derived from the weights: no calibration, no saturation. Requires TensorRT and
+    /// separate branches: the both-ways decoder uses binary16 instead.
     Fp8,
 }
 
 impl Precision {
-    /// All of them, the most exact first.
+    /// All precisions, the most exact first.
     pub const ALL: [Self; 4] = [Self::F32, Self::F16, Self::Bf16, Self::Fp8];
 
-    /// As it is written.
+    /// The name used in configuration files and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "fp32",
@@ -140,79 +88,74 @@ impl std::str::FromStr for Precision {
     }
 }
 
-/// How attention is written down.
+/// How attention is expressed in the graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AttentionForm {
-    /// As products, a softmax and a rotation of halves: every runtime knows these.
+    /// Matrix products, softmax and a rotation of halves, which every runtime supports.
     #[default]
     Decomposed,
-    /// As the operators `Attention` and `RotaryEmbedding` of opset 23.
+    /// The operators `Attention` and `RotaryEmbedding` of opset 23.
     Fused,
 }
 
-/// How the decoder's two branches are written down.
+/// How the two decoder branches are expressed in the graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Branches {
     /// One after the other.
     #[default]
     Apart,
-    /// As one batch, with norms folded into what follows them.
+    /// As one batch, with norms folded into the layers that follow them.
     Together,
 }
 
-/// How the heads enlarge their maps.
+/// How the heads upsample their maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Upsampling {
     /// With the operator `Resize`.
     #[default]
     Operator,
-    /// As products with the matrices of the interpolation.
+    /// As products with interpolation matrices.
     Products,
 }
 
-/// In which order the heads' maps lie.
+/// Memory layout of the heads' maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Maps {
-    /// `B × C × H × W`, as the standard's convolutions take them.
+    /// `B × C × H × W`, as standard ONNX convolutions require.
     #[default]
-    ChannelsFirst,
-    /// `B × H × W × C`, with transpositions around the standard's convolutions for the runtime to cancel or
-    /// to move.
-    ChannelsLast,
-    /// `B × H × W × C`, with the convolution `NhwcConv` of ONNX Runtime's CUDA provider.
-    ChannelsLastOperator,
+    Nchw,
+    /// `B × H × W × C`, with transpositions around standard convolutions that the runtime can
+    /// cancel or move.
+    Nhwc,
+    /// `B × H × W × C`, with the `NhwcConv` operator of ONNX Runtime's CUDA provider.
+    NhwcOperator,
 }
 
-/// What runtimes differ in.
+/// Export options that depend on the runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EmitOptions {
-    /// The numbers.
     pub precision: Precision,
-    /// The operators of attention.
     pub attention: AttentionForm,
-    /// The decoder's branches.
     pub branches: Branches,
-    /// The heads' enlargements.
     pub upsampling: Upsampling,
-    /// The heads' maps.
     pub maps: Maps,
 }
 
-/// Which pairs a decoder model decodes.
+/// The pairs that a decoder model decodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pairs {
-    /// The images of one input with those of another.
+    /// Images of one input with images of another.
     Given,
-    /// Each two images of one input, as pair of first and second, then of second and first.
+    /// Every two consecutive images of one input, as the pairs (first, second) and (second, first).
     BothWays,
 }
 
-/// How far the decoder model computes its outputs.
+/// Whether the decoder model applies the output activations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Finish {
     /// Points, unit descriptors and confidences for every pixel.
     InGraph,
-    /// What the heads give before their activations.
+    /// The outputs of the heads before their activations.
     Raw,
 }
 
@@ -234,14 +177,14 @@ pub mod names {
     pub const DESCRIPTOR_CONFIDENCE: [&str; 2] = ["desc_conf1", "desc_conf2"];
     /// Raw decoder: points and confidence before their activations, `B × 4 × H × W`.
     pub const RAW_POINTS: [&str; 2] = ["raw_pts3d1", "raw_pts3d2"];
-    /// Raw decoder: descriptors before normalisation, `B × T × P × P × D`: by token, then by
-    /// row and column within its patch of side `P`.
+    /// Raw decoder: descriptors before normalisation, `B × T × P × P × D`: by token, then by row
+    /// and column within its patch of side `P`.
     pub const RAW_DESCRIPTORS: [&str; 2] = ["raw_desc1", "raw_desc2"];
     /// Raw decoder: logarithms of the descriptors' confidences, `B × T × P × P`.
     pub const RAW_DESCRIPTOR_CONFIDENCE: [&str; 2] = ["raw_desc_conf1", "raw_desc_conf2"];
 }
 
-/// An emitted model, its weights kept apart from the graph so that they exist only once.
+/// An emitted model. Weights are kept apart from the graph so that they exist in memory only once.
 pub struct OnnxModel {
     parts: GraphParts,
     weights: Vec<u8>,
@@ -250,13 +193,12 @@ pub struct OnnxModel {
 /// A weight of a model.
 #[derive(Debug, Clone, Copy)]
 pub struct Weight<'a> {
-    /// Its name in the graph.
     pub name: &'a str,
-    /// Extents, outermost first.
+    /// Dimensions, outermost first.
     pub shape: &'a [usize],
-    /// binary16, else binary32.
+    /// Whether values are binary16; otherwise binary32.
     pub half: bool,
-    /// Its values, little-endian.
+    /// Values, little-endian.
     pub bytes: &'a [u8],
 }
 
@@ -271,8 +213,8 @@ impl OnnxModel {
         self.parts.operations
     }
 
-    /// The weights, as the graph names them. A name stands for the same layer in every model of one
-    /// network.
+    /// The weights under their names in the graph. A name denotes the same layer in every model of
+    /// one network.
     pub fn weights(&self) -> impl Iterator<Item = Weight<'_>> {
         self.parts.stored.iter().map(|stored| {
             let range = stored.offset..stored.offset + stored.bytes;
@@ -285,36 +227,35 @@ impl OnnxModel {
         })
     }
 
-    /// Names and extents of its inputs, then of its outputs.
+    /// Names and dimensions of the inputs, then of the outputs.
     pub fn tensors(&self) -> Vec<(&str, Vec<usize>)> {
         self.parts.tensors()
     }
 
-    /// Bytes of the weights.
+    /// Total size of the weights in bytes.
     pub fn weight_bytes(&self) -> usize {
         self.weights.len()
     }
 
-    /// The serialised model that refers to its weights as external data called `location`, and
-    /// those weights.
+    /// The serialised model, which refers to its weights as external data at `location`, and those
+    /// weights.
     pub fn into_external(self, location: &str) -> (Vec<u8>, Vec<u8>) {
         let model = self.parts.referring_to(location).encode_to_vec();
         (model, self.weights)
     }
 
-    /// The serialised model with its weights inside, or `None` where that would exceed the two
-    /// gibibytes that the format allows.
+    /// The serialised model with embedded weights, or `None` if it would exceed the two-gibibyte
+    /// limit of the format.
     pub fn to_bytes(&self) -> Option<Vec<u8>> {
         (self.weights.len() <= EMBED_LIMIT)
             .then(|| self.parts.embedded(&self.weights).encode_to_vec())
     }
 
-    /// Writes the model to `path`. Weights go into `<path>.data` beside it if `external` or if
-    /// the format's limit asks for it.
+    /// Writes the model to `path`. Weights go to `<path>.data` if `external` is set or the format's
+    /// size limit requires it.
     ///
     /// # Errors
-    /// The operating system's. A file that was there before is replaced only once the new one is
-    /// complete.
+    /// I/O errors. An existing file is replaced only once the new one is complete.
     pub fn save(&self, path: &Path, external: bool) -> std::io::Result<()> {
         if !external && let Some(bytes) = self.to_bytes() {
             return files::write_bytes(path, &bytes);
@@ -322,7 +263,7 @@ impl OnnxModel {
         let file_name = path.file_name().ok_or_else(|| {
             std::io::Error::new(
                 std::io::ErrorKind::InvalidInput,
-                "the model's path names no file",
+                "the model path has no file name",
             )
         })?;
         let location = format!("{}.data", file_name.to_string_lossy());
@@ -337,7 +278,7 @@ impl Network {
         self.encoder_as(size, EmitOptions::default())
     }
 
-    /// As [`Network::encoder`], written as a runtime wants it.
+    /// Like [`Network::encoder`], with runtime-specific options.
     pub fn encoder_as(&self, size: InputSize, options: EmitOptions) -> OnnxModel {
         let mut emitter = Emitter::new(self, size, options, "encoder");
         emitter.encoder();
@@ -349,21 +290,22 @@ impl Network {
         self.decoder_as(size, views, EmitOptions::default())
     }
 
-    /// As [`Network::decoder`], written as a runtime wants it.
+    /// Like [`Network::decoder`], with runtime-specific options.
     pub fn decoder_as(&self, size: InputSize, views: Views, options: EmitOptions) -> OnnxModel {
         self.decoder_with(size, views, Finish::InGraph, options)
     }
 
     /// The decoder with its heads up to [`names::RAW_POINTS`], [`names::RAW_DESCRIPTORS`] and
-    /// [`names::RAW_DESCRIPTOR_CONFIDENCE`] of both views: for runtimes on which one pass of
-    /// one's own over the pixels beats the dozen operators of the activations.
+    /// [`names::RAW_DESCRIPTOR_CONFIDENCE`] of both views, for runtimes on which one custom pass
+    /// over the pixels is faster than the dozen operators of the activations.
     pub fn raw_decoder(&self, size: InputSize) -> OnnxModel {
         self.decoder_with(size, Views::Both, Finish::Raw, EmitOptions::default())
     }
 
-    /// The decoder for pairs both ways: [`names::FEATURES`], of images of which each two are a pair, to the
-    /// dense outputs of both views. Item `n` of an output is that of image `n` as view 1 and its partner
-    /// as view 2. `None` unless `size.batch` is even. Its branches are together, whatever `options` say.
+    /// The decoder for pairs in both directions: [`names::FEATURES`], in which every two
+    /// consecutive images form a pair, to the dense outputs of both views. Item `n` of an output
+    /// has image `n` as view 1 and its partner as view 2. `None` unless `size.batch` is even.
+    /// Branches are always batched together, regardless of `options`.
     pub fn decoder_both_ways(&self, size: InputSize, options: EmitOptions) -> Option<OnnxModel> {
         let even = size.batch.is_multiple_of(2);
         even.then(|| {
@@ -382,7 +324,7 @@ impl Network {
     ) -> OnnxModel {
         let mut emitter = Emitter::new(self, size, options, "decoder");
         match options.branches {
-            // Folded norms leave no bound for 8-bit floats.
+            // Folded norms would invalidate the bounds that FP8 relies on.
             Branches::Together if !emitter.fp8 => {
                 emitter.decoder_together(views, finish, Pairs::Given);
             }
@@ -392,29 +334,29 @@ impl Network {
     }
 }
 
-/// Writes one network's operations into one graph.
+/// Emits one network into one graph.
 struct Emitter<'a> {
     network: &'a Network,
     size: InputSize,
     attention: AttentionForm,
     upsampling: Upsampling,
     maps: Maps,
-    /// What the layers compute with.
+    /// Element type of the layers' arithmetic.
     number: Number,
-    /// Whether the transformer's linear layers multiply 8-bit floats.
+    /// Whether the transformer's linear layers multiply in FP8.
     fp8: bool,
     graph: Graph,
 }
 
 impl<'a> Emitter<'a> {
-    /// Panics if the size is in patches of another network's.
+    /// Panics if the size was made for another network's patch side.
     fn new(network: &'a Network, size: InputSize, options: EmitOptions, name: &str) -> Self {
         assert_eq!(size.patch, network.architecture.patch(), "patches");
         let mut graph = Graph::new(
             name,
             match options.attention {
-                AttentionForm::Decomposed => graph::WITH_GELU,
-                AttentionForm::Fused => graph::WITH_ATTENTION,
+                AttentionForm::Decomposed => operators::WITH_GELU,
+                AttentionForm::Fused => operators::WITH_ATTENTION,
             },
         );
         let number = match options.precision {
@@ -435,13 +377,13 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// An input of the model, as the layers take it.
+    /// Adds a model input, converted to the layers' element type.
     fn input(&mut self, name: &str, shape: &[usize]) -> Value {
         let input = self.graph.input(name, shape);
         self.graph.cast(&input, self.number)
     }
 
-    /// A weight as it is stored.
+    /// Adds a weight in its stored layout.
     fn stored(&mut self, name: &str, shape: &[usize]) -> Value {
         let values = self.network.weight(name);
         self.graph.weight(name, shape, &values)

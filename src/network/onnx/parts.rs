@@ -1,14 +1,12 @@
-//! A finished graph, and the model that it is serialised as.
+//! A finished graph and its serialised model.
 
-use super::graph::{Number, OperatorSet};
+use super::number::Number;
+use super::operators::{CONTRIB, OperatorSet};
 use super::proto::{
     EXTERNAL, GraphProto, ModelProto, OperatorSetIdProto, StringStringEntryProto, TensorProto,
 };
 
-/// ONNX Runtime's own operators.
-pub(super) const CONTRIB: &str = "com.microsoft";
-
-/// A stored weight: where its bytes lie in the weights buffer.
+/// A stored weight and its location in the weight buffer.
 pub struct Stored {
     pub name: String,
     pub number: Number,
@@ -20,7 +18,7 @@ pub struct Stored {
 /// A finished graph without its weights.
 pub struct GraphParts {
     pub(super) operators: OperatorSet,
-    /// Whether there are nodes of [`CONTRIB`].
+    /// Whether any node belongs to [`CONTRIB`].
     pub(super) contrib: bool,
     /// Multiplications and additions of all products and convolutions.
     pub operations: u64,
@@ -29,7 +27,7 @@ pub struct GraphParts {
 }
 
 impl GraphParts {
-    /// Names and extents of the inputs, then of the outputs.
+    /// Names and dimensions of the inputs, then of the outputs.
     pub fn tensors(&self) -> Vec<(&str, Vec<usize>)> {
         let all = self.graph.input.iter().chain(&self.graph.output);
         all.map(|info| {
@@ -42,7 +40,7 @@ impl GraphParts {
         .collect()
     }
 
-    /// The model with its weights inside.
+    /// The model with embedded weights.
     pub fn embedded(&self, weights: &[u8]) -> ModelProto {
         self.model(|stored| TensorProto {
             raw_data: Some(weights[stored.offset..stored.offset + stored.bytes].to_vec()),
@@ -50,7 +48,7 @@ impl GraphParts {
         })
     }
 
-    /// The model with references into the file `location`, which lies beside it.
+    /// The model with references into the file `location` in the same folder.
     pub fn referring_to(&self, location: &str) -> ModelProto {
         let entry = |key: &str, value: String| StringStringEntryProto {
             key: Some(key.to_owned()),

@@ -1,5 +1,5 @@
-//! The part of `onnx.proto` that the emitter writes. Field numbers are the schema's
-//! (<https://github.com/onnx/onnx/blob/main/onnx/onnx.proto>); what is not written is left out.
+//! The part of `onnx.proto` that the emitter uses, with the field numbers of the schema
+//! (<https://github.com/onnx/onnx/blob/main/onnx/onnx.proto>).
 
 use prost::Message;
 

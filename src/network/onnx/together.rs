@@ -1,24 +1,26 @@
-//! The decoder with both branches as one batch: half of the launches, each twice as large.
+//! The decoder with both branches in one batch: half as many kernel launches, each twice as large.
 //!
-//! The branches' weights lie behind each other, and each product is a batched one. A norm's scale and
-//! offset are folded into the layer that reads it, so that one normalisation serves self-attention and,
-//! in the other branch, cross-attention; their projections are then one product.
+//! The weights of the two branches are concatenated, and each product is a batched one. The scale
+//! and offset of a norm are folded into the layer that reads it, so that a single normalisation
+//! serves self-attention and, in the other branch, cross-attention; their projections then become
+//! one product.
 
-use super::super::architecture::Stack;
-use super::blocks::{Rotary, prepare_rows, transpose};
+use super::super::stack::Stack;
+use super::blocks::{Rotary, prepare_rows};
 use super::decoder::BRANCHES;
 use super::graph::Value;
+use super::matrix::transpose;
 use super::{AttentionForm, Emitter, Finish, Pairs, Views, names};
 use rayon::prelude::*;
 
-/// A linear layer's weight, `out × in`, and bias.
+/// Weight (`out × in`) and bias of a linear layer.
 struct Layer {
     weight: Vec<f32>,
     bias: Vec<f32>,
 }
 
 impl Layer {
-    /// This layer behind the scale and the offset of a norm.
+    /// Folds the scale and offset of a preceding norm into this layer.
     fn behind(mut self, (scale, offset): &(Vec<f32>, Vec<f32>)) -> Self {
         let rows = self.weight.par_chunks_exact_mut(scale.len());
         rows.zip(&mut self.bias).for_each(|(row, bias)| {
@@ -33,7 +35,7 @@ impl Layer {
         self
     }
 
-    /// Both layers' outputs side by side.
+    /// Concatenates the outputs of both layers.
     fn beside(mut self, other: Self) -> Self {
         self.weight.extend(other.weight);
         self.bias.extend(other.bias);
@@ -42,7 +44,7 @@ impl Layer {
 }
 
 impl Emitter<'_> {
-    /// Both branches layer by layer, then the heads of the wanted views.
+    /// Emits both branches layer by layer, then the heads of the requested views.
     pub(super) fn decoder_together(&mut self, views: Views, finish: Finish, pairs: Pairs) {
         let architecture = &self.network.architecture;
         let (stack, hooks) = (architecture.decoder.clone(), architecture.hooks);
@@ -57,7 +59,7 @@ impl Emitter<'_> {
             }
             Pairs::BothWays => {
                 let features = self.input(names::FEATURES, &shape);
-                // Of each two images each is the other's partner.
+                // Each image's partner in its pair.
                 let partners: Vec<usize> = (0..batch).map(|image| image ^ 1).collect();
                 let others = self.graph.gather(&features, &partners);
                 let own = self.linear(&features, "decoder_embed");
@@ -99,7 +101,8 @@ impl Emitter<'_> {
         let blocks = BRANCHES.map(|branch| format!("{branch}.{layer}"));
         let name = format!("dec_both.{layer}");
 
-        // Queries, keys and values of the own branch, then keys and values that the other one reads.
+        // Queries, keys and values of the own branch, then the keys and values that the other
+        // branch reads.
         let normed = self.plain_norm(x);
         let joint = [0, 1].map(|branch| {
             let (own, other) = (&blocks[branch], &blocks[1 - branch]);
@@ -124,7 +127,7 @@ impl Emitter<'_> {
         let mixed = self.attend_any([q, k, v], stack, rotary);
         let x = self.residual_both(x, &mixed, &name, &blocks, "attn.proj");
 
-        // Each branch reads the other's tokens of before.
+        // Each branch reads the other's tokens from before this block.
         let other: Vec<usize> = (batch..2 * batch).chain(0..batch).collect();
         let (kc, vc) = (self.graph.gather(kc, &other), self.graph.gather(vc, &other));
         let normed = self.plain_norm(&x);
@@ -148,7 +151,7 @@ impl Emitter<'_> {
         self.residual_both(&x, &hidden, &name, &blocks, "mlp.fc2")
     }
 
-    /// `x + Linear(y)` with each branch's own layer.
+    /// `x + Linear(y)` with a separate layer for each branch.
     fn residual_both(
         &mut self,
         x: &Value,
@@ -167,7 +170,7 @@ impl Emitter<'_> {
         self.graph.binary("Add", x, &out)
     }
 
-    /// Each branch's rows of `x`, `2 × N × in`, through its own layer.
+    /// Applies each branch's layer to its rows of `x`, `2 × N × in`.
     fn both(&mut self, x: &Value, what: &str, layers: [Layer; 2]) -> Value {
         let (inputs, outputs) = (x.shape[2], layers[0].bias.len());
         let [weights, biases] = {
@@ -185,7 +188,7 @@ impl Emitter<'_> {
         self.graph.binary("Add", &product, &bias)
     }
 
-    /// Attention with rotated queries and keys; all are `N × T × C`.
+    /// Attention with rotated queries and keys; all tensors are `N × T × C`.
     fn attend_any(&mut self, [q, k, v]: [&Value; 3], stack: &Stack, rotary: &Rotary) -> Value {
         match self.attention {
             AttentionForm::Fused => self.attend_fused([q, k, v], stack, rotary),
@@ -201,7 +204,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// A norm without scale and offset.
+    /// A LayerNorm without scale and offset.
     fn plain_norm(&mut self, x: &Value) -> Value {
         let width = x.shape[x.shape.len() - 1];
         let scale = self.graph.weight("ones", &[width], &vec![1.0; width]);
@@ -223,7 +226,7 @@ impl Emitter<'_> {
     }
 }
 
-/// [`prepare_rows`] for the `part`-th `C` outputs of a layer.
+/// Applies [`prepare_rows`] to the `part`-th `C` outputs of a layer.
 fn prepare(layer: &mut Layer, part: usize, stack: &Stack, query: bool) {
     let width = stack.width;
     let rows = part * width..(part + 1) * width;

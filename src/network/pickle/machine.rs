@@ -1,18 +1,19 @@
-//! The machine that runs the opcodes.
+//! The virtual machine that executes the opcodes.
 
 use std::collections::HashMap;
 
 use super::policy::{may_be_called, may_be_named};
 use super::{Id, NOTHING, Object, Pickle, PickleError, Value};
 
-/// Most values in one pickle. The official checkpoint has about 30,000; a byte of input can make
-/// one value of some 40 bytes, so that without a limit a large hostile file exhausts the memory.
+/// Maximum number of values in one pickle. The official checkpoint has about 30,000. One byte of
+/// input can create a value of some 40 bytes, so without a limit a large hostile file could exhaust
+/// memory.
 const MAX_VALUES: usize = 1 << 22;
 
-/// Most marks open at once, that is the nesting that a pickle may have.
+/// Maximum number of open marks, that is, the nesting depth of a pickle.
 const MAX_NESTING: usize = 1 << 10;
 
-/// The value machine: a stack, marks into it, and a memo.
+/// The machine: a value stack, marks into it, and a memo.
 pub(super) struct Machine<'a> {
     input: &'a [u8],
     at: usize,
@@ -66,7 +67,7 @@ impl<'a> Machine<'a> {
 
     fn step(&mut self, opcode: u8) -> Result<(), PickleError> {
         match opcode {
-            // Protocol and framing; a frame's length only has to be there.
+            // Protocol and framing; frame lengths are only checked for presence.
             0x80 => {
                 self.array::<1>()?;
             }
@@ -74,7 +75,7 @@ impl<'a> Machine<'a> {
                 let length = u64::from_le_bytes(*self.array()?);
                 self.check_left(length)?;
             }
-            // Marks and the stack.
+            // Marks and stack.
             b'(' => {
                 if self.marks.len() >= MAX_NESTING {
                     return Err(self.too_large("open marks", MAX_NESTING));
@@ -82,7 +83,7 @@ impl<'a> Machine<'a> {
                 self.marks.push(self.stack.len());
             }
             b'0' => {
-                // Python drops a mark here if that is on top.
+                // Python drops a mark here if it is on top.
                 if self.marks.last() == Some(&self.stack.len()) {
                     self.marks.pop();
                 } else {
@@ -208,7 +209,7 @@ impl<'a> Machine<'a> {
                 self.put(index)?;
             }
             0x94 => {
-                // Bounded by the input: every entry takes an opcode.
+                // Bounded by the input: each entry takes an opcode.
                 let index = self.memo.len() as u32;
                 self.put(index)?;
             }
@@ -220,7 +221,7 @@ impl<'a> Machine<'a> {
                 let index = u32::from_le_bytes(*self.array()?);
                 self.recall(index)?;
             }
-            // Globals, and what would be made of them.
+            // Globals and calls.
             b'c' => {
                 let module = self.line()?;
                 let name = self.line()?;
@@ -245,7 +246,7 @@ impl<'a> Machine<'a> {
                 self.push_object(call[0], call[1], false)?;
             }
             0x92 => {
-                // Keyword arguments are dropped: no class that we look into has any.
+                // Keyword arguments are dropped: none of the classes we inspect has any.
                 let call = self.pop_n(3)?;
                 self.push_object(call[0], call[1], false)?;
             }
@@ -379,7 +380,7 @@ impl<'a> Machine<'a> {
         self.push(Value::Str(text))
     }
 
-    /// Python 2's `str` holds text or bytes.
+    /// In Python 2, `str` holds text or bytes.
     fn push_py2_str(&mut self, length: u64) -> Result<(), PickleError> {
         let bytes = self.take(length)?;
         self.push(std::str::from_utf8(bytes).map_or(Value::Bytes(bytes), Value::Str))
@@ -425,7 +426,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Values above the innermost mark are what may be popped.
+    /// Lowest stack position that may be popped: just above the innermost mark.
     fn floor(&self) -> usize {
         self.marks.last().copied().unwrap_or(0)
     }
@@ -454,7 +455,7 @@ impl<'a> Machine<'a> {
         let items = self.pop_mark()?;
         let (pairs, rest) = items.as_chunks::<2>();
         if !rest.is_empty() {
-            return Err(self.malformed("a value for every key", "a key without"));
+            return Err(self.malformed("a value for every key", "a key without a value"));
         }
         Ok(pairs.iter().map(|&[key, value]| (key, value)).collect())
     }
@@ -503,8 +504,8 @@ impl<'a> Machine<'a> {
     fn recall(&mut self, index: u32) -> Result<(), PickleError> {
         let Some(&id) = self.memo.get(&index) else {
             return Err(self.malformed(
-                "a memo entry made before",
-                format!("number {index}, not made"),
+                "a memo entry that has been stored",
+                format!("number {index}, which has not"),
             ));
         };
         self.stack.push(id);

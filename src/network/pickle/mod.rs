@@ -1,11 +1,11 @@
-//! Python pickles read as data. Nothing is ever executed: what Python would import becomes
-//! [`Value::Global`], what it would call or instantiate becomes an inert [`Object`] that only
-//! remembers its class, arguments and state. Even so, a file that asks for anything but the data
-//! classes that PyTorch, NumPy and argparse need is refused, because such a file is an attack or
-//! not what it is taken for.
+//! Reads Python pickles as data. Nothing is ever executed: a would-be import becomes
+//! [`Value::Global`], a would-be call or instantiation becomes an inert [`Object`] that records
+//! only its class, arguments and state. A file that refers to anything other than the data classes
+//! of PyTorch, NumPy and argparse is refused nevertheless, because such a file is either an attack
+//! or not a checkpoint.
 //!
-//! Values live in an arena and refer to each other by [`Id`], so that shared and cyclic values
-//! cost nothing and dropping them does not recurse. Strings and bytes borrow from the input.
+//! Values live in an arena and refer to each other by [`Id`], so that shared and cyclic values cost
+//! nothing and dropping them does not recurse. Strings and bytes borrow from the input.
 
 mod machine;
 mod policy;
@@ -14,7 +14,7 @@ use std::borrow::Cow;
 
 use machine::Machine;
 
-/// A value's place in its [`Pickle`].
+/// Index of a value in its [`Pickle`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Id(u32);
 
@@ -43,20 +43,15 @@ pub enum Value<'a> {
     Dict(Vec<(Id, Id)>),
     /// A set or frozenset.
     Set(Vec<Id>),
-    /// A class or function that is named but never looked up.
-    Global {
-        /// Its module.
-        module: &'a str,
-        /// Its qualified name.
-        name: &'a str,
-    },
-    /// What calling or instantiating a global would have made.
+    /// A class or function, recorded by name but never resolved.
+    Global { module: &'a str, name: &'a str },
+    /// The inert result of calling or instantiating a global.
     Object(Box<Object<'a>>),
-    /// A reference to something outside of the pickle, such as a tensor's storage.
+    /// A reference to something outside the pickle, such as a tensor's storage.
     Persistent(Id),
 }
 
-/// What calling or instantiating a global would have made, as inert data.
+/// The inert result of calling or instantiating a global.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Object<'a> {
     /// Module of the class or function.
@@ -65,7 +60,7 @@ pub struct Object<'a> {
     pub name: &'a str,
     /// Arguments, always a tuple.
     pub args: Id,
-    /// What `__setstate__` would have got.
+    /// The argument that `__setstate__` would have received.
     pub state: Option<Id>,
     /// Entries added as to a dict (`OrderedDict`).
     pub entries: Vec<(Id, Id)>,
@@ -80,52 +75,38 @@ impl Object<'_> {
     }
 }
 
-/// Why a pickle was not read. Offsets are in bytes from its start.
+/// Error from reading a pickle. Offsets are in bytes from the start of the pickle.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PickleError {
     /// The data ends inside the pickle.
-    #[error(
-        "a pickle that is cut short: {needed} more bytes expected at offset {offset}, {left} left"
-    )]
+    #[error("truncated pickle: expected {needed} more bytes at offset {offset}, found {left}")]
     Truncated {
-        /// Where.
         offset: usize,
-        /// Bytes that the opcode declares.
         needed: u64,
-        /// Bytes that are left.
         left: usize,
     },
-    /// It names something that no data file needs.
+    /// The pickle refers to something that no data file needs.
     #[error(
-        "a pickle that wants to use {module}.{name} (offset {offset}), which is not plain data; \
-         do not load this file with Python either unless you trust whoever made it"
+        "a pickle that refers to {module}.{name} (offset {offset}), which is not plain data; \
+         do not load this file with Python either unless you trust its author"
     )]
     Refused {
-        /// Where.
         offset: usize,
-        /// Module of the class or function.
         module: String,
-        /// Name of the class or function.
         name: String,
     },
     /// Not a pickle, or one that contradicts itself.
     #[error("a malformed pickle (offset {offset}): expected {expected}, found {found}")]
     Malformed {
-        /// Where.
         offset: usize,
-        /// What should be there.
         expected: &'static str,
-        /// What is there.
         found: String,
     },
-    /// It exceeds what a checkpoint can sensibly need.
+    /// The pickle exceeds the needs of any plausible checkpoint.
     #[error("a pickle with more than {limit} {what} (offset {offset})")]
     TooLarge {
-        /// Where.
         offset: usize,
-        /// What there is too much of.
         what: &'static str,
-        /// The limit.
         limit: usize,
     },
 }
@@ -137,7 +118,7 @@ pub struct Pickle<'a> {
     root: Id,
 }
 
-/// What `Pickle::get` answers for an id of another pickle.
+/// Returned by `Pickle::get` for an id of another pickle.
 const NOTHING: Value<'static> = Value::None;
 
 impl<'a> Pickle<'a> {

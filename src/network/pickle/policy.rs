@@ -1,10 +1,10 @@
-//! What a pickle may name, and what it may call.
+//! The names a pickle may refer to, and the functions it may call.
 
-/// Whether a file may name `module.name` at all. Everything is inert here, so this is no sandbox:
-/// it tells a user that the file in hand would run code in Python.
+/// Whether a file may refer to `module.name`. Everything is inert here, so this is not a sandbox:
+/// it warns the user that the file would run code in Python.
 pub(super) fn may_be_named(module: &str, name: &str) -> bool {
     let package = module.split('.').next().unwrap_or_default();
-    // A dotted name would reach through a harmless module to another (protocol 4).
+    // A dotted name could reach another module through a harmless one (protocol 4).
     if name.contains('.') {
         return false;
     }
@@ -38,7 +38,7 @@ pub(super) fn may_be_named(module: &str, name: &str) -> bool {
             false
         }
         "_codecs" | "codecs" => module == "_codecs" && name == "encode",
-        // `reconstruct` instantiates any class and then sets its state, like NEWOBJ and BUILD.
+        // `_reconstructor` instantiates any class and then sets its state, like NEWOBJ and BUILD.
         "copyreg" | "copy_reg" => name == "_reconstructor",
         "torch" => !matches!(
             module,
@@ -49,7 +49,7 @@ pub(super) fn may_be_named(module: &str, name: &str) -> bool {
     }
 }
 
-/// Functions that pickles of PyTorch, NumPy and argparse call, and whose result we can represent.
+/// Functions that pickles of PyTorch, NumPy and argparse call and whose result can be represented.
 pub(super) fn may_be_called(module: &str, name: &str) -> bool {
     matches!(
         (module, name),

@@ -1,57 +1,55 @@
-//! What the environment of a ROS process says about how to talk.
+//! ROS environment variables that configure communication.
 
 use std::fmt;
 
-/// How a service's requests and replies are told apart on the wire.
+/// Convention for correlating service requests and replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mapping {
-    /// `rmw_fastrtps_cpp`, `rmw_fastrtps_dynamic_cpp`: by the sample identities of RTPS.
+    /// `rmw_fastrtps_cpp`, `rmw_fastrtps_dynamic_cpp`: RTPS sample identities.
     FastDds,
-    /// `rmw_cyclonedds_cpp`: by a header of 16 bytes in front of the data.
+    /// `rmw_cyclonedds_cpp`: a 16-byte header before the data.
     Cyclone,
 }
 
-/// How far away peers may be.
+/// Discovery range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// Only on this machine.
+    /// This machine only.
     Localhost,
-    /// Wherever multicast gets.
+    /// Anywhere multicast reaches.
     Subnet,
 }
 
-/// The settings.
+/// Communication settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Environment {
     /// `ROS_DOMAIN_ID`, 0 to 232.
     pub domain: u16,
     /// `ROS_LOCALHOST_ONLY=1`, or `ROS_AUTOMATIC_DISCOVERY_RANGE`.
     pub reach: Reach,
-    /// `RMW_IMPLEMENTATION`; without it each request is answered as its sender's DDS does it.
+    /// `RMW_IMPLEMENTATION`; if unset, each request is answered by the convention of its sender's
+    /// DDS.
     pub mapping: Option<Mapping>,
-    /// Bytes of an endpoint's id in the graph's messages: 24 up to Humble (by `ROS_DISTRO`), 16 since.
+    /// Size of an endpoint id in graph messages: 24 up to Humble (by `ROS_DISTRO`), 16 since.
     pub gid_bytes: usize,
 }
 
-/// A variable that makes no sense.
+/// An environment variable has an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{variable} is {found:?}, expected {expected}")]
 pub struct EnvironmentError {
-    /// Its name.
     pub variable: &'static str,
-    /// Its value.
     pub found: String,
-    /// What would do.
     pub expected: &'static str,
 }
 
 impl Environment {
-    /// From the process's environment.
+    /// Reads the environment of the process.
     pub fn read() -> Result<Self, EnvironmentError> {
         Self::from(&|name| std::env::var(name).ok())
     }
 
-    /// From any set of variables. Empty ones count as not set.
+    /// Reads any set of variables. Empty ones count as unset.
     pub fn from(variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, EnvironmentError> {
         let set = |name: &str| variable(name).filter(|text| !text.is_empty());
         let refuse = |variable, found: String, expected| {
@@ -68,7 +66,7 @@ impl Environment {
                 _ => return refuse("ROS_DOMAIN_ID", text, "a whole number from 0 to 232"),
             },
         };
-        // As rcl: the old variable, when set to 1, wins.
+        // As in rcl, the older variable takes precedence if set to 1.
         let reach = match set("ROS_AUTOMATIC_DISCOVERY_RANGE") {
             _ if set("ROS_LOCALHOST_ONLY").as_deref() == Some("1") => Reach::Localhost,
             None => Reach::Subnet,
@@ -115,9 +113,9 @@ impl fmt::Display for Environment {
             Reach::Subnet => "the local network",
         };
         let mapping = match self.mapping {
-            None => "answered as each caller's DDS has it",
-            Some(Mapping::FastDds) => "as Fast DDS has them",
-            Some(Mapping::Cyclone) => "as Cyclone DDS has them",
+            None => "by each caller's DDS",
+            Some(Mapping::FastDds) => "by the Fast DDS convention",
+            Some(Mapping::Cyclone) => "by the Cyclone DDS convention",
         };
         write!(f, "domain {}, {reach}, services {mapping}", self.domain)
     }

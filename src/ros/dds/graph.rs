@@ -1,17 +1,16 @@
-//! `ros_discovery_info`: which endpoints belong to which node. It is what `ros2 node list` and `ros2 node
-//! info` read.
+//! The topic `ros_discovery_info`, which maps endpoints to nodes and is read by `ros2 node list`
+//! and `ros2 node info`.
 
 use super::lane::{OnSample, Sample};
-use crate::ros::cdr;
-use crate::ros::names::NodeNames;
+use crate::wire::cdr;
+use crate::wire::names::NodeNames;
 use bytes::{BufMut, BytesMut};
 use rustdds::GUID;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Name of the topic, the same in DDS.
+/// Name of the topic, identical in DDS.
 pub const TOPIC: &str = "ros_discovery_info";
-/// Its DDS type.
 pub const TYPE: &str = "rmw_dds_common::msg::dds_::ParticipantEntitiesInfo_";
 
 /// This node's endpoints.
@@ -48,6 +47,13 @@ impl OwnNode {
         self.writers.push(writer);
     }
 
+    /// Removes endpoints.
+    pub fn remove(&mut self, gone: &[GUID]) {
+        for ids in [&mut self.readers, &mut self.writers] {
+            ids.retain(|id| !gone.contains(id));
+        }
+    }
+
     /// The message: little-endian CDR of `ParticipantEntitiesInfo`.
     pub fn encode(&self) -> bytes::Bytes {
         let gid = |guid: &GUID, out: &mut BytesMut| {
@@ -81,7 +87,8 @@ type Id24 = [u8; 24];
 
 #[derive(serde::Deserialize)]
 struct Info<Id> {
-    gid: Id,
+    /// The participant; the sender's own id is used instead.
+    _gid: Id,
     nodes: Vec<NodeInfo<Id>>,
 }
 
@@ -93,36 +100,44 @@ struct NodeInfo<Id> {
     _writers: Vec<Id>,
 }
 
-/// A participant's part of the ids of all that belongs to it.
+/// Maximum number of participants whose announcements are kept: far more than a robot's network has, and a bound on
+/// the memory that other participants can claim.
+const PARTICIPANTS: usize = 512;
+/// Maximum number of nodes of a participant; a process with more composed nodes is not known.
+const NODES: usize = 256;
+/// Longest full name, the limit of ROS.
+const NAME_BYTES: usize = 255;
+
+/// The part of an id shared by all entities of a participant.
 pub type Prefix = [u8; 12];
 
-/// The participant that an id belongs to.
+/// The participant to which an id belongs.
 pub fn prefix_of(id: &[u8]) -> Prefix {
     std::array::from_fn(|k| id.get(k).copied().unwrap_or(0))
 }
 
-/// What other participants say: full names of the nodes of each.
+/// Announcements of other participants: full names of the nodes of each.
 #[derive(Debug, Default)]
 pub struct Others {
     nodes: Mutex<HashMap<Prefix, Vec<String>>>,
-    /// Ours.
+    /// Prefix of our own participant.
     own: Mutex<Prefix>,
 }
 
 impl Others {
-    /// Messages of participant `own` are not heard from now on; what others said is forgotten.
+    /// Ignores messages of participant `own` from now on and forgets earlier announcements.
     pub fn set_own(&self, own: GUID) {
         *self.own.lock().unwrap_or_else(|e| e.into_inner()) = prefix_of(&own.to_bytes());
         self.nodes().clear();
     }
 
-    /// How many other nodes have this full name.
+    /// Number of other nodes with this full name.
     pub fn named(&self, full_name: &str) -> usize {
         let nodes = self.nodes();
         nodes.values().flatten().filter(|n| *n == full_name).count()
     }
 
-    /// A participant has gone.
+    /// Removes a participant that has left.
     pub fn forget(&self, participant: &Prefix) {
         self.nodes().remove(participant);
     }
@@ -131,25 +146,39 @@ impl Others {
         self.nodes.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Takes the messages of the topic.
+    /// Keeps the nodes of the participant that announced them. Entries end with the participant ([`Self::forget`]),
+    /// so they are kept under the id of the sender, never under one that a message claims.
+    fn keep(&self, sender: Prefix, mut names: Vec<String>) {
+        names.retain(|name| name.len() <= NAME_BYTES);
+        names.truncate(NODES);
+        let mut nodes = self.nodes();
+        if nodes.contains_key(&sender) || nodes.len() < PARTICIPANTS {
+            nodes.insert(sender, names);
+        } else {
+            tracing::debug!(
+                "more than {PARTICIPANTS} participants announce nodes; one is not known"
+            );
+        }
+    }
+
+    /// A handler for messages of the topic.
     pub fn handler(self: &Arc<Self>, gid_bytes: usize) -> OnSample {
         let others = Arc::clone(self);
         Box::new(move |sample: Sample| {
             let own = *others.own.lock().unwrap_or_else(|e| e.into_inner());
-            if prefix_of(&sample.writer.to_bytes()) == own {
+            let sender = prefix_of(&sample.writer.to_bytes());
+            if sender == own {
                 return;
             }
             let payload = &sample.payload;
             let read = match gid_bytes {
-                24 => cdr::decode::<Info<Id24>>(TOPIC, payload)
-                    .map(|i| (prefix_of(&i.gid), full_names(i.nodes))),
-                _ => cdr::decode::<Info<Id16>>(TOPIC, payload)
-                    .map(|i| (prefix_of(&i.gid), full_names(i.nodes))),
+                24 => cdr::decode::<Info<Id24>>(TOPIC, payload).map(|i| full_names(i.nodes)),
+                _ => cdr::decode::<Info<Id16>>(TOPIC, payload).map(|i| full_names(i.nodes)),
             };
             match read {
-                Ok((participant, nodes)) => drop(others.nodes().insert(participant, nodes)),
+                Ok(nodes) => others.keep(sender, nodes),
                 Err(error) => tracing::debug!(
-                    "{error}; its sender may be of another ROS distribution (see ROS_DISTRO)"
+                    "{error}; its sender may run another ROS distribution (see ROS_DISTRO)"
                 ),
             }
         })
@@ -162,4 +191,49 @@ fn full_names<Id>(nodes: Vec<NodeInfo<Id>>) -> Vec<String> {
         _ => format!("{}/{}", n.namespace, n.name),
     };
     nodes.into_iter().map(full).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sender(number: usize) -> Prefix {
+        let mut prefix = [0; 12];
+        prefix[..8].copy_from_slice(&number.to_le_bytes());
+        prefix
+    }
+
+    #[test]
+    fn endpoints_that_went_are_not_announced() {
+        let names = NodeNames::new("slam", "/", &[]).unwrap();
+        let id = |k: u8| GUID::from_bytes([k; 16]);
+        let mut own = OwnNode::new(id(0), &names, 16);
+        own.add_writer(id(1));
+        let before = own.encode();
+        own.add_reader(id(2));
+        own.add_writer(id(3));
+        assert_eq!(own.encode().len(), before.len() + 2 * 16);
+        own.remove(&[id(2), id(3), id(9)]);
+        assert_eq!(own.encode(), before);
+    }
+
+    #[test]
+    fn what_others_announce_is_bounded_and_ends_with_them() {
+        let others = Others::default();
+        for k in 0..2 * PARTICIPANTS {
+            others.keep(sender(k), vec!["/slam".to_owned(); 2 * NODES]);
+        }
+        assert_eq!(others.named("/slam"), PARTICIPANTS * NODES);
+        // An announcement replaces the earlier one of its sender.
+        others.keep(
+            sender(0),
+            vec!["/slam".to_owned(), "/".repeat(NAME_BYTES + 1)],
+        );
+        assert_eq!(others.named("/slam"), (PARTICIPANTS - 1) * NODES + 1);
+        assert_eq!(others.named(&"/".repeat(NAME_BYTES + 1)), 0);
+        (1..PARTICIPANTS).for_each(|k| others.forget(&sender(k)));
+        assert_eq!(others.named("/slam"), 1);
+        others.keep(sender(PARTICIPANTS), vec!["/slam".to_owned()]);
+        assert_eq!(others.named("/slam"), 2, "there is room again");
+    }
 }

@@ -1,30 +1,27 @@
-//! A thread that reads topics and calls their handlers.
+//! Threads that read topics and call their handlers.
 
 use super::raw::RawReader;
-use crate::ros::middleware::Payload;
-use crate::ros::priority::First;
+use crate::ros::priority::RaisedPriority;
+use crate::wire::Payload;
 use rustdds::{GUID, SampleIdentity, SequenceNumber};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::task::{Wake, Waker};
 use std::thread::JoinHandle;
 
-/// A message and where it is from.
+/// A received message with its origin.
 pub struct Sample {
-    /// The message.
     pub payload: Payload,
-    /// Its writer.
     pub writer: GUID,
-    /// Its number among the writer's.
+    /// Sequence number assigned by the writer.
     pub number: SequenceNumber,
-    /// What it says it belongs to.
+    /// The request it relates to, if any.
     pub related: Option<SampleIdentity>,
 }
 
-/// Called for each message.
 pub type OnSample = Box<dyn FnMut(Sample) + Send>;
 
 enum Job {
@@ -35,43 +32,58 @@ enum Job {
     Stop,
 }
 
-/// The thread. Dropped, it ends after the handler that is running.
+/// The thread. Dropping it waits for the running handler to return.
 pub struct Lane {
-    jobs: Sender<Job>,
+    jobs: SyncSender<Job>,
     next: AtomicU64,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Ends the reading of one topic when dropped.
-pub struct Ticket {
-    jobs: Sender<Job>,
-    id: u64,
-}
+/// Jobs that may wait for a lane: each of its topics (about forty) waits once at most, and readers come and go by
+/// the dozen when the node is configured.
+const JOBS: usize = 512;
 
-impl Ticket {
-    /// Reads from another reader from now on; the handler stays.
-    pub fn replace(&self, reader: RawReader) {
-        // The lane may have ended before.
-        let _ = self.jobs.send(Job::Replace(self.id, Box::new(reader)));
+/// Gives a lane a job. The lane's own thread may do so too, so this never waits.
+fn post(jobs: &SyncSender<Job>, job: Job) -> bool {
+    match jobs.try_send(job) {
+        Ok(()) => true,
+        // The lane has ended.
+        Err(TrySendError::Disconnected(_)) => true,
+        Err(TrySendError::Full(_)) => {
+            tracing::error!("a thread that reads topics is {JOBS} jobs behind; one is dropped");
+            false
+        }
     }
 }
 
-impl Drop for Ticket {
+/// Stops reading a topic when dropped.
+pub struct Handle {
+    jobs: SyncSender<Job>,
+    id: u64,
+}
+
+impl Handle {
+    /// Switches to another reader and keeps the handler.
+    pub fn replace(&self, reader: RawReader) {
+        post(&self.jobs, Job::Replace(self.id, Box::new(reader)));
+    }
+}
+
+impl Drop for Handle {
     fn drop(&mut self) {
-        // The lane may have ended before.
-        let _ = self.jobs.send(Job::Remove(self.id));
+        post(&self.jobs, Job::Remove(self.id));
     }
 }
 
 impl Lane {
-    /// A thread of this name; `first`: before others.
-    pub fn start(name: &str, first: bool) -> std::io::Result<Self> {
-        let (jobs, inbox) = channel();
+    /// Starts a thread; `raised` raises its priority.
+    pub fn start(name: &str, raised: bool) -> std::io::Result<Self> {
+        let (jobs, inbox) = sync_channel(JOBS);
         let own = jobs.clone();
         let thread = std::thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || {
-                let _first = first.then(First::new);
+                let _priority = raised.then(RaisedPriority::new);
                 run(&inbox, &own);
             })?;
         Ok(Self {
@@ -81,12 +93,11 @@ impl Lane {
         })
     }
 
-    /// Reads a topic until the ticket is dropped.
-    pub fn add(&self, reader: RawReader, handler: OnSample) -> Ticket {
+    /// Reads a topic until the handle is dropped.
+    pub fn add(&self, reader: RawReader, handler: OnSample) -> Handle {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        // The thread lives as long as `self`.
-        let _ = self.jobs.send(Job::Add(id, Box::new(reader), handler));
-        Ticket {
+        post(&self.jobs, Job::Add(id, Box::new(reader), handler));
+        Handle {
             jobs: self.jobs.clone(),
             id,
         }
@@ -95,9 +106,10 @@ impl Lane {
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        let _ = self.jobs.send(Job::Stop);
+        post(&self.jobs, Job::Stop);
         if let Some(thread) = self.thread.take() {
-            // A handler may hold the last reference to the client, and so end up here itself.
+            // A handler may hold the last reference to the client, so that this runs on the lane's
+            // own thread.
             if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
                 tracing::error!("a thread that reads topics panicked");
             }
@@ -105,17 +117,20 @@ impl Drop for Lane {
     }
 }
 
-/// Puts the reader on the lane's list, once until it is looked at.
+/// Queues a reader for reading; at most once until it is read.
 struct Bell {
     id: u64,
-    jobs: Sender<Job>,
+    jobs: SyncSender<Job>,
     rung: AtomicBool,
 }
 
 impl Wake for Bell {
     fn wake(self: Arc<Self>) {
         if !self.rung.swap(true, Ordering::AcqRel) {
-            let _ = self.jobs.send(Job::Look(self.id));
+            // The next message wakes again if this one could not.
+            if !post(&self.jobs, Job::Look(self.id)) {
+                self.rung.store(false, Ordering::Release);
+            }
         }
     }
 }
@@ -126,7 +141,7 @@ struct Entry {
     bell: Arc<Bell>,
 }
 
-fn run(inbox: &Receiver<Job>, jobs: &Sender<Job>) {
+fn run(inbox: &Receiver<Job>, jobs: &SyncSender<Job>) {
     let mut entries: BTreeMap<u64, Entry> = BTreeMap::new();
     for job in inbox {
         match job {
@@ -161,10 +176,10 @@ fn run(inbox: &Receiver<Job>, jobs: &Sender<Job>) {
     }
 }
 
-/// Messages in a row after which other topics of the lane get their turn.
+/// Maximum number of messages read from one topic before other topics of the lane are served.
 const TURN: usize = 64;
 
-/// Takes what is there. When it returns, the bell is set or already rung.
+/// Reads all available messages. On return, the bell is armed or has rung already.
 fn look(entry: &mut Entry) {
     let mut armed = false;
     entry.reader.drain_read_notifications();
@@ -178,12 +193,12 @@ fn look(entry: &mut Entry) {
                     payload: taken.sample,
                 };
                 let handler = AssertUnwindSafe(|| (entry.handler)(sample));
-                // One broken handler must not take the others of the lane with it.
+                // A panicking handler must not affect other topics of the lane.
                 if catch_unwind(handler).is_err() {
                     tracing::error!("the handler of a message panicked; the message is dropped");
                 }
             }
-            // Messages may have come between the last look and the bell: look once more.
+            // Messages may have arrived between the last read and arming the bell: read once more.
             Ok(None) if armed => return,
             Ok(None) => {
                 entry
@@ -191,7 +206,7 @@ fn look(entry: &mut Entry) {
                     .set_waker(Some(Waker::from(Arc::clone(&entry.bell))));
                 armed = true;
             }
-            Err(error) => tracing::warn!("a message could not be taken: {error}"),
+            Err(error) => tracing::warn!("cannot read a message: {error}"),
         }
     }
     Arc::clone(&entry.bell).wake();

@@ -1,29 +1,29 @@
-//! One DDS participant with what the node has on it.
+//! A DDS participant and the node's endpoints on it.
 
 use super::environment::{Environment, Reach};
 use super::graph::{self, OwnNode};
 use super::raw::{self, Raw, RawReader, RawWriter};
-use crate::ros::middleware::{MiddlewareError, Qos};
-use crate::ros::names::NodeNames;
-use crate::ros::priority::First;
+use crate::ros::middleware::MiddlewareError;
+use crate::ros::priority::RaisedPriority;
+use crate::wire::Qos;
+use crate::wire::names::NodeNames;
 use rustdds::{
     DomainParticipant, DomainParticipantBuilder, DomainParticipantStatusListener, GUID, RTPSEntity,
     TopicKind,
 };
 use std::net::Ipv4Addr;
 
-/// A topic of DDS.
+/// A DDS topic.
 #[derive(Debug, Clone)]
 pub struct DdsTopic {
     /// `rt/image`, `rq/…Request`, `rr/…Reply`.
     pub name: String,
     /// `sensor_msgs::msg::dds_::Image_`
     pub kind: String,
-    /// Of the reader or writer.
     pub qos: Qos,
 }
 
-/// The participant. Dropped, it leaves the domain.
+/// The participant. Dropping it leaves the domain.
 pub struct Link {
     publisher: rustdds::Publisher,
     subscriber: rustdds::Subscriber,
@@ -33,7 +33,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Joins the domain. The node is told of, without endpoints so far.
+    /// Joins the domain and announces the node, initially without endpoints.
     pub fn new(names: &NodeNames, environment: &Environment) -> Result<Self, MiddlewareError> {
         let fail = |cause: String| MiddlewareError::Join {
             domain: environment.domain,
@@ -43,10 +43,10 @@ impl Link {
         if environment.reach == Reach::Localhost {
             builder = builder.with_only_networks([Ipv4Addr::LOCALHOST]);
         }
-        // Its threads carry every message; they inherit that.
-        let first = First::new();
+        // The participant's threads carry every message and inherit this priority.
+        let priority = RaisedPriority::new();
         let participant = builder.build().map_err(|e| fail(e.to_string()))?;
-        drop(first);
+        drop(priority);
         let any = raw::writer_policies(Qos::reliable(10));
         let publisher = participant
             .create_publisher(&any)
@@ -79,17 +79,16 @@ impl Link {
         Ok(link)
     }
 
-    /// Id of the participant.
     pub fn id(&self) -> GUID {
         self.participant.guid()
     }
 
-    /// Who comes and goes.
+    /// Listener for participants that join and leave.
     pub fn events(&self) -> DomainParticipantStatusListener {
         self.participant.status_listener()
     }
 
-    /// A reader of a topic.
+    /// Creates a reader.
     pub fn reader(&mut self, topic: &DdsTopic) -> Result<RawReader, String> {
         let qos = raw::reader_policies(topic.qos);
         let (name, kind) = (topic.name.clone(), topic.kind.clone());
@@ -106,7 +105,7 @@ impl Link {
         Ok(reader)
     }
 
-    /// A writer of a topic.
+    /// Creates a writer.
     pub fn writer(&mut self, topic: &DdsTopic) -> Result<RawWriter, String> {
         let qos = raw::writer_policies(topic.qos);
         let (name, kind) = (topic.name.clone(), topic.kind.clone());
@@ -123,10 +122,16 @@ impl Link {
         Ok(writer)
     }
 
-    /// Tells what belongs to the node.
+    /// Drops endpoints that are no longer in use from the next announcement: a node that is configured again and again
+    /// must not announce ever more.
+    pub fn forget(&mut self, gone: &[GUID]) {
+        self.own.remove(gone);
+    }
+
+    /// Announces the node's endpoints.
     fn announce(&self) {
         if let Err(error) = self.graph.write(self.own.encode(), None) {
-            tracing::warn!("this node may be missing in the ROS graph: {error}");
+            tracing::warn!("cannot announce this node in the ROS graph: {error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The client that speaks DDS itself, on RustDDS. No ROS installation is needed, to build or to run.
+//! DDS client based on RustDDS; needs no ROS installation to build or run.
 
 mod environment;
 mod graph;
@@ -12,26 +12,28 @@ mod writer;
 pub use environment::{Environment, EnvironmentError, Mapping, Reach};
 
 use super::middleware::{
-    Lane as LaneName, Middleware, MiddlewareError, OnMessage, OnRequest, Publish, Qos, Subscription,
+    Lane as LaneName, Middleware, MiddlewareError, OnMessage, OnRequest, Publish, Subscription,
 };
-use super::names::NodeNames;
+use crate::wire::Qos;
+use crate::wire::names::NodeNames;
 use graph::Others;
-use lane::{Lane, OnSample, Ticket};
+use lane::{Handle, Lane, OnSample};
 use link::{DdsTopic, Link};
+use rustdds::{GUID, RTPSEntity};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread::JoinHandle;
 use writer::Writer;
 
-/// Requests and replies, as `rmw_qos_profile_services_default`.
+/// QoS of requests and replies, same as `rmw_qos_profile_services_default`.
 const SERVICE_QOS: Qos = Qos::reliable(10);
 
-/// One node on a DDS participant. Dropped, it leaves the graph.
+/// A node on a DDS participant. Dropping it leaves the graph.
 pub struct Dds {
-    // First, so that no handler runs any more when the rest goes.
-    services: Mutex<Vec<Arc<Ticket>>>,
-    images: Lane,
-    rest: Lane,
+    // Dropped first, so that no handler runs while the rest is dropped.
+    services: Mutex<Vec<Arc<Handle>>>,
+    /// By [`LaneName`].
+    lanes: [Lane; LaneName::ALL.len()],
     core: Arc<Core>,
     ending: Arc<AtomicBool>,
     watch: Option<JoinHandle<()>>,
@@ -39,30 +41,31 @@ pub struct Dds {
 
 impl Drop for Dds {
     fn drop(&mut self) {
-        // It must not be the last to hold the participant: the process may end before it lets go.
+        // The watch thread must not hold the last reference to the participant: the process could
+        // exit before it is released.
         self.ending.store(true, Ordering::Release);
         if self
             .watch
             .take()
             .is_some_and(|thread| thread.join().is_err())
         {
-            tracing::error!("the thread that looks for lost peers panicked");
+            tracing::error!("the thread that watches for lost peers panicked");
         }
     }
 }
 
-/// What outlives a participant.
+/// State that outlives a participant.
 struct Core {
     environment: Environment,
     names: NodeNames,
     others: Arc<Others>,
     link: Mutex<Link>,
-    endpoints: Mutex<Vec<(DdsTopic, Endpoint)>>,
+    endpoints: Mutex<Vec<(DdsTopic, Endpoint, GUID)>>,
 }
 
-/// What has to be made anew on another participant, as long as somebody has it.
+/// An endpoint to recreate on a new participant while it is in use.
 enum Endpoint {
-    Reader(Weak<Ticket>),
+    Reader(Weak<Handle>),
     Writer(Weak<Writer>),
 }
 
@@ -71,20 +74,29 @@ impl Core {
         self.link.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    fn endpoints(&self) -> MutexGuard<'_, Vec<(DdsTopic, Endpoint)>> {
+    fn endpoints(&self) -> MutexGuard<'_, Vec<(DdsTopic, Endpoint, GUID)>> {
         self.endpoints.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    fn remember(&self, topic: DdsTopic, endpoint: Endpoint) {
+    /// Remembers an endpoint; those that are no longer in use leave the node's announcement.
+    fn remember(&self, link: &mut Link, topic: DdsTopic, endpoint: Endpoint, id: GUID) {
         let mut all = self.endpoints();
-        all.retain(|(_, endpoint)| match endpoint {
-            Endpoint::Reader(ticket) => ticket.strong_count() > 0,
-            Endpoint::Writer(writer) => writer.strong_count() > 0,
+        let mut gone = Vec::new();
+        all.retain(|(_, endpoint, id)| {
+            let used = match endpoint {
+                Endpoint::Reader(ticket) => ticket.strong_count() > 0,
+                Endpoint::Writer(writer) => writer.strong_count() > 0,
+            };
+            if !used {
+                gone.push(*id);
+            }
+            used
         });
-        all.push((topic, endpoint));
+        all.push((topic, endpoint, id));
+        link.forget(&gone);
     }
 
-    /// Takes another participant, with all that the node has, in place of the one it has.
+    /// Replaces the participant by a new one with the same endpoints.
     fn rejoin(&self) -> Result<(), MiddlewareError> {
         let mut new = Link::new(&self.names, &self.environment)?;
         self.others.set_own(new.id());
@@ -94,16 +106,20 @@ impl Core {
             cause,
         };
         let mut link = self.link();
-        for (topic, endpoint) in self.endpoints().iter() {
+        for (topic, endpoint, id) in self.endpoints().iter_mut() {
             match endpoint {
                 Endpoint::Reader(ticket) => {
                     if let Some(ticket) = ticket.upgrade() {
-                        ticket.replace(new.reader(topic).map_err(|e| fail(topic, e))?);
+                        let reader = new.reader(topic).map_err(|e| fail(topic, e))?;
+                        *id = reader.guid();
+                        ticket.replace(reader);
                     }
                 }
                 Endpoint::Writer(writer) => {
                     if let Some(writer) = writer.upgrade() {
-                        writer.replace(new.writer(topic).map_err(|e| fail(topic, e))?);
+                        let writes = new.writer(topic).map_err(|e| fail(topic, e))?;
+                        *id = writes.guid();
+                        writer.replace(writes);
                     }
                 }
             }
@@ -120,14 +136,20 @@ impl Dds {
             domain: environment.domain,
             cause,
         };
-        let thread = |name, first| Lane::start(name, first).map_err(|e| fail(e.to_string()));
+        let lane = |name: LaneName| Lane::start(name.thread(), name == LaneName::Images);
+        let lanes = LaneName::ALL
+            .map(lane)
+            .into_iter()
+            .collect::<Result<Vec<_>, _>>();
+        let lanes = lanes.map_err(|e| fail(e.to_string()))?;
+        let lanes = lanes.try_into();
+        let lanes = lanes.map_err(|_| fail("a thread for each lane".to_owned()))?;
         let link = Link::new(&names, &environment)?;
         let others = Arc::new(Others::default());
         others.set_own(link.id());
         let mut client = Self {
             services: Mutex::default(),
-            images: thread("ros-images", true)?,
-            rest: thread("ros-rest", false)?,
+            lanes,
             core: Arc::new(Core {
                 environment,
                 names,
@@ -138,7 +160,8 @@ impl Dds {
             ending: Arc::default(),
             watch: None,
         };
-        // Each participant's message replaces its last one; those of all are read.
+        // Each message of a participant replaces its previous one; the messages of all participants
+        // are read.
         let topic = DdsTopic {
             name: graph::TOPIC.into(),
             kind: graph::TYPE.into(),
@@ -155,36 +178,36 @@ impl Dds {
         Ok(client)
     }
 
-    /// Reads a topic until the ticket is dropped.
+    /// Reads a topic until the handle is dropped.
     fn read(
         &self,
         topic: DdsTopic,
         lane: LaneName,
         handler: OnSample,
-    ) -> Result<Arc<Ticket>, String> {
-        let lane = match lane {
-            LaneName::Images => &self.images,
-            LaneName::Rest => &self.rest,
-        };
-        // Held until the endpoint is remembered, so that no new participant comes without it.
+    ) -> Result<Arc<Handle>, String> {
+        let lane = &self.lanes[lane as usize];
+        // Held until the endpoint is recorded, so that a rejoin cannot miss it.
         let mut link = self.core.link();
         let reader = link.reader(&topic)?;
+        let id = reader.guid();
         let ticket = Arc::new(lane.add(reader, handler));
-        self.core
-            .remember(topic, Endpoint::Reader(Arc::downgrade(&ticket)));
+        let endpoint = Endpoint::Reader(Arc::downgrade(&ticket));
+        self.core.remember(&mut link, topic, endpoint, id);
         Ok(ticket)
     }
 
-    /// A writer of a topic; `name` is what ROS calls it.
+    /// Creates a writer; `name` is the ROS name of the topic.
     fn write(&self, name: String, topic: DdsTopic) -> Result<Arc<Writer>, String> {
         let mut link = self.core.link();
-        let writer = Arc::new(Writer::new(name, link.writer(&topic)?, topic.qos));
-        self.core
-            .remember(topic, Endpoint::Writer(Arc::downgrade(&writer)));
+        let writes = link.writer(&topic)?;
+        let id = writes.guid();
+        let writer = Arc::new(Writer::new(name, writes, topic.qos));
+        let endpoint = Endpoint::Writer(Arc::downgrade(&writer));
+        self.core.remember(&mut link, topic, endpoint, id);
         Ok(writer)
     }
 
-    fn keep(&self, ticket: Arc<Ticket>) {
+    fn keep(&self, ticket: Arc<Handle>) {
         let mut services = self.services.lock().unwrap_or_else(|e| e.into_inner());
         services.push(ticket);
     }
@@ -274,12 +297,12 @@ impl Middleware for Dds {
         };
         let replies = self.write(name.clone(), replies).map_err(fail)?;
         let on_sample = service::handler(self.core.environment.mapping, replies, handler);
-        let ticket = self.read(requests, LaneName::Rest, on_sample);
+        let ticket = self.read(requests, LaneName::Services, on_sample);
         self.keep(ticket.map_err(fail)?);
         Ok(())
     }
 
-    fn namesakes(&self) -> usize {
+    fn same_name_nodes(&self) -> usize {
         self.core.others.named(&self.core.names.full())
     }
 }

@@ -1,6 +1,6 @@
-//! CDR bytes as RustDDS's data type: the node serialises itself.
+//! CDR bytes as a RustDDS data type: the node serialises messages itself.
 
-use crate::ros::middleware::{Payload, Qos};
+use crate::wire::{Payload, Qos};
 use bytes::Bytes;
 use rustdds::no_key::{
     DataWriter, Decode, DefaultDecoder, DeserializerAdapter, SerializerAdapter, SimpleDataReader,
@@ -9,12 +9,10 @@ use rustdds::policy::{Durability, History, Reliability, ResourceLimits};
 use rustdds::{QosPolicies, QosPolicyBuilder, RepresentationIdentifier};
 use std::convert::Infallible;
 
-/// Takes and gives bytes as they are.
+/// Passes bytes through unchanged.
 pub struct Raw;
 
-/// Reads payloads.
 pub type RawReader = SimpleDataReader<Payload, Raw>;
-/// Writes CDR data.
 pub type RawWriter = DataWriter<Bytes, Raw>;
 
 impl DeserializerAdapter<Payload> for Raw {
@@ -38,7 +36,7 @@ impl DefaultDecoder<Payload> for Raw {
     const DECODER: Copy = Copy;
 }
 
-/// Copies a payload out of RustDDS's cache: the one copy of an image on its way in.
+/// Copies a payload out of RustDDS's cache: the only copy of an incoming image.
 #[derive(Clone)]
 pub struct Copy;
 
@@ -69,20 +67,21 @@ impl SerializerAdapter<Bytes> for Raw {
     }
 }
 
-/// A reliable writer waits this long for a slow reader; then the message is given up and counted.
+/// A reliable writer waits this long for a slow reader; after that the message is dropped and
+/// counted.
 const MAX_BLOCKING_MILLIS: i64 = 100;
 
-/// Messages that a reliable writer may have in flight: a reader that died silently must not hold up the
-/// others until its lease (10 to 20 s) ends.
+/// Maximum number of unacknowledged messages of a reliable writer: a reader that died silently must
+/// not block the others until its lease (10 to 20 s) expires.
 const IN_FLIGHT: usize = 4096;
 
-/// The DDS policies of a writer.
+/// DDS QoS policies of a writer.
 pub fn writer_policies(qos: Qos) -> QosPolicies {
     policies(qos, IN_FLIGHT.max(qos.depth))
 }
 
-/// The DDS policies of a reader. RustDDS keeps as many messages as the limit says, so it is low: images
-/// are large.
+/// DDS QoS policies of a reader. RustDDS caches as many messages as the limit allows, so it is low:
+/// images are large.
 pub fn reader_policies(qos: Qos) -> QosPolicies {
     policies(qos, qos.depth.max(4))
 }
@@ -113,7 +112,8 @@ fn policies(qos: Qos, samples: usize) -> QosPolicies {
         .build()
 }
 
-/// `sensor_msgs/msg/Image` to `sensor_msgs::msg::dds_::Image_`, with `part` (`_Request`) before the last `_`.
+/// Converts `sensor_msgs/msg/Image` to `sensor_msgs::msg::dds_::Image_`, with `part` (`_Request`)
+/// before the final `_`.
 pub fn dds_type(ros: &str, part: &str) -> String {
     let (package, name) = ros.rsplit_once('/').unwrap_or(("", ros));
     format!("{}::dds_::{name}{part}_", package.replace('/', "::"))

@@ -1,28 +1,30 @@
-//! Services over DDS. What a request is and to whom its reply goes is a convention of each RMW.
+//! Services over DDS. Each RMW has its own convention for requests and for addressing replies.
 
 use super::environment::Mapping;
 use super::lane::{OnSample, Sample};
 use super::writer::Writer;
-use crate::ros::middleware::{OnRequest, Payload, Publish, Respond};
+use crate::ros::middleware::{OnRequest, Publish, Respond};
+use crate::wire::Payload;
 use bytes::{BufMut, Bytes, BytesMut};
 use rustdds::{GUID, SampleIdentity};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// `rmw_cyclonedds_cpp` puts the client's id and the request's number, 8 bytes each, in front of requests
-/// and replies. CDR aligns to 8 at most, so the data after it is as if it stood alone.
+/// `rmw_cyclonedds_cpp` prefixes requests and replies with the client id and the request number, 8
+/// bytes each. CDR aligns to at most 8 bytes, so the data after the header is aligned as if it
+/// stood alone.
 const CYCLONE_HEADER: usize = 16;
 
-/// Where a reply goes.
+/// Destination of a reply.
 enum Address {
-    /// Sample identity of the request, or of the client's reply reader with the request's number.
+    /// Sample identity of the request, or the client's reply reader with the request's number.
     FastDds(SampleIdentity),
-    /// The request's header, little-endian.
+    /// Header of the request, little-endian.
     Cyclone([u8; CYCLONE_HEADER]),
 }
 
-/// Answers the requests of a reader through `replies`. Without a `mapping` each request is answered as its
-/// sender's DDS implementation has it.
+/// Answers the requests of a reader through `replies`. Without a `mapping`, each request is
+/// answered by the convention of its sender's DDS implementation.
 pub fn handler(
     mapping: Option<Mapping>,
     replies: Arc<Writer>,
@@ -33,7 +35,7 @@ pub fn handler(
         let client = sample.writer;
         let Some((request, address)) = open(sample, mapping) else {
             tracing::warn!(
-                "a request of {} bytes or fewer on {} is none; set RMW_IMPLEMENTATION to that of its sender",
+                "invalid request on {1}: expected more than {0} bytes; set RMW_IMPLEMENTATION to that of the sender",
                 CYCLONE_HEADER,
                 replies.topic()
             );
@@ -45,7 +47,7 @@ pub fn handler(
     })
 }
 
-/// Cyclone DDS begins its ids with its vendor id, 1.16 (and so do the others).
+/// Cyclone DDS ids begin with its vendor id, 1.16 (other implementations use theirs).
 fn mapping_of(writer: GUID) -> Mapping {
     match writer.to_bytes() {
         [1, 16, ..] => Mapping::Cyclone,
@@ -62,8 +64,8 @@ fn open(sample: Sample, mapping: Mapping) -> Option<(Payload, Address)> {
     } = sample;
     match mapping {
         Mapping::FastDds => {
-            // As rmw_fastrtps: the number is the request's own, the id that of the client's reply reader
-            // where the request names it.
+            // As in rmw_fastrtps: the number is the request's own; the id is that of the client's
+            // reply reader if the request names it.
             let named = related.map(|r| r.writer_guid);
             let writer_guid = named.filter(|&g| g != GUID::GUID_UNKNOWN).unwrap_or(writer);
             let identity = SampleIdentity {
@@ -89,7 +91,7 @@ fn open(sample: Sample, mapping: Mapping) -> Option<(Payload, Address)> {
     }
 }
 
-/// Longest wait for the client's reply reader to be discovered: a reply sent before is lost for good.
+/// Maximum wait for the client's reply reader to be discovered: a reply sent before that is lost.
 const MATCHING: Duration = Duration::from_millis(300);
 
 fn reply(replies: &Writer, client: GUID, address: Address, data: Bytes) {

@@ -1,9 +1,10 @@
-//! Peers that were lost and are there again.
+//! Recovery of peers that were lost and have returned.
 //!
-//! RustDDS 0.15 forgets a participant whose announcements were missing for its lease (10 s with Cyclone DDS,
-//! which announces every 8 s: one lost datagram is enough), and then takes the ones that come again for
-//! repetitions of what it knows. Such a peer would stay lost until it is started again. So the announcements
-//! are looked at here as well, and when a forgotten peer sends one, the node joins the domain anew.
+//! RustDDS 0.15 forgets a participant if its announcements are missing for the duration of its
+//! lease (10 s with Cyclone DDS, which announces every 8 s: one lost datagram suffices), and then
+//! treats later announcements as repetitions of known ones. Such a peer would stay lost until
+//! restarted. This module therefore listens to announcements itself, and rejoins the domain when a
+//! forgotten peer announces itself again.
 
 use super::Core;
 use super::graph::{Prefix, prefix_of};
@@ -14,22 +15,23 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often the thread looks.
+/// Polling interval.
 const PERIOD: Duration = Duration::from_millis(100);
-/// A peer's announcement counts when it was lost this long ago: some may have been on their way.
+/// A peer must have been lost for this long before its announcement counts: older ones may still
+/// have been in transit.
 const SURELY_LOST: Duration = Duration::from_secs(1);
-/// Least time between two new beginnings.
+/// Minimum time between two rejoins.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Peers that are remembered as lost.
+/// Maximum number of lost peers to remember.
 const REMEMBERED: usize = 1024;
 
-/// Runs until it is `ending`.
+/// Runs until `ending` is set.
 pub fn run(core: &Core, domain: u16, ending: &AtomicBool) {
     let socket = match listen(domain) {
         Ok(socket) => Some(socket),
         Err(error) => {
             tracing::warn!(
-                "peers that were out of reach for long may stay lost, as announcements cannot be listened to: {error}"
+                "cannot listen for announcements, so peers that were unreachable for long may stay lost: {error}"
             );
             None
         }
@@ -55,7 +57,7 @@ pub fn run(core: &Core, domain: u16, ending: &AtomicBool) {
             }
         }
         let back = socket.as_ref().is_some_and(|socket| {
-            // All that have come, so that none is old the next time.
+            // Read all pending announcements, so that none is stale next time.
             let mut back = false;
             while let Some(sender) = announcement(socket) {
                 let since = lost.get(&sender);
@@ -65,18 +67,18 @@ pub fn run(core: &Core, domain: u16, ending: &AtomicBool) {
         });
         if back && joined.is_none_or(|at| at.elapsed() > PATIENCE) {
             joined = Some(Instant::now());
-            tracing::warn!("a peer that was out of reach is back: the node joins the domain anew");
+            tracing::warn!("a lost peer has returned: rejoining the domain");
             match core.rejoin() {
                 Ok(()) => lost.clear(),
-                Err(error) => tracing::error!("{error}; it is tried again"),
+                Err(error) => tracing::error!("{error}; will try again"),
             }
             events = core.link().events();
         }
     }
 }
 
-/// A socket that hears the announcements of all participants: the kernel gives a multicast datagram to every
-/// socket of its port, and RustDDS has joined the group on every interface.
+/// A socket that receives the announcements of all participants: the kernel delivers a multicast
+/// datagram to every socket on its port, and RustDDS has joined the group on every interface.
 fn listen(domain: u16) -> std::io::Result<UdpSocket> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_reuse_address(true)?;
@@ -87,11 +89,11 @@ fn listen(domain: u16) -> std::io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// The sender of the next datagram, if there is one that is RTPS.
+/// The sender of the next datagram, if it is an RTPS message.
 fn announcement(socket: &UdpSocket) -> Option<Prefix> {
     let mut buffer = [0u8; 20];
     loop {
-        // What does not fit is cut off; the header of RTPS has 20 bytes.
+        // Longer datagrams are truncated; the RTPS header has 20 bytes.
         match socket.recv(&mut buffer) {
             Ok(20) if buffer.starts_with(b"RTPS") => return Some(prefix_of(&buffer[8..])),
             Ok(_) => {}

@@ -1,16 +1,16 @@
-//! A topic to write to, with the readers that it reaches.
+//! A topic writer and its matched readers.
 //!
-//! What late joiners are to get is kept here too, for when the writer is replaced.
+//! The writer also keeps messages for late joiners, for when the underlying writer is replaced.
 
 use super::raw::RawWriter;
-use crate::ros::middleware::{MiddlewareError, Publish, Qos};
+use crate::ros::middleware::{MiddlewareError, Publish};
+use crate::wire::Qos;
 use bytes::Bytes;
 use rustdds::dds::WriteError;
 use rustdds::{DataWriterStatus, GUID, SampleIdentity, StatusEvented, WriteOptionsBuilder};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
-/// A writer.
 pub struct Writer {
     topic: String,
     inner: Mutex<Inner>,
@@ -21,12 +21,12 @@ struct Inner {
     readers: BTreeSet<GUID>,
     /// The last messages of a latched topic.
     kept: VecDeque<Bytes>,
-    /// How many of them.
+    /// Maximum number of messages to keep.
     keep: usize,
 }
 
 impl Writer {
-    /// `topic` is its name in ROS.
+    /// `topic` is the ROS name.
     pub fn new(topic: String, writer: RawWriter, qos: Qos) -> Self {
         Self {
             topic,
@@ -39,20 +39,20 @@ impl Writer {
         }
     }
 
-    /// Writes with another writer from now on, which tells late joiners what this one did.
+    /// Switches to another writer, which receives the messages kept for late joiners.
     pub fn replace(&self, writer: RawWriter) {
         self.with(|inner| {
             inner.readers.clear();
             for data in &inner.kept {
                 if let Err(error) = writer.write(data.clone(), None) {
-                    tracing::warn!("a latched message is lost: {error}");
+                    tracing::warn!("lost a latched message: {error}");
                 }
             }
             inner.writer = writer;
         });
     }
 
-    /// Sends `data`, as the reply to the request `related` if there is one.
+    /// Sends `data`, as the reply to request `related` if given.
     pub fn write(
         &self,
         data: Bytes,
@@ -76,7 +76,7 @@ impl Writer {
                 topic: self.topic.clone(),
                 cause: match error {
                     WriteError::WouldBlock { .. } => {
-                        "a reliable subscriber has not taken the last 4096 messages".into()
+                        "a reliable subscriber has not acknowledged the last 4096 messages".into()
                     }
                     other => other.to_string(),
                 },
@@ -84,7 +84,7 @@ impl Writer {
         }
     }
 
-    /// Whether a reader of the participant that `peer` belongs to is matched.
+    /// Whether any reader of the participant that owns `peer` is matched.
     pub fn reaches(&self, peer: GUID) -> bool {
         self.with(|inner| {
             inner.update();
@@ -93,13 +93,13 @@ impl Writer {
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Inner) -> T) -> T {
-        // A panic of RustDDS while writing leaves nothing half done here.
+        // A panic of RustDDS while writing does not leave this state inconsistent.
         act(&mut self.inner.lock().unwrap_or_else(|e| e.into_inner()))
     }
 }
 
 impl Inner {
-    /// Takes over which readers came and went.
+    /// Updates the set of matched readers.
     fn update(&mut self) {
         while let Some(status) = self.writer.try_recv_status() {
             match status {
@@ -117,7 +117,7 @@ impl Inner {
                     last_policy_id,
                     ..
                 } => tracing::warn!(
-                    "a subscriber ({reader:?}) asks for another quality of service than is offered: {last_policy_id:?}"
+                    "a subscriber ({reader:?}) requests an incompatible quality of service: {last_policy_id:?}"
                 ),
                 _ => {}
             }

@@ -1,27 +1,26 @@
-//! Clouds as messages: cut into chunks that every DDS peer with default settings can take.
+//! Point clouds as messages, split into chunks that any DDS peer with default settings can receive.
 
 use crate::map::CloudPoint;
-use crate::ros::messages::Header;
-use crate::ros::messages::sensor::{FLOAT32, PointCloud2, PointField, UINT32};
+use crate::wire::messages::Header;
+use crate::wire::messages::sensor::{FLOAT32, PointCloud2, PointField, UINT32};
 use serde_bytes::ByteBuf;
 
-/// Bytes of a point: x, y, z, rgb, confidence, keyframe, revision, four each.
+/// Bytes per point: x, y, z, rgb, confidence, keyframe, revision, four each.
 pub const POINT_BYTES: usize = 28;
 
-/// Bytes of a message besides its points, with a long frame name.
+/// Bytes per message in addition to its points, with a long frame name.
 const OVERHEAD: usize = 512;
 
-/// A point, and the keyframe that saw it.
+/// A point and its keyframe.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
-    /// In the message's frame.
+    /// The point, in the frame of the message.
     pub point: CloudPoint,
-    /// Its keyframe.
     pub keyframe: u32,
 }
 
-/// The messages of a cloud, each of at most `chunk_bytes` (0: one message for all, but at least one point
-/// each). An empty cloud is one empty message, which says that nothing is there.
+/// The messages of a cloud, each of at most `chunk_bytes` (0 for a single message), with at least
+/// one point each. An empty cloud is one empty message, which clears the display.
 pub fn chunks(
     header: &Header,
     points: &[Point],
@@ -51,7 +50,7 @@ fn message(header: Header, points: &[Point], revision: u32) -> PointCloud2 {
             data.extend_from_slice(&v.to_le_bytes());
         }
         let [r, g, b] = point.color;
-        // PCL's packed colour, which RViz reads too: 0x00RRGGBB in the bytes of a float.
+        // PCL's packed colour, also supported by RViz: 0x00RRGGBB in the bytes of a float.
         data.extend_from_slice(&[b, g, r, 0]);
         data.extend_from_slice(&point.confidence.to_le_bytes());
         data.extend_from_slice(&keyframe.to_le_bytes());
@@ -93,8 +92,8 @@ fn fields() -> Vec<PointField> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ros::messages::Message;
     use crate::time::Stamp;
+    use crate::wire::messages::Message;
 
     fn points(n: usize) -> Vec<Point> {
         let point = |k| Point {

@@ -1,43 +1,40 @@
-//! The cloud thread: keyframes into clouds, while somebody is subscribed to them.
+//! The cloud thread: publishes keyframes as clouds while there are subscribers.
 
 use super::cloud::{self, Point};
-use super::inbox::Order;
 use super::map_cloud::{self, MapCloud};
 use super::publish::send;
+use super::reading::{self, BATCH};
 use super::settings::Settings;
 use super::shared::{Placement, Poses, Shared};
-use crate::map::{CloudOptions, MapSnapshot};
-use crate::ros::messages::sensor::PointCloud2;
-use crate::ros::messages::{Header, Message};
-use crate::ros::middleware::{Middleware, MiddlewareError, Publish, Qos};
+use super::supervisor::Flow;
+use crate::map::MapSnapshot;
+use crate::ros::middleware::{Middleware, MiddlewareError, Publish};
 use crate::slam::PoseTable;
 use crate::time::Stamp;
+use crate::wire::Qos;
+use crate::wire::messages::sensor::PointCloud2;
+use crate::wire::messages::{Header, Message};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
-/// How often the thread looks whether there is something to do.
+/// Polling interval.
 const TICK: Duration = Duration::from_millis(50);
-/// Time between two chunks: 64 kB a hundred times a second arrive at every peer (measured).
+/// Interval between chunks: in measurements, 64 kB a hundred times per second reached every peer.
 const CHUNK_PERIOD: Duration = Duration::from_millis(10);
-/// Keyframes that are read at once: each is several megabytes.
-const BATCH: usize = 4;
-/// Longest wait for the mapping side.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// After so many periods without change the map is published again: viewers let the pieces of a cloud fade.
+/// The map is published again after this many periods without changes, because viewers let the
+/// parts of a cloud fade.
 const REFRESH: u32 = 5;
-/// Chunks that late joiners get.
+/// Number of chunks kept for late joiners.
 const CHUNKS_KEPT: usize = 400;
 
-/// Publishers.
 pub struct CloudTopics {
     points: Box<dyn Publish>,
     map_points: Box<dyn Publish>,
 }
 
 impl CloudTopics {
-    /// Advertises them.
+    /// Advertises the topics.
     pub fn new(middleware: &dyn Middleware) -> Result<Self, MiddlewareError> {
         Ok(Self {
             points: middleware.advertise(
@@ -54,15 +51,27 @@ impl CloudTopics {
     }
 }
 
+impl CloudTopics {
+    /// `~/points`
+    pub fn points(&self) -> &dyn Publish {
+        self.points.as_ref()
+    }
+
+    /// `~/map_points`
+    pub fn map_points(&self) -> &dyn Publish {
+        self.map_points.as_ref()
+    }
+}
+
 struct Clouds {
     shared: Arc<Shared>,
     topics: CloudTopics,
-    /// The map that the rest is of.
+    /// The map to which the other fields belong.
     poses: Option<Arc<Poses>>,
     map: MapCloud,
-    /// The newest keyframe that was published alone.
+    /// The newest keyframe published individually.
     newest: Option<u32>,
-    /// What `~/map_points` shows: version of the poses and place of the map.
+    /// The state shown on `~/map_points`: version of the poses, and placement of the map.
     shown: Option<(u64, Arc<Placement>)>,
     published: Option<Instant>,
     revision: u32,
@@ -80,10 +89,18 @@ pub fn run(shared: Arc<Shared>, topics: CloudTopics) {
         published: None,
         revision: 0,
     };
-    while !clouds.closing() {
-        clouds.look();
+    let shared = Arc::clone(&clouds.shared);
+    shared.supervisor.run("clouds", || {
+        if clouds.closing() {
+            return Flow::Stop;
+        }
+        let shared = Arc::clone(&clouds.shared);
+        let working = shared.pulses.clouds.work();
+        let flow = clouds.look();
+        drop(working);
         std::thread::sleep(TICK);
-    }
+        flow
+    });
 }
 
 impl Clouds {
@@ -91,12 +108,13 @@ impl Clouds {
         self.shared.closing.load(Ordering::Acquire)
     }
 
-    fn look(&mut self) {
+    /// Publishes what is new.
+    fn look(&mut self) -> Flow {
         let (Some(poses), Some(placement)) = (
             self.shared.poses.load_full(),
             self.shared.placement.load_full(),
         ) else {
-            return;
+            return Flow::Idle;
         };
         let table = poses.load_full();
         let same = self.poses.as_ref().is_some_and(|p| Arc::ptr_eq(p, &poses));
@@ -106,38 +124,48 @@ impl Clouds {
             self.poses = Some(poses);
         }
         let settings = self.shared.settings.load_full();
-        self.newest_keyframe(&table, &placement, &settings);
-        self.map(&table, &placement, &settings);
+        let newest = self.newest_keyframe(&table, &placement, &settings);
+        let map = self.map(&table, &placement, &settings);
+        match newest || map {
+            true => Flow::Continue,
+            false => Flow::Idle,
+        }
     }
 
-    /// `~/points`
-    fn newest_keyframe(&mut self, table: &PoseTable, placement: &Placement, settings: &Settings) {
+    /// `~/points`; returns whether they were published.
+    fn newest_keyframe(
+        &mut self,
+        table: &PoseTable,
+        placement: &Placement,
+        settings: &Settings,
+    ) -> bool {
         let points = self.topics.points.subscribers() > 0;
-        let newest = (table.poses.len() as u32).checked_sub(1);
+        let newest = table.newest();
         let (true, Some(id)) = (points, newest) else {
-            return;
+            return false;
         };
         if self.newest == newest {
-            return;
+            return false;
         }
         let Some(map) = self.read(vec![id]) else {
-            return;
+            return false;
         };
         let Some(keyframe) = map.keyframes.first() else {
-            return;
+            return false;
         };
         self.newest = newest;
         let (place, voxel) = (&placement.map_from_world, settings.map_voxel_size);
-        let confident = CloudOptions::default().min_confidence;
+        let confident = self.shared.min_confidence;
         let intrinsics = map.intrinsics.as_ref();
         let placed = map_cloud::of_keyframe(keyframe, intrinsics, place, voxel, confident);
         let header = Header::new(keyframe.stamp, &settings.map_frame);
         let topic = self.topics.points.as_ref();
         self.send_chunks(topic, &header, &placed, table.version as u32, settings);
+        true
     }
 
-    /// `~/map_points`
-    fn map(&mut self, table: &PoseTable, placement: &Arc<Placement>, settings: &Settings) {
+    /// `~/map_points`; returns whether they were published.
+    fn map(&mut self, table: &PoseTable, placement: &Arc<Placement>, settings: &Settings) -> bool {
         let subscribers = self.topics.map_points.subscribers();
         let period = Duration::try_from_secs_f64(settings.map_publish_period).unwrap_or(TICK);
         let within = |time: Duration| self.published.is_some_and(|at| at.elapsed() < time);
@@ -146,10 +174,10 @@ impl Clouds {
         let same = shown.is_some_and(|(v, p)| *v == table.version && p == placement);
         let fresh = same && within(period.saturating_mul(REFRESH));
         if subscribers == 0 || early || fresh || table.poses.is_empty() {
-            return;
+            return false;
         }
         if !self.fetch(table, placement.submap, settings.map_voxel_size) {
-            return;
+            return false;
         }
         let (place, submap) = (&placement.map_from_world, placement.submap);
         let placed = self
@@ -162,11 +190,15 @@ impl Clouds {
         self.send_chunks(topic, &header, &placed, self.revision, settings);
         self.shown = Some((table.version, Arc::clone(placement)));
         self.published = Some(Instant::now());
+        true
     }
 
-    /// Reads what the cache lacks; `false` if that did not work.
+    /// Reads the keyframes missing from the cache; returns `false` on failure.
     fn fetch(&mut self, table: &PoseTable, submap: u32, voxel: f64) -> bool {
-        let newest = table.poses.len() as u32 - 1;
+        let Some(newest) = table.newest() else {
+            return false;
+        };
+        self.map.forget_removed(table);
         let missing = self.map.missing(table, submap, voxel);
         for ids in missing.chunks(BATCH) {
             if self.closing() {
@@ -175,31 +207,15 @@ impl Clouds {
             let Some(map) = self.read(ids.to_vec()) else {
                 return false;
             };
-            let confident = CloudOptions::default().min_confidence;
+            let confident = self.shared.min_confidence;
             self.map.take(map, newest, voxel, confident);
         }
         true
     }
 
-    /// Keyframes from the mapping side; `None` if it has no time for it.
+    /// Reads keyframes from the mapping side; `None` if it is too busy.
     fn read(&self, ids: Vec<u32>) -> Option<MapSnapshot> {
-        let (sender, receiver) = sync_channel(1);
-        let reply = Box::new(move |map| {
-            // Nobody waits any more when the node closes.
-            let _ = sender.send(map);
-        });
-        if !self.shared.inbox.order(Order::Keyframes(ids, reply)) {
-            return None;
-        }
-        // On a CPU the mapping side may need many seconds for one keyframe.
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            match receiver.recv_timeout(TICK) {
-                Ok(map) => return Some(map),
-                Err(RecvTimeoutError::Timeout) if !self.closing() && Instant::now() < deadline => {}
-                Err(_) => return None,
-            }
-        }
+        reading::keyframes(&self.shared, &self.shared.pulses.clouds, ids)
     }
 
     fn send_chunks(
@@ -214,6 +230,7 @@ impl Clouds {
             if self.closing() {
                 return;
             }
+            self.shared.pulses.clouds.begin();
             send(topic, &message, &self.shared.status);
             std::thread::sleep(CHUNK_PERIOD);
         }

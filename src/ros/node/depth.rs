@@ -1,115 +1,46 @@
-//! The depth thread: what the network saw of each tracked frame as `~/depth`, while somebody is subscribed.
+//! The depth thread: publishes the network's depth of each tracked frame on `~/depth`, and few of its
+//! points on `~/cloud`, while there are subscribers.
 
+use super::depth_slot::DepthFrame;
+use super::frame_cloud::{self, RateLimit};
 use super::publish::send;
 use super::shared::Shared;
+use super::supervisor::Flow;
 use crate::compute::device::FramePoints;
 use crate::geometry::Intrinsics;
-use crate::map::CloudOptions;
-use crate::ros::messages::sensor::{CameraInfo, Image, RegionOfInterest};
-use crate::ros::messages::{Header, Message};
-use crate::ros::middleware::{Middleware, MiddlewareError, Publish, Qos};
-use crate::time::Stamp;
+use crate::ros::middleware::{Middleware, MiddlewareError, Publish};
+use crate::wire::Qos;
+use crate::wire::messages::sensor::{CameraInfo, Image, PointCloud2, RegionOfInterest};
+use crate::wire::messages::{Header, Message};
 use serde_bytes::Bytes;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How often the thread looks whether somebody is subscribed.
+/// Interval at which the number of subscribers is checked.
 const TICK: Duration = Duration::from_millis(50);
 
-/// A tracked frame's pointmap.
-#[derive(Debug, Default)]
-pub struct DepthFrame {
-    /// The image's time.
-    pub stamp: Stamp,
-    /// The camera's optical frame.
-    pub camera_frame: Arc<str>,
-    /// Of the network's image: columns and rows.
-    pub size: (usize, usize),
-    /// Of the network's image, where they are known.
-    pub intrinsics: Option<Intrinsics>,
-    /// Scale of the frame's pose.
-    pub scale: f64,
-    /// Before scale.
-    pub points: FramePoints,
-}
-
-/// A place for one frame, of which a newer one takes the place.
-#[derive(Debug, Default)]
-pub struct DepthSlot {
-    wanted: AtomicBool,
-    frames: Mutex<Frames>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Frames {
-    newest: Option<DepthFrame>,
-    /// Used again, so that no frame allocates.
-    spare: Vec<DepthFrame>,
-}
-
-/// Frames that are there at once: waiting, being sent, being filled.
-const FRAMES: usize = 3;
-
-impl DepthSlot {
-    /// Whether somebody is subscribed.
-    pub fn wanted(&self) -> bool {
-        self.wanted.load(Ordering::Relaxed)
-    }
-
-    /// A frame to fill.
-    pub fn empty(&self) -> DepthFrame {
-        self.lock().spare.pop().unwrap_or_default()
-    }
-
-    /// Puts a frame in; one that was not sent yet is dropped.
-    pub fn put(&self, frame: DepthFrame) {
-        let mut frames = self.lock();
-        let old = frames.newest.replace(frame);
-        keep(&mut frames, old);
-        drop(frames);
-        self.changed.notify_one();
-    }
-
-    /// Gives a frame back that was not filled or was sent.
-    pub fn give_back(&self, frame: DepthFrame) {
-        keep(&mut self.lock(), Some(frame));
-    }
-
-    fn next(&self, patience: Duration) -> Option<DepthFrame> {
-        let empty = |frames: &mut Frames| frames.newest.is_none();
-        let waited = self
-            .changed
-            .wait_timeout_while(self.lock(), patience, empty);
-        let (mut frames, _) = waited.unwrap_or_else(|e| e.into_inner());
-        frames.newest.take()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Frames> {
-        self.frames.lock().unwrap_or_else(|e| e.into_inner())
-    }
-}
-
-fn keep(frames: &mut Frames, frame: Option<DepthFrame>) {
-    if frames.spare.len() < FRAMES {
-        frames.spare.extend(frame);
-    }
-}
+/// Clouds kept for a subscriber that is slow: a costmap wants the newest.
+const CLOUDS_KEPT: usize = 5;
 
 /// Publishers.
 pub struct DepthTopics {
     depth: Box<dyn Publish>,
     info: Box<dyn Publish>,
+    cloud: Box<dyn Publish>,
 }
 
 impl DepthTopics {
-    /// Advertises them.
+    /// Advertises the topics.
     pub fn new(middleware: &dyn Middleware) -> Result<Self, MiddlewareError> {
         let advertise = |topic, kind| middleware.advertise(topic, kind, Qos::sensor_data(1));
         Ok(Self {
             depth: advertise("~/depth", Image::TYPE)?,
             info: advertise("~/camera_info", CameraInfo::TYPE)?,
+            cloud: middleware.advertise(
+                "~/cloud",
+                PointCloud2::TYPE,
+                Qos::reliable(CLOUDS_KEPT),
+            )?,
         })
     }
 }
@@ -117,22 +48,38 @@ impl DepthTopics {
 /// Runs until the node closes.
 pub fn run(shared: &Shared, topics: &DepthTopics) {
     let mut data = Vec::new();
-    while !shared.closing.load(Ordering::Acquire) {
+    let mut limit = RateLimit::default();
+    shared.supervisor.run("depth", || {
+        if shared.closing.load(Ordering::Acquire) {
+            return Flow::Stop;
+        }
         let slot = &shared.depth;
-        slot.wanted
-            .store(topics.depth.subscribers() > 0, Ordering::Relaxed);
+        let (depth, cloud) = (
+            topics.depth.subscribers() > 0,
+            topics.cloud.subscribers() > 0,
+        );
+        slot.want(depth || cloud);
         let Some(frame) = slot.next(TICK) else {
-            continue;
+            return Flow::Idle;
         };
-        publish(shared, topics, &frame, &mut data);
+        let working = shared.pulses.depth.work();
+        if depth {
+            publish(shared, topics, &frame, &mut data);
+        }
+        if cloud && limit.take(frame.stamp, shared.settings.load().cloud_rate) {
+            let message = frame_cloud::message(&frame, shared.min_confidence);
+            send(topics.cloud.as_ref(), &message, &shared.status);
+        }
+        drop(working);
         slot.give_back(frame);
-    }
+        Flow::Continue
+    });
 }
 
 fn publish(shared: &Shared, topics: &DepthTopics, frame: &DepthFrame, data: &mut Vec<u8>) {
     let (width, height) = frame.size;
     let header = Header::new(frame.stamp, &frame.camera_frame);
-    depths(frame, data);
+    depths(frame, shared.min_confidence, data);
     let message = Image {
         header: header.clone(),
         height: height as u32,
@@ -149,9 +96,9 @@ fn publish(shared: &Shared, topics: &DepthTopics, frame: &DepthFrame, data: &mut
     send(topics.depth.as_ref(), &message, &shared.status);
 }
 
-/// Metres along the optical axis, little endian; NaN where the network is unsure or saw nothing.
-fn depths(frame: &DepthFrame, dst: &mut Vec<u8>) {
-    let least = CloudOptions::default().min_confidence;
+/// Metres along the optical axis, little-endian; NaN where the network is not confident or has no
+/// point.
+fn depths(frame: &DepthFrame, min_confidence: f32, dst: &mut Vec<u8>) {
     let FramePoints { points, confidence } = &frame.points;
     dst.clear();
     dst.extend(
@@ -159,7 +106,7 @@ fn depths(frame: &DepthFrame, dst: &mut Vec<u8>) {
             .chunks_exact(3)
             .zip(confidence)
             .flat_map(|(point, confidence)| {
-                let sure = *confidence >= least && point[2] > 0.0 && point[2].is_finite();
+                let sure = *confidence >= min_confidence && point[2] > 0.0 && point[2].is_finite();
                 let depth = match sure {
                     true => (f64::from(point[2]) * frame.scale) as f32,
                     false => f32::NAN,
@@ -169,7 +116,7 @@ fn depths(frame: &DepthFrame, dst: &mut Vec<u8>) {
     );
 }
 
-/// A pinhole without distortion, as the network's images are.
+/// Intrinsics without distortion, like the network's images.
 fn camera_info(header: Header, (width, height): (usize, usize), k: &Intrinsics) -> CameraInfo {
     CameraInfo {
         header,
@@ -205,32 +152,17 @@ mod tests {
 
     #[test]
     fn depths_are_metres_where_the_network_is_sure() {
-        let least = CloudOptions::default().min_confidence;
+        let least = 1.5;
         let z = [2.0, 2.0, 0.0, -1.0, f32::INFINITY, f32::NAN];
         let sure = least * 2.0;
         let frame = frame(&z, &[sure, least * 0.5, sure, sure, sure, sure], 1.5);
         let mut bytes = vec![7];
-        depths(&frame, &mut bytes);
+        depths(&frame, least, &mut bytes);
         let (values, rest) = bytes.as_chunks::<4>();
         assert!(rest.is_empty());
         let values: Vec<f32> = values.iter().map(|b| f32::from_le_bytes(*b)).collect();
         assert_eq!(values[0], 3.0);
         assert_eq!(values.len(), 6);
         assert!(values[1..].iter().all(|v| v.is_nan()), "{values:?}");
-    }
-
-    #[test]
-    fn the_newest_frame_wins_and_places_are_used_again() {
-        let slot = DepthSlot::default();
-        for k in 0..10 {
-            let mut frame = slot.empty();
-            frame.stamp = Stamp { nanos: k };
-            slot.put(frame);
-        }
-        let newest = slot.next(Duration::ZERO).expect("a frame");
-        assert_eq!(newest.stamp.nanos, 9);
-        assert!(slot.next(Duration::ZERO).is_none());
-        slot.give_back(newest);
-        assert!(slot.lock().spare.len() <= FRAMES);
     }
 }

@@ -1,129 +1,129 @@
-//! SLAM as the node sees it.
+//! Creates SLAM for the images that arrive.
 
 use super::settings::Settings;
-use crate::compute::device::FramePoints;
-use crate::geometry::{Calibration, Intrinsics};
-use crate::image::encoding::{Encoding, RawImage};
-use crate::map::{FrameRecord, MapSnapshot};
-use crate::slam::{Covariance6, FrameInput, PoseTable, SavedMap};
-use arc_swap::ArcSwap;
-use nalgebra::Isometry3;
-use std::path::{Path, PathBuf};
+use super::shared::{LoadedPlace, Mount, Shared};
+use super::status::State;
+use crate::geometry::Calibration;
+use crate::image::encoding::ImageFormat;
+use crate::map::saved;
+use crate::ros::priority::RaisedPriority;
+use crate::slam::{MapMode, SavedMap, Slam};
+use crate::slam_builder::OpenError;
+use crate::time::Stamp;
+use crate::wire::messages::Header;
+use std::path::Path;
 use std::sync::Arc;
 
-/// What all images of a run have in common.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ImageFormat {
-    /// How pixels are held.
-    pub encoding: Encoding,
-    /// Columns.
-    pub width: usize,
-    /// Rows.
-    pub height: usize,
-    /// Bytes from row to row.
-    pub stride: usize,
+/// SLAM, and what it was created for.
+pub struct ActiveEngine {
+    pub slam: Slam,
+    pub calibration: Option<Calibration>,
+    pub mount: Mount,
+    pub camera_frame: Arc<str>,
 }
 
-impl From<&RawImage<'_>> for ImageFormat {
-    fn from(image: &RawImage<'_>) -> Self {
-        Self {
-            encoding: image.encoding,
-            width: image.width,
-            height: image.height,
-            stride: image.stride,
-        }
+/// The calibration to use: `None` without calibration, an error text while it is missing.
+pub fn calibration(shared: &Shared, settings: &Settings) -> Result<Option<Calibration>, String> {
+    match settings.use_calib {
+        true => shared.camera().get().map(Some),
+        false => Ok(None),
     }
 }
 
-/// Why SLAM could not do something.
-#[derive(Debug, thiserror::Error)]
-pub enum EngineError {
-    /// One image cannot be used; the next may.
-    #[error("{0}")]
-    Image(String),
-    /// What was asked for was not done; all is as it was.
-    #[error("{0}")]
-    Refused(String),
-    /// SLAM cannot go on; it has to be made anew.
-    #[error("{0}")]
-    Failed(String),
+/// Creates SLAM for images of this format; `None` while something is missing, which the status
+/// names.
+pub fn start(
+    shared: &Shared,
+    priority: &RaisedPriority,
+    header: &Header,
+    format: &ImageFormat,
+    settings: &Settings,
+    calibration: Option<Calibration>,
+) -> Result<Option<(ActiveEngine, Option<LoadedPlace>)>, OpenError> {
+    let camera_frame: Arc<str> = match settings.camera_optical_frame.as_str() {
+        "" => header.frame_id.as_str().into(),
+        named => named.into(),
+    };
+    if camera_frame.is_empty() {
+        let missing = "the images have no frame_id; set camera_optical_frame";
+        wait(shared, "frame", missing.into());
+        return Ok(None);
+    }
+    let Some(mount) = mount(shared, &camera_frame, settings, header) else {
+        return Ok(None);
+    };
+    shared.status.enter(State::Waiting("starting SLAM".into()));
+    let mut builder = shared.builder.clone().format(*format);
+    if let Some(calibration) = calibration {
+        builder = builder.calibration(calibration);
+    }
+    // Threads started by SLAM run at normal priority.
+    let mut slam = priority.aside(|| builder.build())?;
+    let about = slam.about();
+    tracing::info!("SLAM: {}", about.description);
+    for note in &about.notes {
+        match note.is_warning() {
+            true => tracing::warn!("{note}"),
+            false => tracing::info!("{note}"),
+        }
+    }
+    shared.status.describe(about);
+    shared.pulses.set_mapping(slam.mapping_pulse());
+    let mut loaded = None;
+    if settings.load_map_on_start {
+        let file = saved::file_of(Path::new(&settings.map_path));
+        let mode = match settings.localization_only {
+            true => MapMode::ReadOnly,
+            false => MapMode::Continue,
+        };
+        match slam.open_map(&file, mode)? {
+            Some(map) => {
+                tracing::info!("loaded: {map}");
+                loaded = Some(place_of(&map));
+            }
+            None => tracing::info!("new map in {}", file.display()),
+        }
+    }
+    let engine = ActiveEngine {
+        slam,
+        calibration,
+        mount,
+        camera_frame,
+    };
+    Ok(Some((engine, loaded)))
 }
 
-/// Gets a map, in a thread of the engine.
-pub type OnMap = Box<dyn FnOnce(MapSnapshot) + Send>;
-
-/// Gets what became of saving a map, in a thread of the engine.
-pub type OnSaved = Box<dyn FnOnce(Result<SavedMap, EngineError>) + Send>;
-
-/// SLAM for images of one format. Frames are taken as they come; mapping never holds them up.
-pub trait Engine: Send {
-    /// Network, input size, device, calibration: for the log.
-    fn describe(&self) -> String;
-
-    /// Takes the next frame and says what became of it.
-    fn process(&mut self, frame: FrameInput<'_>) -> Result<FrameRecord, EngineError>;
-
-    /// The last frame's camera in that of the frame before, in metres, as it was tracked.
-    fn step(&self) -> Option<Isometry3<f64>>;
-
-    /// How far the last frame's camera may be from where it is said to be, about the world's axes; `None` if it
-    /// was not tracked.
-    fn covariance(&self) -> Option<Covariance6>;
-
-    /// Replaces `dst` by the last frame's pointmap, before the scale of the frame's pose.
-    fn read_frame(&mut self, dst: &mut FramePoints) -> Result<(), EngineError>;
-
-    /// Width and height of pointmaps, and the intrinsics of that image where they are known.
-    fn network_image(&self) -> ((usize, usize), Option<Intrinsics>);
-
-    /// The keyframes' poses as mapping publishes them.
-    fn poses(&self) -> Arc<ArcSwap<PoseTable>>;
-
-    /// Asks for the keyframes of these ids, and nothing else of the map; `false` if too much is asked
-    /// already.
-    fn read_keyframes(&mut self, ids: Vec<u32>, reply: OnMap) -> bool;
-
-    /// Asks for the whole map; `false` if too much is asked already.
-    fn read_map(&mut self, reply: OnMap) -> bool;
-
-    /// Saves the map into `file`, whose folder exists, for [`Engine::load_map`]; `map_from_world` goes with it.
-    /// `false` if too much is asked already.
-    fn save_map(
-        &mut self,
-        file: PathBuf,
-        map_from_world: Option<Isometry3<f64>>,
-        reply: OnSaved,
-    ) -> bool;
-
-    /// Goes on with the map in `file`; waits until it is there.
-    fn load_map(&mut self, file: &Path) -> Result<SavedMap, EngineError>;
-
-    /// Whether frames may become keyframes. If not, the map stays as it is.
-    fn set_growing(&mut self, grows: bool);
-
-    /// Forgets the map.
-    fn reset(&mut self) -> Result<(), EngineError>;
+/// The place of a loaded map in the map frame.
+pub fn place_of(map: &SavedMap) -> LoadedPlace {
+    LoadedPlace {
+        map_from_world: map.map_from_world,
+        first: map.first,
+    }
 }
 
-/// Makes engines, and files of what they made.
-pub trait EngineFactory: Send + Sync {
-    /// Refuses settings of which no engine can be made, and a map to start with that is none, before there are
-    /// images.
-    fn check(&self, settings: &Settings) -> Result<(), EngineError>;
+/// Tells that the node waits for `missing`; warnings of one kind are `what`.
+pub fn wait(shared: &Shared, what: &'static str, missing: String) {
+    let status = &shared.status;
+    status.warn(what, || format!("waiting: {missing}"));
+    status.enter(State::Waiting(missing));
+}
 
-    /// An engine for images of this format; calibrated if there is a calibration.
-    fn make(
-        &self,
-        settings: &Settings,
-        format: &ImageFormat,
-        calibration: Option<&Calibration>,
-    ) -> Result<Box<dyn Engine>, EngineError>;
-
-    /// Writes the map's files into a folder; says what was written.
-    fn save(
-        &self,
-        settings: &Settings,
-        map: &MapSnapshot,
-        folder: &Path,
-    ) -> Result<String, EngineError>;
+fn mount(shared: &Shared, camera: &str, settings: &Settings, header: &Header) -> Option<Mount> {
+    let base = settings.base_frame.as_str();
+    if base.is_empty() || base == camera {
+        return Some(Mount::CameraAlone);
+    }
+    // A moving joint's transform may arrive after the image.
+    let stamp = Stamp::from(&header.stamp);
+    match shared.tf().lookup_held(base, camera, stamp) {
+        Ok(base_from_camera) => Some(Mount::On(base_from_camera)),
+        Err(error) => {
+            let missing = format!(
+                "{error}; publish it (robot_state_publisher, static_transform_publisher), or set base_frame:='' to \
+                 take the camera as the robot"
+            );
+            wait(shared, "transform", missing);
+            None
+        }
+    }
 }

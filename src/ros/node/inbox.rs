@@ -1,59 +1,76 @@
-//! What waits for the tracking thread: the newest image, and orders.
+//! Input of the tracking thread: the newest image, and commands.
 
-use super::engine::{OnMap, OnSaved};
-use crate::ros::middleware::Payload;
-use std::collections::VecDeque;
+use crate::geometry::Sim3;
+use crate::map::MapSnapshot;
+use crate::slam::{MapSource, SavedMapError};
+use crate::wire::Payload;
+use heapless::Deque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex};
+use std::sync::{Condvar, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-/// An image message as it came.
+/// A received image message.
 #[derive(Debug)]
 pub struct Arrival {
     /// The message.
     pub payload: Payload,
-    /// When it came.
+    /// Time of arrival.
     pub at: Instant,
 }
 
-/// What the tracking thread is told to do between frames.
+/// A command that the tracking thread executes between frames.
 pub enum Order {
-    /// Begin a new map; why.
+    /// Start a new map, as a user asks; with a reason.
     Reset(String),
-    /// Read keyframes for the clouds.
-    Keyframes(Vec<u32>, OnMap),
-    /// Read the whole map.
-    Map(OnMap),
-    /// Save the map into a file.
-    Save(PathBuf, OnSaved),
-    /// Go on with the map in a file.
-    Load(PathBuf, OnLoaded),
+    /// Start a new map because time went back, once the present one is on disk; with a reason.
+    TimeJump(String),
+    /// Read keyframes for the clouds, unless the reader gives up before.
+    Keyframes(Vec<u32>, Weak<()>, OnMap),
+    /// Save the map to a file and, if a folder is given, write the results of a run to it.
+    Save {
+        file: PathBuf,
+        results: Option<PathBuf>,
+        /// Receives the result.
+        reply: OnText,
+    },
+    /// The camera is said to be here, in SLAM's world.
+    Hint(Sim3),
+    /// Load a map file and resume it.
+    Load(PathBuf, OnText),
+    /// Resume the map file of such an order, which was checked.
+    Checked(Checked, OnText),
 }
 
-/// Gets what became of loading a map: what was loaded, or why it was not.
-pub type OnLoaded = Box<dyn FnOnce(Result<String, String>) + Send>;
+/// A map file that was checked, or the reason why it cannot be used.
+pub type Checked = Result<Box<MapSource>, SavedMapError>;
 
-/// What comes next.
+/// Receives keyframes, on the mapping thread.
+pub type OnMap = Box<dyn FnOnce(MapSnapshot) + Send>;
+
+/// Receives a description of what was saved or loaded, or an error.
+pub type OnText = Box<dyn FnOnce(Result<String, String>) + Send>;
+
+/// The next input.
 pub enum Next {
     /// An image.
     Image(Arrival),
     /// An order.
     Order(Order),
-    /// Nothing for some time.
+    /// Nothing within the waiting time.
     Idle,
-    /// It is over.
+    /// The inbox is closed.
     Closed,
 }
 
 #[derive(Default)]
 struct State {
     image: Option<Arrival>,
-    orders: VecDeque<Order>,
+    orders: Deque<Order, ORDERS>,
     closed: bool,
 }
 
-/// A slot for one image, of which a newer one takes the place, and a queue of orders.
+/// A slot for one image, in which a newer image replaces an older one, and a queue of commands.
 #[derive(Default)]
 pub struct Inbox {
     state: Mutex<State>,
@@ -61,11 +78,12 @@ pub struct Inbox {
     dropped: AtomicU64,
 }
 
-/// Orders that may wait; more are refused (each is asked for again by whoever needs it).
+/// Maximum number of waiting commands; further ones are rejected. A service call sends one or two,
+/// the cloud thread one at a time.
 const ORDERS: usize = 64;
 
 impl Inbox {
-    /// Puts an image in; one that nobody has looked at is dropped and counted.
+    /// Stores an image; an unread one is dropped and counted.
     pub fn put(&self, payload: Payload) {
         let arrival = Arrival {
             payload,
@@ -80,15 +98,14 @@ impl Inbox {
         self.changed.notify_one();
     }
 
-    /// Gives an order; `false` if too many wait or it is over.
+    /// Sends a command; returns `false` if the queue is full or the inbox is closed.
     pub fn order(&self, order: Order) -> bool {
         let mut state = self.lock();
-        let fine = !state.closed && state.orders.len() < ORDERS;
-        if fine {
-            state.orders.push_back(order);
+        let taken = !state.closed && state.orders.push_back(order).is_ok();
+        if taken {
             self.changed.notify_one();
         }
-        fine
+        taken
     }
 
     /// Drops the waiting image.
@@ -96,18 +113,18 @@ impl Inbox {
         self.lock().image = None;
     }
 
-    /// Ends it.
+    /// Closes the inbox.
     pub fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();
     }
 
-    /// Images that were dropped because a newer one came first.
+    /// Number of images replaced by newer ones before they were read.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Waits for what comes next, at most `patience`. Orders come before images.
+    /// Waits up to `patience` for the next input. Commands have priority over images.
     pub fn next(&self, patience: Duration) -> Next {
         let mut state = self.lock();
         let deadline = Instant::now() + patience;
@@ -131,7 +148,7 @@ impl Inbox {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        // Nothing in here is left half done by a panic.
+        // The state is consistent even if the lock is poisoned.
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 }

@@ -1,21 +1,21 @@
-//! The state machine of a managed node, as rcl_lifecycle has it.
+//! The state machine of a managed node, as in rcl_lifecycle.
 
-use crate::ros::messages::lifecycle::{State, Transition, TransitionDescription};
+use crate::wire::messages::lifecycle::{State, Transition, TransitionDescription};
 
 /// A primary state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Primary {
-    /// Nothing is set up.
+    /// Not configured.
     Unconfigured,
-    /// Set up; images are not looked at.
+    /// Configured, but ignoring images.
     Inactive,
-    /// At work.
+    /// Processing images.
     Active,
-    /// Ended.
+    /// Shut down.
     Finalized,
 }
 
-/// What can be asked for.
+/// A transition that can be requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Set up.
@@ -30,14 +30,14 @@ pub enum Action {
     Shutdown,
 }
 
-/// An action in a state: ids of the transition, of the state in between, and where it leads.
+/// A transition from a state: ids of the transition and of the intermediate state, and the target
+/// state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
-    /// What it does.
     pub action: Action,
-    /// Where it starts.
+    /// Initial state.
     pub from: Primary,
-    /// Where it leads if it succeeds; otherwise `from` again.
+    /// Target state on success; otherwise the node returns to `from`.
     pub to: Primary,
     id: u8,
     via: u8,
@@ -122,7 +122,7 @@ fn state(id: u8) -> State {
 }
 
 impl Primary {
-    /// The message's form.
+    /// Converts to a message.
     pub fn message(self) -> State {
         state(match self {
             Self::Unconfigured => 1,
@@ -132,18 +132,18 @@ impl Primary {
         })
     }
 
-    /// Whether the node is set up.
+    /// Whether the node is configured.
     pub fn configured(self) -> bool {
         matches!(self, Self::Inactive | Self::Active)
     }
 
-    /// The step that does `action` here.
+    /// The step for `action` in this state.
     pub fn step(self, action: Action) -> Option<Step> {
         let fits = |s: &&Step| s.from == self && s.action == action;
         STEPS.iter().find(fits).copied()
     }
 
-    /// The step that a request asks for: by id, or by name where the name is given (as rclcpp does).
+    /// The step requested by id, or by name if one is given (as in rclcpp).
     pub fn requested(self, transition: &Transition) -> Option<Step> {
         let fits = |s: &&Step| {
             s.from == self
@@ -155,7 +155,7 @@ impl Primary {
         STEPS.iter().find(fits).copied()
     }
 
-    /// What can be asked for here.
+    /// Transitions available in this state.
     pub fn available(self) -> Vec<TransitionDescription> {
         let here = STEPS.iter().filter(|s| s.from == self);
         here.map(Step::description).collect()
@@ -167,7 +167,7 @@ pub fn states() -> Vec<State> {
     STATES.iter().map(|(id, _)| state(*id)).collect()
 }
 
-/// All that can ever be asked for.
+/// All transitions.
 pub fn graph() -> Vec<TransitionDescription> {
     STEPS.iter().map(Step::description).collect()
 }
@@ -183,7 +183,7 @@ impl Step {
         }
     }
 
-    /// As a whole, from primary to transition state.
+    /// The whole transition, from a primary state to the transition state.
     fn description(&self) -> TransitionDescription {
         TransitionDescription {
             transition: Transition {
@@ -195,7 +195,8 @@ impl Step {
         }
     }
 
-    /// The two halves that are told on `~/transition_event`: into the state in between, and out of it.
+    /// The two events published on `~/transition_event`: into the intermediate state, and out of
+    /// it.
     pub fn events(&self, success: bool) -> [TransitionDescription; 2] {
         let (offset, label, goal) = match success {
             true => (0, "transition_success", self.to),
@@ -203,7 +204,7 @@ impl Step {
         };
         let done = TransitionDescription {
             transition: Transition {
-                // 10 and 11 after configuring, 20 and 21 after cleaning up, 50 and 51 after shutting down.
+                // 10 and 11 after configure, 20 and 21 after cleanup, 50 and 51 after shutdown.
                 id: 10 * self.id.min(5) + offset,
                 label: label.into(),
             },

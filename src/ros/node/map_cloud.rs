@@ -1,4 +1,4 @@
-//! The map as one cloud, put together from its keyframes; shared by the node and by recordings.
+//! The map as a single cloud, assembled from keyframes; shared by the node and by recordings.
 
 use super::cloud::Point;
 use crate::geometry::{Intrinsics, Sim3};
@@ -8,42 +8,48 @@ use crate::slam::PoseTable;
 use nalgebra::{Isometry3, Point3};
 use std::collections::HashMap;
 
-/// A keyframe's part of the map.
+/// Cached points of a keyframe.
 struct Cached {
-    /// Voxel-filtered, in the keyframe's camera, before its scale.
+    /// Voxel-filtered points in the keyframe's camera frame, before scale.
     points: Vec<CloudPoint>,
-    /// The voxels' edge in metres.
+    /// Voxel edge in metres.
     voxel: f64,
-    /// Whether tracking still changes the keyframe.
+    /// Whether tracking may still change the keyframe.
     open: bool,
 }
 
-/// The keyframes' points, kept so that each is read once.
+/// Cache of the keyframes' points, so that each keyframe is read once.
 #[derive(Default)]
 pub struct MapCloud {
     cached: HashMap<u32, Cached>,
 }
 
 impl MapCloud {
-    /// Forgets them: another map begins.
+    /// Clears the cache for a new map.
     pub fn clear(&mut self) {
         self.cached.clear();
     }
 
-    /// The keyframes of `submap` that are to be read before [`MapCloud::points`] is complete.
+    /// The keyframes of `submap` that must be read before [`MapCloud::points`] is complete.
     pub fn missing(&self, table: &PoseTable, submap: u32, voxel: f64) -> Vec<u32> {
-        let lacking = |id: &u32| {
-            table.submaps.get(*id as usize) == Some(&submap)
+        let lacking = |(id, of): &(&u32, &u32)| {
+            **of == submap
                 && self
                     .cached
                     .get(id)
                     .is_none_or(|c| c.open || c.voxel != voxel)
         };
-        (0..table.poses.len() as u32).filter(lacking).collect()
+        let all = table.ids.iter().zip(&table.submaps);
+        all.filter(lacking).map(|(id, _)| *id).collect()
     }
 
-    /// Takes keyframes that were read, of their points those of more than `min_confidence`. Tracking may still change
-    /// those from `newest` on.
+    /// Drops the points of keyframes that the map no longer holds.
+    pub fn forget_removed(&mut self, table: &PoseTable) {
+        self.cached.retain(|id, _| table.index_of(*id).is_some());
+    }
+
+    /// Adds keyframes, with their points above `min_confidence`. Tracking may still change those
+    /// from `newest` on.
     pub fn take(&mut self, map: MapSnapshot, newest: u32, voxel: f64, min_confidence: f32) {
         for mut keyframe in map.keyframes {
             let scale = keyframe.world_from_camera.scale;
@@ -58,7 +64,7 @@ impl MapCloud {
         }
     }
 
-    /// The points of `submap` in the map frame, of each voxel the most confident.
+    /// The points of `submap` in the map frame; each voxel keeps its most confident point.
     pub fn points(
         &self,
         table: &PoseTable,
@@ -66,11 +72,10 @@ impl MapCloud {
         map_from_world: &Isometry3<f64>,
         voxel: f64,
     ) -> Vec<Point> {
-        let own = |id: u32| table.submaps.get(id as usize) == Some(&submap);
+        let all = table.ids.iter().zip(&table.submaps).zip(&table.poses);
         let mut points = Vec::new();
-        for id in (0..table.poses.len() as u32).filter(|id| own(*id)) {
-            let (Some(pose), Some(cached)) = (table.poses.get(id as usize), self.cached.get(&id))
-            else {
+        for ((&id, _), pose) in all.filter(|((_, of), _)| **of == submap) {
+            let Some(cached) = self.cached.get(&id) else {
                 continue;
             };
             points.extend(cached.points.iter().map(|p| (in_world(p, pose), id)));
@@ -85,7 +90,8 @@ impl MapCloud {
     }
 }
 
-/// A keyframe's own cloud in the map frame, voxel-filtered, of points of more than `min_confidence`.
+/// The cloud of a single keyframe in the map frame, voxel-filtered, with points above
+/// `min_confidence`.
 pub fn of_keyframe(
     keyframe: &KeyframeRecord,
     intrinsics: Option<&Intrinsics>,
@@ -125,7 +131,7 @@ fn moved(point: &CloudPoint, by: &Isometry3<f64>) -> CloudPoint {
     }
 }
 
-/// The voxel filter over points of several keyframes: each voxel keeps its most confident point.
+/// Voxel filter over points of several keyframes: each voxel keeps its most confident point.
 fn merged(points: Vec<(CloudPoint, u32)>, voxel: f64) -> Vec<(CloudPoint, u32)> {
     if voxel <= 0.0 || voxel.is_nan() {
         return points;
@@ -142,7 +148,7 @@ fn merged(points: Vec<(CloudPoint, u32)>, voxel: f64) -> Vec<(CloudPoint, u32)> 
         }
     }
     let mut kept: Vec<_> = kept.into_values().collect();
-    // Keyframe after keyframe, so that the same map gives the same messages.
+    // Sorted by keyframe, so that the same map yields the same messages.
     kept.sort_by(|a, b| {
         (a.1, a.0.position)
             .partial_cmp(&(b.1, b.0.position))

@@ -1,120 +1,149 @@
-//! The node: what it subscribes to, publishes, answers and does, knowing the world only through
+//! The node: its subscriptions, publishers, services and behaviour. It accesses ROS only through
 //! [`Middleware`].
 //!
-//! Threads: one tracks (images from a slot in which the newest wins), one publishes poses and diagnostics,
-//! one publishes clouds, one depths; the middleware's own threads only hand things over. Tracking waits for none of
-//! them.
+//! Threads: one tracks (images come from a slot that keeps only the newest), one publishes poses
+//! and diagnostics, one `map -> odom`, one clouds, one depth images, and one watches the others; the middleware's own
+//! threads only pass messages on. Tracking never waits for any of them.
 
+mod autosave;
 mod cloud;
 mod clouds;
+mod correction;
+mod correction_slot;
 mod depth;
+mod depth_slot;
 mod engine;
-mod frames;
-mod gates;
+mod frame_cloud;
+mod grid;
+mod image_filter;
 mod inbox;
 mod lifecycle;
+mod localization;
 mod map_cloud;
 mod output;
 mod parameters;
+mod pose_messages;
 mod publish;
+mod pulses;
+mod reading;
 #[cfg(feature = "bags")]
 mod record;
-mod robot;
+mod rep105;
 mod running;
+mod saving;
 mod services;
 mod settings;
 mod shared;
 mod status;
-mod tf;
+mod supervisor;
+mod tf_listener;
+mod topics;
 mod tracking;
 mod uncertainty;
+mod watchdog;
 
-pub use engine::{Engine, EngineError, EngineFactory, ImageFormat, OnMap, OnSaved};
 pub use parameters::ParameterError;
 #[cfg(feature = "bags")]
-pub use record::Recorder;
-#[cfg(feature = "bags")]
-pub use robot::Seen;
-pub use settings::{Settings, Transport};
+pub use record::RunRecorder;
+use settings::Settings;
 
 use super::args::{ArgsError, RosArgs};
-use super::messages::Message;
-use super::messages::lifecycle::TransitionEvent;
-use super::messages::parameter::{Parameter, ParameterEvent, ParameterValue};
-use super::middleware::{Middleware, MiddlewareError, Publish, Qos};
-use super::names::NameError;
+use super::middleware::{Middleware, MiddlewareError, Publish};
+use crate::config::Config;
+use crate::map::saved;
+use crate::map::store::{self, Kind};
+use crate::slam::Pace;
+use crate::slam_builder::{OpenError, SlamBuilder};
+use crate::wire::Qos;
+use crate::wire::messages::Message;
+use crate::wire::messages::lifecycle::TransitionEvent;
+use crate::wire::messages::parameter::{Parameter, ParameterEvent, ParameterValue};
+use crate::wire::names::NameError;
 use lifecycle::{Action, Primary, Step};
 use parameters::{Table, Value};
 use running::Running;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Why the node could not start.
+/// Error from starting or running the node.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
-    /// The command line or a parameter file.
+    /// Invalid command line or parameter file.
     #[error(transparent)]
     Args(#[from] ArgsError),
-    /// A parameter.
+    /// Invalid parameter.
     #[error(transparent)]
     Parameter(#[from] ParameterError),
-    /// A name.
+    /// Invalid name.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// The middleware.
     #[error(transparent)]
     Middleware(#[from] MiddlewareError),
-    /// SLAM cannot be set up with these parameters.
+    /// SLAM cannot be configured with these parameters.
     #[error("the node could not be configured: {0}")]
     Configure(String),
+    /// SLAM failed while the node was running, and was not reset.
+    #[error("SLAM failed: {0}")]
+    Slam(String),
+    /// A thread of the node failed.
+    #[error("{0}")]
+    Thread(String),
 }
 
-/// The node. Dropped, it leaves the graph.
+/// The node. Dropping it leaves the graph.
 pub struct Node {
     inner: Arc<Inner>,
 }
 
-/// What services and the owner share.
+/// State shared by services and the owner.
 struct Inner {
-    factory: Arc<dyn EngineFactory>,
+    /// SLAM's builder, before the parameters are applied.
+    builder: SlamBuilder,
     parameters: Mutex<Table>,
-    /// Held during transitions.
-    lifecycle: Mutex<Life>,
+    /// Locked during transitions.
+    lifecycle: Mutex<Lifecycle>,
     parameter_events: Box<dyn Publish>,
     transition_events: Box<dyn Publish>,
-    // Last, so that what it has made goes before it.
+    // Last, so that everything created from it is dropped first.
     middleware: Arc<dyn Middleware>,
 }
 
-struct Life {
+struct Lifecycle {
     state: Primary,
     running: Option<Running>,
 }
 
-/// How often [`Node::run`] looks whether it is to end.
+/// Interval at which [`Node::run`] checks whether to stop.
 const STOP_POLL: Duration = Duration::from_millis(50);
 
 impl Node {
-    /// Joins the graph with the parameters of the command line, and configures and activates the node
+    /// Joins the graph with the parameters of the command line; configures and activates the node
     /// unless `autostart` is false.
     ///
     /// # Errors
-    /// Unknown parameters, bad values, names that cannot be advertised, settings that SLAM refuses.
+    /// Unknown parameters, invalid values, names that cannot be advertised, or settings rejected by
+    /// SLAM.
     pub fn start(
         middleware: Arc<dyn Middleware>,
-        factory: Arc<dyn EngineFactory>,
+        builder: SlamBuilder,
         args: &RosArgs,
     ) -> Result<Self, NodeError> {
-        let mut table = Table::new(settings::definitions());
+        let mut definitions = settings::definitions();
+        definitions.extend(settings::keys());
+        let mut table = Table::new(definitions);
         let full = middleware.node_name();
         let name = full.rsplit('/').next().unwrap_or(&full).to_owned();
         for (parameter, value) in args.parameters_of(&name, &full)? {
             if parameter.starts_with("qos_overrides.") {
-                tracing::warn!("{parameter} is ignored: set image_qos or camera_info_qos");
+                tracing::warn!(
+                    "{parameter} is not supported and ignored: set image_qos or camera_info_qos"
+                );
                 continue;
             }
             table.preset(&parameter, &value)?;
         }
+        settings::fix_map_root(&mut table)?;
         tracing::info!("{full}: {}", middleware.describe());
         warn_of_small_buffers();
         let autostart = Settings::of(&table).autostart;
@@ -130,9 +159,9 @@ impl Node {
                 Qos::reliable(10),
             )?,
             middleware,
-            factory,
+            builder,
             parameters: Mutex::new(table),
-            lifecycle: Mutex::new(Life {
+            lifecycle: Mutex::new(Lifecycle {
                 state: Primary::Unconfigured,
                 running: None,
             }),
@@ -145,23 +174,38 @@ impl Node {
         Ok(Self { inner })
     }
 
-    /// Waits until `stop`, then ends everything.
-    pub fn run(self, stop: &dyn Fn() -> bool) {
+    /// Waits until `stop` returns true, then shuts everything down.
+    ///
+    /// # Errors
+    /// A thread that failed, which ends the node immediately, or SLAM that failed and was not
+    /// reset.
+    pub fn run(self, stop: &dyn Fn() -> bool) -> Result<(), NodeError> {
         while !stop() {
+            let life = self.inner.life();
+            let failure = life.running.as_ref().and_then(Running::failure);
+            drop(life);
+            if let Some(why) = failure {
+                return Err(NodeError::Thread(why));
+            }
             std::thread::sleep(STOP_POLL);
+        }
+        let life = self.inner.life();
+        match life.running.as_ref().and_then(Running::slam_failure) {
+            Some(why) => Err(NodeError::Slam(why)),
+            None => Ok(()),
         }
     }
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // Services may still hold the rest until the middleware goes.
+        // Services may keep the rest alive until the middleware is dropped.
         self.inner.life().running = None;
     }
 }
 
 impl Inner {
-    fn life(&self) -> MutexGuard<'_, Life> {
+    fn life(&self) -> MutexGuard<'_, Lifecycle> {
         self.lifecycle.lock().unwrap_or_else(|e| e.into_inner())
     }
 
@@ -169,7 +213,7 @@ impl Inner {
         self.parameters.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Does a transition; `Err`: why it failed, and the state is as before.
+    /// Performs a transition; on failure returns the reason, and the state is unchanged.
     fn act(&self, action: Action) -> Result<(), String> {
         let mut life = self.life();
         let step = life.state.step(action);
@@ -182,7 +226,7 @@ impl Inner {
         }
     }
 
-    fn take(&self, life: &mut Life, step: Step) -> Result<(), String> {
+    fn take(&self, life: &mut Lifecycle, step: Step) -> Result<(), String> {
         let done = self.carry_out(life, step.action);
         if let Err(why) = &done {
             tracing::error!("{:?} failed: {why}", step.action);
@@ -196,13 +240,11 @@ impl Inner {
         done
     }
 
-    fn carry_out(&self, life: &mut Life, action: Action) -> Result<(), String> {
+    fn carry_out(&self, life: &mut Lifecycle, action: Action) -> Result<(), String> {
         match action {
             Action::Configure => {
-                let settings = Settings::of(&self.table());
-                self.factory.check(&settings).map_err(|e| e.to_string())?;
-                let running = Running::start(&self.middleware, &self.factory, settings);
-                life.running = Some(running.map_err(|e| e.to_string())?);
+                let running = self.configure().map_err(|e| e.to_string())?;
+                life.running = Some(running);
             }
             Action::Activate | Action::Deactivate => {
                 if let Some(running) = &life.running {
@@ -214,7 +256,36 @@ impl Inner {
         Ok(())
     }
 
-    fn tell_transition(&self, event: &super::messages::lifecycle::TransitionDescription) {
+    /// Checks the parameters and starts the threads; SLAM itself is created with the first image.
+    fn configure(&self) -> Result<Running, NodeError> {
+        let mut table = self.table();
+        let settings = Settings::of(&table);
+        let given = table.given_below(settings::PREFIX);
+        let given: Vec<_> = given
+            .map(|(key, value)| (key.to_owned(), value.to_json()))
+            .collect();
+        let builder = slam_of(self.builder.clone(), &settings, given);
+        let refused = |e: OpenError| NodeError::Configure(e.to_string());
+        let config = builder.settings().map_err(refused)?.config;
+        for key in Config::keys() {
+            if let Some(value) = config.get(key.name) {
+                table.show(&format!("{}{}", settings::PREFIX, key.name), value.into());
+            }
+        }
+        drop(table);
+        if settings.load_map_on_start {
+            check_map(&settings.map_path, settings.localization_only)
+                .map_err(NodeError::Configure)?;
+        }
+        Ok(Running::start(
+            &self.middleware,
+            builder,
+            &config,
+            settings,
+        )?)
+    }
+
+    fn tell_transition(&self, event: &crate::wire::messages::lifecycle::TransitionDescription) {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let message = TransitionEvent {
             timestamp: since.map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
@@ -225,7 +296,7 @@ impl Inner {
         self.tell(self.transition_events.as_ref(), &message);
     }
 
-    /// Changes parameters: all of them or none.
+    /// Changes all of the parameters or none.
     fn change(&self, changes: &[(&str, &ParameterValue)]) -> Result<(), ParameterError> {
         let life = self.life();
         let configured = life.state.configured();
@@ -272,7 +343,67 @@ impl Inner {
     }
 }
 
-/// The kernel's limit for receive buffers, below which bursts of images are lost.
+/// Applies the node's parameters to `builder`.
+fn slam_of(
+    builder: SlamBuilder,
+    settings: &Settings,
+    keys: Vec<(String, serde_json::Value)>,
+) -> SlamBuilder {
+    let mut builder = builder.pace(Pace::Live).calibrated(settings.use_calib);
+    for (key, value) in keys {
+        builder = builder.set_value(key, value);
+    }
+    if !settings.config.is_empty() {
+        builder = builder.config_file(&settings.config);
+    }
+    if !settings.weights.is_empty() {
+        builder = builder.weights(&settings.weights);
+    }
+    if let Some(backend) = settings.backend {
+        builder = builder.backend(backend);
+    }
+    if let Some(device) = settings.device {
+        builder = builder.device(device);
+    }
+    if let Some(threads) = settings.threads {
+        builder = builder.threads(threads);
+    }
+    match settings.max_keyframes {
+        0 => builder,
+        keyframes => builder.max_keyframes(keyframes),
+    }
+}
+
+/// Rejects an initial map that cannot be read.
+fn check_map(map_path: &str, localization_only: bool) -> Result<(), String> {
+    if map_path.is_empty() {
+        return Err(
+            "load_map_on_start is true and map_path is empty; set it to the map's file or folder"
+                .into(),
+        );
+    }
+    let file = saved::file_of(Path::new(map_path));
+    match store::kind_of(&file) {
+        Err(error) => Err(format!("map_path: {}: {error}", file.display())),
+        // It is created with the first image.
+        Ok(Kind::Missing) if !localization_only && has_folder(&file) => Ok(()),
+        Ok(Kind::Store) => store::Reader::open(&file)
+            .map(|_| ())
+            .map_err(|e| e.to_string()),
+        Ok(_) => saved::Reader::open(&file)
+            .map(|_| ())
+            .map_err(|e| e.to_string()),
+    }
+}
+
+fn has_folder(file: &Path) -> bool {
+    match file.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.is_dir(),
+        _ => true,
+    }
+}
+
+/// Minimum size of receive buffers; below it, bursts of images are lost.
 const RECEIVE_BUFFER: u64 = 2 << 20;
 
 fn warn_of_small_buffers() {
@@ -280,7 +411,7 @@ fn warn_of_small_buffers() {
     let limit = limit.ok().and_then(|text| text.trim().parse::<u64>().ok());
     if let Some(limit) = limit.filter(|limit| *limit < RECEIVE_BUFFER) {
         tracing::warn!(
-            "the kernel limits receive buffers to {limit} bytes, raw images will be lost: run \
+            "the kernel limits receive buffers to {limit} bytes, so raw images will be lost: run \
              `sudo sysctl -w net.core.rmem_max={RECEIVE_BUFFER}` (or use image_transport:=compressed)"
         );
     }

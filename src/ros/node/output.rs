@@ -1,86 +1,125 @@
-//! The output thread: processed frames into transforms, odometry and poses; the map's graph; diagnostics.
+//! The output thread: publishes transforms, odometry and poses of processed frames, the map's
+//! graph, and diagnostics.
 
-use super::publish::{self, Topics, send};
-use super::robot::{Robot, Seen};
+use super::inbox::Order;
+use super::localization::{self, Localization};
+use super::pose_messages::Robot;
+use super::publish::{self, send};
 use super::settings::Settings;
-use super::shared::{Event, Placement, PoseEvent, Shared};
+use super::shared::{Event, Placement, Shared};
+use super::supervisor::Flow;
+use super::topics::Topics;
 use crate::map::{EdgeKind, TrackingState};
-use crate::ros::messages::Header;
-use crate::ros::messages::geometry::{TfMessage, TransformStamped};
-use crate::ros::priority::First;
+use crate::ros::middleware::Publish;
+use crate::ros::priority::RaisedPriority;
+use crate::slam::TrackedFrame;
+use crate::wire::messages::Header;
+use crate::wire::messages::geometry::TransformStamped;
+use heapless::Deque;
 use nalgebra::Isometry3;
-use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// How often the thread looks around without events.
+/// Polling interval without events.
 const TICK: Duration = Duration::from_millis(20);
-/// Longest wait for the odometry of a frame's time where somebody else provides it.
+/// Maximum time to wait for another node's odometry at the time of a frame.
 const ODOMETRY_PATIENCE: Duration = Duration::from_millis(500);
-/// Frames that may wait for it.
+/// Maximum number of frames waiting for it: two seconds of a camera, four times as long as each
+/// waits.
 const WAITING: usize = 64;
-/// Least time between two paths or graphs.
+/// Minimum interval between two paths or graphs.
 const GRAPH_PERIOD: Duration = Duration::from_millis(500);
-/// Time between two diagnostics.
+/// Interval between two diagnostics.
 const DIAGNOSTICS_PERIOD: Duration = Duration::from_secs(1);
 
-/// What a latched topic showed last.
+/// The last state shown on a latched topic.
 #[derive(Default)]
-struct Shown {
+struct LastShown {
     version: Option<u64>,
     subscribers: usize,
+}
+
+/// Everything that this thread publishes on.
+pub struct Publishers {
+    pub topics: Topics,
+    /// `~/localization_status`
+    pub localization: Box<dyn Publish>,
 }
 
 struct Output {
     shared: Arc<Shared>,
     topics: Topics,
+    localization_topic: Box<dyn Publish>,
+    localization: Localization,
+    located: Instant,
+    /// Whether the map was loaded.
+    loaded: bool,
     node: String,
-    namesakes: Box<dyn Fn() -> usize + Send>,
+    same_name_nodes: Box<dyn Fn() -> usize + Send>,
     robot: Robot,
-    /// Counts what changes the map's place in the map frame.
+    /// Number of changes of the map's pose in the map frame.
     placements: u64,
-    waiting: VecDeque<Box<PoseEvent>>,
-    path: Shown,
-    graph: Shown,
+    waiting: Deque<(TrackedFrame, Instant), WAITING>,
+    path: LastShown,
+    graph: LastShown,
     looked: Instant,
     reported: Instant,
     frames_then: u64,
 }
 
-/// Runs until the node closes. `namesakes` counts other nodes of this name.
+/// Runs until the node closes. `same_name_nodes` counts other nodes with this name.
 pub fn run(
     shared: Arc<Shared>,
-    topics: Topics,
+    publishers: Publishers,
     node: String,
-    namesakes: Box<dyn Fn() -> usize + Send>,
+    same_name_nodes: Box<dyn Fn() -> usize + Send>,
     events: &Receiver<Event>,
 ) {
-    let _first = First::new();
+    let _priority = RaisedPriority::new();
     let now = Instant::now();
     let mut output = Output {
         shared,
-        topics,
+        topics: publishers.topics,
+        localization_topic: publishers.localization,
+        localization: Localization::default(),
+        located: now,
+        loaded: false,
         node,
-        namesakes,
+        same_name_nodes,
         robot: Robot::default(),
         placements: 0,
-        waiting: VecDeque::new(),
-        path: Shown::default(),
-        graph: Shown::default(),
+        waiting: Deque::new(),
+        path: LastShown::default(),
+        graph: LastShown::default(),
         looked: now,
         reported: now,
         frames_then: 0,
     };
-    while !output.shared.closing.load(Ordering::Acquire) {
-        match events.recv_timeout(TICK) {
-            Ok(event) => output.event(event),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return,
+    let shared = Arc::clone(&output.shared);
+    shared.supervisor.run("output", || {
+        if output.shared.closing.load(Ordering::Acquire) {
+            return Flow::Stop;
         }
+        let event = match events.recv_timeout(TICK) {
+            Ok(event) => Some(event),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => return Flow::Stop,
+        };
+        let shared = Arc::clone(&output.shared);
+        let _working = shared.pulses.output.work();
+        let flow = match event {
+            Some(event) => {
+                output.event(event);
+                Flow::Continue
+            }
+            None => Flow::Idle,
+        };
         output.look_around();
-    }
+        flow
+    });
 }
 
 impl Output {
@@ -96,33 +135,59 @@ impl Output {
                 self.waiting.clear();
                 self.robot.new_map(mount, camera_frame);
                 self.shared.placement.store(None);
+                let settings = self.shared.settings.load_full();
+                let name = loaded.as_ref().map(|_| map_name(&settings.map_path));
+                self.localization.new_map(name);
                 self.placements += 1;
+                self.loaded = loaded.is_some();
                 if let Some(loaded) = loaded {
                     self.robot.load(&loaded);
                     self.place();
                 }
             }
-            Event::Pose(pose) => {
-                if self.waiting.len() >= WAITING {
+            Event::Frame(tracked, done) => {
+                if self.waiting.is_full() {
                     self.waiting.pop_front();
                     self.shared.status.unpublished.add();
                 }
-                self.waiting.push_back(pose);
+                // The queue has room now.
+                let _ = self.waiting.push_back((tracked, done));
             }
             Event::InitialPose(map_from_base) => {
-                if self.robot.set_pose(&map_from_base) {
-                    tracing::info!("the map is put to the pose given on initial_pose");
+                if self.loaded {
+                    self.hint(&map_from_base);
+                } else if self.robot.set_pose(&map_from_base) {
+                    tracing::info!("the map was moved according to initial_pose");
                     self.place();
                 } else {
-                    tracing::warn!(
-                        "initial_pose came before the first tracked frame; it is ignored"
-                    );
+                    tracing::warn!("ignoring initial_pose: no frame has been tracked yet");
                 }
+            }
+            Event::SetOrigin(reply) => {
+                let moved = self.robot.set_pose(&Isometry3::identity());
+                if moved {
+                    tracing::info!("the map was moved: its origin is where the robot is");
+                    self.place();
+                }
+                // The service may have given up.
+                let _ = reply.try_send(moved);
             }
         }
     }
 
-    /// Tells the cloud thread where the map lies.
+    /// Has the camera searched for where the robot is said to be; a loaded map stays where it is,
+    /// because goals and zones refer to it.
+    fn hint(&self, map_from_base: &Isometry3<f64>) {
+        let Some(world_from_camera) = self.robot.world_from_camera(map_from_base) else {
+            return;
+        };
+        tracing::info!("initial_pose: a lost camera is searched for near there first");
+        if !self.shared.inbox.order(Order::Hint(world_from_camera)) {
+            tracing::warn!("ignoring initial_pose: too many commands are waiting");
+        }
+    }
+
+    /// Passes the map's pose to the cloud thread.
     fn place(&mut self) {
         self.placements += 1;
         let Some(map_from_world) = self.robot.map_from_world() else {
@@ -131,33 +196,39 @@ impl Output {
         self.shared.placement.store(Some(Arc::new(Placement {
             map_from_world: *map_from_world,
             camera_frame: Arc::clone(self.robot.camera_frame()),
+            mount: *self.robot.mount(),
             submap: self.robot.submap(),
         })));
     }
 
     fn look_around(&mut self) {
         let settings = self.shared.settings.load_full();
-        while let Some(pose) = self.waiting.front() {
-            let external = match self.external(pose, &settings) {
+        while let Some((tracked, done)) = self.waiting.front() {
+            let external = match self.external(tracked, &settings) {
                 Ok(external) => external,
-                // Its odometry may still be on its way.
-                Err(_) if pose.done.elapsed() < ODOMETRY_PATIENCE => break,
+                // The odometry may still arrive.
+                Err(_) if done.elapsed() < ODOMETRY_PATIENCE => break,
                 Err(missing) => {
                     let status = &self.shared.status;
                     status.unpublished.add();
-                    status.warn("odometry", || format!("a pose is not published: {missing}"));
+                    status.warn("odometry", || format!("cannot publish a pose: {missing}"));
                     self.waiting.pop_front();
                     continue;
                 }
             };
-            if let Some(pose) = self.waiting.pop_front() {
-                self.pose(&pose, external.as_ref(), &settings);
+            if let Some((tracked, done)) = self.waiting.pop_front() {
+                self.frame(&tracked, external.as_ref(), &settings);
+                self.shared.status.output.add(done.elapsed());
             }
         }
         let now = Instant::now();
         if now.duration_since(self.looked) >= GRAPH_PERIOD {
             self.looked = now;
             self.show(&settings);
+        }
+        if now.duration_since(self.located) >= localization::PERIOD {
+            self.located = now;
+            self.tell_localization(now);
         }
         let since = now.duration_since(self.reported);
         if since >= DIAGNOSTICS_PERIOD {
@@ -166,13 +237,13 @@ impl Output {
         }
     }
 
-    /// `odom -> base` at the frame's time, where it is somebody else's.
+    /// `odom -> base` at the time of the frame, if another node provides it.
     fn external(
         &self,
-        pose: &PoseEvent,
+        tracked: &TrackedFrame,
         settings: &Settings,
     ) -> Result<Option<Isometry3<f64>>, String> {
-        let lost = pose.record.state == TrackingState::Lost;
+        let lost = tracked.state == TrackingState::Lost;
         if settings.publish_odom_to_base_tf || lost {
             return Ok(None);
         }
@@ -180,37 +251,39 @@ impl Output {
         let found = self
             .shared
             .tf()
-            .lookup(&settings.odom_frame, &base, pose.record.stamp);
+            .lookup(&settings.odom_frame, &base, tracked.stamp);
         found.map(Some).map_err(|e| e.to_string())
     }
 
-    fn pose(&mut self, pose: &PoseEvent, external: Option<&Isometry3<f64>>, settings: &Settings) {
-        let seen = Seen {
-            record: &pose.record,
-            step: pose.step.as_ref(),
-            covariance: pose.covariance.as_ref(),
-            external,
-        };
-        let said = self.robot.frame(&seen, settings);
-        if said.placed {
+    fn frame(
+        &mut self,
+        tracked: &TrackedFrame,
+        external: Option<&Isometry3<f64>>,
+        settings: &Settings,
+    ) {
+        let mut messages = self.robot.messages(tracked, external, settings);
+        self.localization.frame(tracked, &messages);
+        match messages.pose {
+            Some(_) => {
+                let map_from_odom = self.robot.map_from_odom();
+                self.shared.correction.tracked(map_from_odom, tracked.stamp);
+            }
+            None => self.shared.correction.lost(tracked.stamp),
+        }
+        if messages.placed {
             self.place();
+        } else if settings.transform_publish_rate > 0.0 {
+            // The timer sends it. The first of a map is sent at once too, with the image's stamp, so
+            // that the chain of transforms begins there.
+            messages.map_from_odom = None;
         }
-        let own = said.odom_from_base.filter(|t| self.has_no_other_parent(t));
-        let transforms: Vec<TransformStamped> = own.into_iter().chain(said.map_from_odom).collect();
-        let status = &self.shared.status;
-        if !transforms.is_empty() {
-            send(self.topics.tf.as_ref(), &TfMessage { transforms }, status);
-        }
-        if let Some(odometry) = &said.odometry {
-            send(self.topics.odometry.as_ref(), odometry, status);
-        }
-        if let Some(pose) = &said.pose {
-            send(self.topics.pose.as_ref(), pose, status);
-        }
-        status.output.add(pose.done.elapsed());
+        messages.odom_from_base = messages
+            .odom_from_base
+            .filter(|transform| self.has_no_other_parent(transform));
+        self.topics.send(messages, &self.shared.status);
     }
 
-    /// A frame has one parent: says so if the base already has another.
+    /// A frame can have only one parent: warns if the base already has another.
     fn has_no_other_parent(&self, odom_from_base: &TransformStamped) -> bool {
         let (odom, base) = (
             &odom_from_base.header.frame_id,
@@ -222,14 +295,14 @@ impl Output {
         };
         self.shared.status.warn("parent", || {
             format!(
-                "{odom} -> {base} is not broadcast: {base} already has the parent {parent}; set base_frame to the \
+                "not broadcasting {odom} -> {base}: {base} already has the parent {parent}; set base_frame to the \
                  root of the robot's frames"
             )
         });
         false
     }
 
-    /// Path and graph, where somebody listens and something is new to them.
+    /// Publishes path and graph if they have subscribers and have changed.
     fn show(&mut self, settings: &Settings) {
         let Some(poses) = self.shared.poses.load_full() else {
             return;
@@ -243,7 +316,7 @@ impl Output {
         let Some(map_from_world) = self.robot.map_from_world() else {
             return;
         };
-        // Both count up and are far below 2^32.
+        // Both are counters far below 2^32.
         let version = (self.placements << 32) | table.version;
         if self.path.news(self.topics.path.subscribers(), version)
             && let Some(path) = self.robot.path(&table, settings)
@@ -261,30 +334,49 @@ impl Output {
         }
     }
 
+    fn tell_localization(&self, now: Instant) {
+        let shared = &self.shared;
+        let settings = shared.settings.load_full();
+        let header = Header::new(shared.now(), &settings.map_frame);
+        let keyframes = shared.poses.load();
+        let keyframes = keyframes.as_ref().map_or(0, |p| p.load().poses.len());
+        let state = shared.status.state();
+        let message = self
+            .localization
+            .message(header, &self.node, &state, keyframes as u64, now);
+        send(self.localization_topic.as_ref(), &message, &shared.status);
+    }
+
     fn report(&mut self, since: Duration) {
         let shared = &self.shared;
         shared.status.dropped.set(shared.inbox.dropped());
         let frames = shared.status.frames.get();
         let rate = frames.saturating_sub(self.frames_then) as f64 / since.as_secs_f64();
         self.frames_then = frames;
-        let namesakes = (self.namesakes)();
-        if namesakes > 0 {
+        let same_name_nodes = (self.same_name_nodes)();
+        if same_name_nodes > 0 {
             shared.status.warn("namesake", || {
                 format!(
-                    "another node is called {} too; rename one with -r __node:=NAME",
+                    "another node is also named {}; rename one with -r __node:=NAME",
                     self.node
                 )
             });
         }
-        let extra = [("other nodes of this name", namesakes.to_string())];
+        let extra = [("other nodes with this name", same_name_nodes.to_string())];
         let header = Header::new(shared.now(), "");
         let message = shared.status.diagnostics(header, &self.node, rate, &extra);
         send(self.topics.diagnostics.as_ref(), &message, &shared.status);
     }
 }
 
-impl Shown {
-    /// Whether there is something to show: a new state, or somebody new to see it.
+/// Name of the map in `map_path`.
+fn map_name(map_path: &str) -> String {
+    let stem = Path::new(map_path).file_stem().unwrap_or_default();
+    stem.to_string_lossy().into_owned()
+}
+
+impl LastShown {
+    /// Whether there is a new state or a new subscriber.
     fn news(&mut self, subscribers: usize, version: u64) -> bool {
         let news =
             subscribers > 0 && (self.version != Some(version) || subscribers > self.subscribers);

@@ -1,104 +1,86 @@
-//! The node's parameters: names, defaults, ranges, and which of them may change while it runs.
+//! Node parameters: names, defaults, ranges, and whether they can change at run time.
 
-use crate::ros::messages::parameter::{
+use crate::config::SettingValue;
+use crate::wire::messages::parameter::{
     self as msg, FloatingPointRange, IntegerRange, ParameterDescriptor, ParameterValue,
 };
 use serde_json::Value as Json;
+use std::borrow::Cow;
 use std::fmt;
 
-/// A parameter's value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// true or false
     Bool(bool),
-    /// A whole number.
+    /// An integer.
     Integer(i64),
-    /// A number.
+    /// A floating-point number.
     Double(f64),
-    /// Text.
     Text(String),
 }
 
-/// What values a parameter may have, beyond their type.
+/// Constraints on the values of a parameter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Constraint {
-    /// Any.
+    /// No constraint.
     None,
-    /// From, to.
+    /// Minimum and maximum.
     Integer(i64, i64),
-    /// From, to.
+    /// Minimum and maximum.
     Double(f64, f64),
     /// One of these.
     OneOf(&'static [&'static str]),
-    /// A TF frame's name, not empty.
+    /// A non-empty TF frame name.
     Frame,
 }
 
-/// When a parameter may change.
+/// Times at which a parameter may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// At any time.
     Always,
-    /// While the node is unconfigured.
+    /// Only while the node is unconfigured.
     Unconfigured,
-    /// Only on the command line.
+    /// Only at start-up.
     Never,
 }
 
-/// A parameter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Definition {
-    /// Its name.
-    pub name: &'static str,
-    /// Its value if nobody sets it; its type.
+    pub name: Cow<'static, str>,
+    /// The default value, which determines the type.
     pub default: Value,
-    /// For people.
-    pub description: &'static str,
-    /// What it may be.
+    pub description: Cow<'static, str>,
     pub constraint: Constraint,
-    /// When it may change.
     pub change: Change,
 }
 
-/// Why a value was refused.
+/// Error from setting a parameter.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ParameterError {
-    /// No parameter of that name.
-    #[error("there is no parameter {name:?}{hint}")]
+    /// The parameter does not exist.
+    #[error("unknown parameter {name:?}{hint}")]
     Unknown {
-        /// As given.
         name: String,
         /// The nearest name.
         hint: String,
     },
-    /// A value of another type.
-    #[error("{name} is {expected}, found {found}")]
+    /// The value has the wrong type.
+    #[error("{name}: expected {expected}, found {found}")]
     Type {
-        /// The parameter.
-        name: &'static str,
-        /// Its type.
+        name: String,
         expected: &'static str,
-        /// What came.
         found: String,
     },
-    /// A value that is not allowed.
+    /// The value violates the constraint.
     #[error("{name} must be {expected}, found {found}")]
     Constraint {
-        /// The parameter.
-        name: &'static str,
-        /// What it may be.
+        name: String,
         expected: String,
-        /// What came.
         found: String,
     },
-    /// A value that cannot change now.
+    /// The parameter cannot change now.
     #[error("{name} can be changed {when}")]
-    Fixed {
-        /// The parameter.
-        name: &'static str,
-        /// When it can.
-        when: &'static str,
-    },
+    Fixed { name: String, when: &'static str },
 }
 
 impl Value {
@@ -111,7 +93,7 @@ impl Value {
         }
     }
 
-    /// The message's form.
+    /// Converts to a message.
     pub fn to_message(&self) -> ParameterValue {
         let mut message = ParameterValue {
             kind: self.kind().1,
@@ -126,7 +108,7 @@ impl Value {
         message
     }
 
-    /// From a message; `Err`: what it holds instead.
+    /// Converts from a message; on failure, returns a description of its value.
     pub fn from_message(message: &ParameterValue) -> Result<Self, &'static str> {
         match message.kind {
             msg::BOOL => Ok(Self::Bool(message.bool_value)),
@@ -138,7 +120,7 @@ impl Value {
         }
     }
 
-    /// From YAML or JSON; `Err`: what it is instead.
+    /// Converts from YAML or JSON; on failure, returns a description of the value.
     pub fn from_json(json: &Json) -> Result<Self, &'static str> {
         match json {
             Json::Bool(v) => Ok(Self::Bool(*v)),
@@ -155,6 +137,53 @@ impl Value {
     }
 }
 
+impl Value {
+    /// The value in the form used by the configuration.
+    pub fn to_json(&self) -> Json {
+        match self {
+            Self::Bool(v) => Json::from(*v),
+            Self::Integer(v) => Json::from(*v),
+            Self::Double(v) => Json::from(*v),
+            Self::Text(v) => Json::from(v.as_str()),
+        }
+    }
+}
+
+impl From<SettingValue> for Value {
+    fn from(value: SettingValue) -> Self {
+        match value {
+            SettingValue::Bool(v) => Self::Bool(v),
+            SettingValue::Whole(v) => Self::Integer(i64::try_from(v).unwrap_or(i64::MAX)),
+            SettingValue::Number(v) => Self::Double(v),
+            SettingValue::Text(v) => Self::Text(v),
+        }
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<bool> for Value {
+    fn from(flag: bool) -> Self {
+        Self::Bool(flag)
+    }
+}
+
+impl From<i64> for Value {
+    fn from(number: i64) -> Self {
+        Self::Integer(number)
+    }
+}
+
+impl From<f64> for Value {
+    fn from(number: f64) -> Self {
+        Self::Double(number)
+    }
+}
+
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -167,18 +196,23 @@ impl fmt::Display for Value {
 }
 
 impl Definition {
-    /// `value` as this parameter takes it.
+    /// Converts `value` to this parameter's type and checks it.
     fn accept(&self, value: Value) -> Result<Value, ParameterError> {
         let value = match (&self.default, value) {
-            // `max_rate: 15` is meant as 15.0.
+            // Accept `max_rate: 15` as 15.0.
             (Value::Double(_), Value::Integer(v)) => Value::Double(v as f64),
+            // `loops: off` is false to YAML, and meant as the word.
+            (Value::Text(_), Value::Bool(on)) if self.is_switch() => match on {
+                true => "on".into(),
+                false => "off".into(),
+            },
             (_, value) => value,
         };
         let (expected, kind) = self.default.kind();
         let (found, own) = value.kind();
         if kind != own {
             return Err(ParameterError::Type {
-                name: self.name,
+                name: self.name.to_string(),
                 expected,
                 found: format!("{found}: {value}"),
             });
@@ -196,11 +230,16 @@ impl Definition {
         match fine {
             true => Ok(value),
             false => Err(ParameterError::Constraint {
-                name: self.name,
+                name: self.name.to_string(),
                 expected: self.allowed(),
                 found: value.to_string(),
             }),
         }
+    }
+
+    /// Whether it is `on` or `off`.
+    fn is_switch(&self) -> bool {
+        matches!(self.constraint, Constraint::OneOf(names) if names.contains(&"on") && names.contains(&"off"))
     }
 
     fn allowed(&self) -> String {
@@ -212,16 +251,16 @@ impl Definition {
                 let shown = choices.iter().map(|c| if c.is_empty() { "''" } else { c });
                 format!("one of {}", shown.collect::<Vec<_>>().join(", "))
             }
-            Constraint::Frame => "a frame's name, without / in front and without spaces".into(),
+            Constraint::Frame => "a frame name without a leading / and without spaces".into(),
         }
     }
 
-    /// The message's form.
+    /// Converts to a message.
     pub fn descriptor(&self) -> ParameterDescriptor {
         let mut message = ParameterDescriptor {
-            name: self.name.into(),
+            name: self.name.to_string(),
             kind: self.default.kind().1,
-            description: self.description.into(),
+            description: self.description.to_string(),
             read_only: self.change == Change::Never,
             ..Default::default()
         };
@@ -257,18 +296,27 @@ impl Definition {
     }
 }
 
-/// All parameters and their values.
+/// All parameters with their values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Table {
-    entries: Vec<(Definition, Value)>,
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Entry {
+    definition: Definition,
+    value: Value,
+    /// Whether it was set explicitly.
+    given: bool,
 }
 
 impl Table {
-    /// Every parameter at its default.
+    /// All parameters with their defaults.
     pub fn new(definitions: Vec<Definition>) -> Self {
-        let entry = |d: Definition| {
-            let value = d.default.clone();
-            (d, value)
+        let entry = |definition: Definition| Entry {
+            value: definition.default.clone(),
+            definition,
+            given: false,
         };
         Self {
             entries: definitions.into_iter().map(entry).collect(),
@@ -276,24 +324,25 @@ impl Table {
     }
 
     /// Names in order.
-    pub fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.entries.iter().map(|(d, _)| d.name)
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|e| e.definition.name.as_ref())
     }
 
     /// A parameter and its value.
     pub fn get(&self, name: &str) -> Option<(&Definition, &Value)> {
-        let found = self.entries.iter().find(|(d, _)| d.name == name);
-        found.map(|(d, v)| (d, v))
+        let name = renamed(name).unwrap_or(name);
+        let found = self.entries.iter().find(|e| e.definition.name == name);
+        found.map(|e| (&e.definition, &e.value))
     }
 
-    /// Sets a parameter before the node starts; nothing is fixed yet.
+    /// Sets a parameter before the node starts, when all parameters can change.
     pub fn preset(&mut self, name: &str, json: &Json) -> Result<(), ParameterError> {
         let value = Value::from_json(json);
         self.set(name, value, false, true).map(|_| ())
     }
 
-    /// Sets a parameter; gives its value before. A node that is `configured` refuses what it cannot
-    /// change any more.
+    /// Sets a parameter; returns its previous value. A `configured` node rejects changes of
+    /// parameters that are fixed.
     pub fn change(
         &mut self,
         name: &str,
@@ -310,21 +359,27 @@ impl Table {
         configured: bool,
         starting: bool,
     ) -> Result<Value, ParameterError> {
+        let name = current_name(name);
         let hint = self.hint(name);
-        let found = self.entries.iter_mut().find(|(d, _)| d.name == name);
-        let Some((definition, current)) = found else {
+        let found = self.entries.iter_mut().find(|e| e.definition.name == name);
+        let Some(Entry {
+            definition,
+            value: current,
+            given,
+        }) = found
+        else {
             let name = name.to_owned();
             return Err(ParameterError::Unknown { name, hint });
         };
         let value = value.map_err(|found| ParameterError::Type {
-            name: definition.name,
+            name: definition.name.to_string(),
             expected: definition.default.kind().0,
             found: found.into(),
         })?;
         let value = definition.accept(value)?;
         let fixed = |when| {
             Err(ParameterError::Fixed {
-                name: definition.name,
+                name: definition.name.to_string(),
                 when,
             })
         };
@@ -338,44 +393,66 @@ impl Table {
             }
             _ => {}
         }
+        *given = true;
         Ok(std::mem::replace(current, value))
     }
 
+    /// Shows the effective value of a parameter that was not set.
+    pub fn show(&mut self, name: &str, value: Value) {
+        let found = self.entries.iter_mut().find(|e| e.definition.name == name);
+        if let Some(entry) = found.filter(|entry| !entry.given) {
+            entry.value = value;
+        }
+    }
+
     fn hint(&self, name: &str) -> String {
-        let like = |d: &Definition| strsim::normalized_damerau_levenshtein(d.name, name);
-        let scored = self.entries.iter().map(|(d, _)| (like(d), d.name));
+        let like = |d: &Definition| strsim::normalized_damerau_levenshtein(&d.name, name);
+        let scored =
+            (self.entries.iter()).map(|e| (like(&e.definition), e.definition.name.as_ref()));
         match scored.max_by(|a, b| a.0.total_cmp(&b.0)) {
             Some((score, nearest)) if score >= 0.5 => format!("; did you mean {nearest}?"),
             _ => String::new(),
         }
     }
 
-    /// The value of a parameter that is text; empty if there is none.
-    pub fn text(&self, name: &str) -> String {
-        match self.get(name) {
-            Some((_, Value::Text(v))) => v.clone(),
-            _ => String::new(),
-        }
+    /// The value of an existing parameter.
+    pub fn value(&self, name: &str) -> &Value {
+        self.get(name)
+            .map_or(&Value::Bool(false), |(_, value)| value)
     }
 
-    /// The value of a parameter that is true or false.
-    pub fn flag(&self, name: &str) -> bool {
-        matches!(self.get(name), Some((_, Value::Bool(true))))
+    /// Explicitly set parameters below `prefix`, by name without the prefix.
+    pub fn given_below<'a>(
+        &'a self,
+        prefix: &'a str,
+    ) -> impl Iterator<Item = (&'a str, &'a Value)> {
+        self.entries.iter().filter_map(move |entry| {
+            let name = entry.definition.name.strip_prefix(prefix)?;
+            entry.given.then_some((name, &entry.value))
+        })
     }
+}
 
-    /// The value of a parameter that is a whole number of 0 or more.
-    pub fn count(&self, name: &str) -> usize {
-        match self.get(name) {
-            Some((_, Value::Integer(v))) => usize::try_from(*v).unwrap_or(0),
-            _ => 0,
-        }
-    }
+/// Former names of parameters, which are still taken.
+const FORMER: [(&str, &str); 3] = [
+    ("engine", "backend"),
+    ("keyframe_capacity", "max_keyframes"),
+    ("use_calibration", "use_calib"),
+];
 
-    /// The value of a parameter that is a number.
-    pub fn number(&self, name: &str) -> f64 {
-        match self.get(name) {
-            Some((_, Value::Double(v))) => *v,
-            _ => 0.0,
+/// The name that a parameter has now, if `name` is a former one.
+fn renamed(name: &str) -> Option<&'static str> {
+    let found = FORMER.iter().find(|(former, _)| *former == name);
+    found.map(|(_, now)| *now)
+}
+
+/// The name that a parameter has now; a former one is taken with a warning.
+fn current_name(name: &str) -> &str {
+    match renamed(name) {
+        Some(now) => {
+            tracing::warn!("the parameter {name} has been renamed to {now}");
+            now
         }
+        None => name,
     }
 }

@@ -1,57 +1,36 @@
-//! The topics that the output thread publishes on, and how poses become messages.
+//! How poses become messages, and how a message is sent.
 
 use super::settings::Settings;
 use super::status::Status;
 use crate::map::EdgeKind;
-use crate::ros::messages::geometry::{
-    Covariance, Point, Pose, PoseStamped, PoseWithCovariance, PoseWithCovarianceStamped, TfMessage,
-    Transform, TransformStamped, Twist, TwistWithCovariance, Vector3,
-};
-use crate::ros::messages::nav::{Odometry, Path};
-use crate::ros::messages::visualization::{self as vis, Marker, MarkerArray};
-use crate::ros::messages::{ColorRgba, Header, Message};
-use crate::ros::middleware::{Middleware, MiddlewareError, Publish, Qos};
+use crate::ros::middleware::{MiddlewareError, Publish};
 use crate::slam::PoseTable;
 use crate::time::Stamp;
+use crate::wire::messages::geometry::{
+    Covariance, Point, Pose, PoseStamped, PoseWithCovariance, PoseWithCovarianceStamped, Transform,
+    TransformStamped, Twist, TwistWithCovariance, Vector3,
+};
+use crate::wire::messages::nav::{Odometry, Path};
+use crate::wire::messages::visualization::{self as vis, Marker, MarkerArray};
+use crate::wire::messages::{ColorRgba, Header, Message};
 use nalgebra::{Isometry3, Vector3 as Vector};
 use serde::Serialize;
 
-/// Publishers.
-pub struct Topics {
-    /// `/tf`
-    pub tf: Box<dyn Publish>,
-    /// `~/odometry`
-    pub odometry: Box<dyn Publish>,
-    /// `~/pose`
-    pub pose: Box<dyn Publish>,
-    /// `~/path`
-    pub path: Box<dyn Publish>,
-    /// `~/graph`
-    pub graph: Box<dyn Publish>,
-    /// `/diagnostics`
-    pub diagnostics: Box<dyn Publish>,
+/// Maximum number of poses in `~/path`: a message of about 400 kB, which peers with default settings
+/// still receive.
+pub const MAX_PATH: usize = 4000;
+/// Maximum number of points in a marker of `~/graph`: about 100 kB each.
+const MAX_POINTS: usize = 4000;
+
+/// Every item, or so many evenly spaced ones that there are at most `max`, with the last.
+fn thinned<T: Clone>(all: &[T], max: usize) -> Vec<T> {
+    let step = all.len().div_ceil(max.max(1)).max(1);
+    let mut some: Vec<T> = all.iter().rev().step_by(step).cloned().collect();
+    some.reverse();
+    some
 }
 
-impl Topics {
-    /// Advertises them.
-    pub fn new(middleware: &dyn Middleware) -> Result<Self, MiddlewareError> {
-        let advertise = |topic, kind, qos| middleware.advertise(topic, kind, qos);
-        Ok(Self {
-            tf: advertise("/tf", TfMessage::TYPE, Qos::reliable(100))?,
-            odometry: advertise("~/odometry", Odometry::TYPE, Qos::reliable(10))?,
-            pose: advertise("~/pose", PoseWithCovarianceStamped::TYPE, Qos::reliable(10))?,
-            path: advertise("~/path", Path::TYPE, Qos::latched(1))?,
-            graph: advertise("~/graph", MarkerArray::TYPE, Qos::latched(1))?,
-            diagnostics: advertise(
-                "/diagnostics",
-                crate::ros::messages::diagnostic::DiagnosticArray::TYPE,
-                Qos::reliable(1),
-            )?,
-        })
-    }
-}
-
-/// Publishes a message; what the middleware refuses is counted and said.
+/// Publishes a message; what the middleware refuses is counted and logged.
 pub fn send<M: Message + Serialize>(topic: &dyn Publish, message: &M, status: &Status) {
     let sent = message
         .encode()
@@ -63,7 +42,7 @@ pub fn send<M: Message + Serialize>(topic: &dyn Publish, message: &M, status: &S
     }
 }
 
-/// A transform as a message.
+/// Converts a transform to a message.
 pub fn transform(
     stamp: Stamp,
     parent: &str,
@@ -93,8 +72,8 @@ pub fn pose(
     }
 }
 
-/// `~/odometry`; `step` is the base's motion in `seconds`, seen from the base before it; the covariances are
-/// those of pose and twist.
+/// `~/odometry`; `step` is the motion of the base during `seconds`, relative to its previous pose;
+/// the covariances are those of pose and twist.
 pub fn odometry(
     stamp: Stamp,
     frames: (&str, &str),
@@ -105,7 +84,7 @@ pub fn odometry(
     let twist = step
         .filter(|(_, seconds)| *seconds > 0.0)
         .map(|(step, seconds)| {
-            // The twist is in the child frame, which at the stamp has turned by the step.
+            // The twist is expressed in the child frame, which has rotated by the step.
             let linear = step.rotation.inverse() * step.translation.vector / seconds;
             let angular = step.rotation.scaled_axis() / seconds;
             let vector = |v: Vector<f64>| Vector3 {
@@ -133,7 +112,8 @@ pub fn odometry(
     }
 }
 
-/// `~/path`: the robot at the keyframes of `submap`, the newest `settings.path_max_size`.
+/// `~/path`: the robot's poses at the keyframes of `submap`, limited to the newest
+/// `settings.path_max_size`; at most [`MAX_PATH`], evenly spaced.
 pub fn path(
     table: &PoseTable,
     submap: u32,
@@ -142,18 +122,21 @@ pub fn path(
     camera_from_base: &Isometry3<f64>,
 ) -> Path {
     let all = table.poses.iter().zip(&table.stamps).zip(&table.submaps);
-    let own = all.filter(|(_, s)| **s == submap);
+    let own = all
+        .filter(|(_, s)| **s == submap)
+        .map(|(keyframe, _)| keyframe);
+    let own: Vec<_> = own.collect();
+    let newest = match settings.path_max_size {
+        0 => own.len(),
+        max => max.min(own.len()),
+    };
     let frame = settings.map_frame.as_str();
-    let mut poses: Vec<PoseStamped> = own
-        .map(|((pose, stamp), _)| PoseStamped {
-            header: Header::new(*stamp, frame),
-            pose: Pose::from(&(map_from_world * super::frames::rigid(pose) * camera_from_base)),
-        })
-        .collect();
-    if settings.path_max_size > 0 {
-        let surplus = poses.len().saturating_sub(settings.path_max_size);
-        poses.drain(..surplus);
-    }
+    let shown = thinned(&own[own.len() - newest..], MAX_PATH);
+    let poses = shown.into_iter().map(|(pose, stamp)| PoseStamped {
+        header: Header::new(*stamp, frame),
+        pose: Pose::from(&(map_from_world * super::rep105::rigid(pose) * camera_from_base)),
+    });
+    let poses: Vec<PoseStamped> = poses.collect();
     let header = poses.last().map_or_else(
         || Header::new(Stamp::default(), frame),
         |newest| newest.header.clone(),
@@ -161,7 +144,8 @@ pub fn path(
     Path { header, poses }
 }
 
-/// `~/graph`: keyframes as spheres, edges as lines, a colour for each kind.
+/// `~/graph`: keyframes as spheres, and edges as lines coloured by kind; evenly spaced ones in
+/// a large map.
 pub fn graph(
     table: &PoseTable,
     submap: u32,
@@ -169,9 +153,9 @@ pub fn graph(
     map_from_world: &Isometry3<f64>,
 ) -> MarkerArray {
     let point = |id: u32| -> Option<Point> {
-        let id = id as usize;
-        let own = table.submaps.get(id).is_some_and(|s| *s == submap);
-        let at = table.poses.get(id).filter(|_| own)?.translation;
+        let index = table.index_of(id)?;
+        let own = table.submaps.get(index).is_some_and(|s| *s == submap);
+        let at = table.poses.get(index).filter(|_| own)?.translation;
         let p = map_from_world * nalgebra::Point3::from(at);
         Some(Point {
             x: p.x,
@@ -202,11 +186,14 @@ pub fn graph(
         points,
         ..Default::default()
     };
-    let keyframes = (0..table.poses.len() as u32).filter_map(point).collect();
+    let keyframes: Vec<Point> = table.ids.iter().copied().filter_map(point).collect();
+    let keyframes = thinned(&keyframes, MAX_POINTS);
     let lines = |wanted: &[EdgeKind]| -> Vec<Point> {
         let edges = table.edges.iter().filter(|e| wanted.contains(&e.kind));
-        edges
-            .filter_map(|e| Some([point(e.i)?, point(e.j)?]))
+        let ends = edges.filter_map(|e| Some([point(e.i)?, point(e.j)?]));
+        let ends: Vec<[Point; 2]> = ends.collect();
+        thinned(&ends, MAX_POINTS / 2)
+            .into_iter()
             .flatten()
             .collect()
     };
@@ -224,5 +211,51 @@ pub fn graph(
             marker("track", vis::LINE_LIST, 0.01, [0.6, 0.6, 0.6], track),
             marker("loops", vis::LINE_LIST, 0.02, [1.0, 0.3, 0.1], loops),
         ],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::geometry::Sim3;
+    use crate::map::MapEdge;
+
+    #[test]
+    fn thinning_keeps_the_last_and_the_bound() {
+        let all: Vec<u32> = (0..1000).collect();
+        assert_eq!(thinned(&all, 1000), all);
+        for max in [1, 7, 500, 999] {
+            let some = thinned(&all, max);
+            assert!(some.len() <= max && some.last() == Some(&999), "{max}");
+            assert!(some.is_sorted() && some.len() * 2 > max, "{max}");
+        }
+        assert!(thinned::<u32>(&[], 5).is_empty());
+    }
+
+    #[test]
+    fn the_graph_of_a_large_map_is_a_bounded_message() {
+        let count = 20_000;
+        let edge = |k: u32, kind| MapEdge {
+            i: k,
+            j: k + 1,
+            kind,
+        };
+        let of = |kind| (0..count - 1).map(move |k| edge(k, kind));
+        let edges = of(EdgeKind::Consecutive).chain(of(EdgeKind::Loop));
+        let table = PoseTable {
+            ids: (0..count).collect(),
+            poses: vec![Sim3::identity(); count as usize],
+            submaps: vec![0; count as usize],
+            stamps: vec![Stamp::default(); count as usize],
+            edges: edges.collect(),
+            ..PoseTable::default()
+        };
+        let message = graph(&table, 0, "map", &Isometry3::identity());
+        for marker in &message.markers {
+            let points = marker.points.len();
+            assert!((MAX_POINTS / 2..=MAX_POINTS).contains(&points), "{points}");
+        }
+        let bytes = message.encode().expect("a message").len();
+        assert!(bytes < 400_000, "{bytes}");
     }
 }

@@ -1,23 +1,32 @@
-//! What exists while the node is configured: subscriptions, publishers, threads.
+//! Everything that exists while the node is configured: subscriptions, publishers, threads.
 
 use super::clouds::{self, CloudTopics};
-use super::depth::{self, DepthSlot, DepthTopics};
-use super::engine::EngineFactory;
+use super::correction;
+use super::correction_slot::Correction;
+use super::depth::{self, DepthTopics};
+use super::depth_slot::DepthSlot;
+use super::grid::{self, GridTopics};
 use super::inbox::{Inbox, Order};
-use super::output;
-use super::publish::Topics;
+use super::output::{self, Publishers};
+use super::pulses::Pulses;
 use super::settings::{Settings, Transport};
 use super::shared::{CameraSlot, Event, Shared};
 use super::status::{State, Status};
-use super::tf::TfBuffer;
+use super::supervisor::Supervisor;
+use super::tf_listener::TfBuffer;
+use super::topics::Topics;
 use super::tracking;
-use crate::ros::messages::geometry::{PoseWithCovarianceStamped, TfMessage};
-use crate::ros::messages::sensor::{CameraInfo, CompressedImage, Image};
-use crate::ros::messages::{Clock, Message};
-use crate::ros::middleware::{
-    Lane, Middleware, MiddlewareError, OnMessage, Payload, Qos, Subscription,
-};
+use super::watchdog;
+use crate::config::Config;
+use crate::map::grid::GridOptions;
+use crate::ros::middleware::{Lane, Middleware, MiddlewareError, OnMessage, Subscription};
+use crate::slam_builder::SlamBuilder;
 use crate::time::Stamp;
+use crate::wire::messages::diagnostic::DiagnosticArray;
+use crate::wire::messages::geometry::{PoseWithCovarianceStamped, TfMessage};
+use crate::wire::messages::sensor::{CameraInfo, CompressedImage, Image};
+use crate::wire::messages::{Clock, Message};
+use crate::wire::{Payload, Qos};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use serde::de::DeserializeOwned;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -25,29 +34,39 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// Events that may wait for the output thread: two seconds of a fast camera.
+/// Maximum number of events waiting for the output thread: two seconds of a fast camera. Further
+/// ones are dropped and counted.
 const EVENTS: usize = 256;
-/// `/clock` going back by more than this is a jump.
+/// `/clock` jumps if it goes back by more than this.
 const JUMP_NANOS: i64 = 1_000_000_000;
 
-/// A configured node. Dropped, its threads end.
+/// A configured node. Dropping it ends its threads.
 pub struct Running {
-    // First, so that nothing comes any more when the rest goes.
+    // Dropped first, so that nothing arrives while the rest is dropped.
     subscriptions: Vec<Subscription>,
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Running {
-    /// Subscribes, advertises and starts the threads. Images are not looked at before it is active.
+    /// Subscribes, advertises and starts the threads. Images are ignored until the node is active.
     pub fn start(
         middleware: &Arc<dyn Middleware>,
-        factory: &Arc<dyn EngineFactory>,
+        builder: SlamBuilder,
+        config: &Config,
         settings: Settings,
     ) -> Result<Self, MiddlewareError> {
         let (events, receiver) = sync_channel(EVENTS);
+        let min_confidence = config.output.c_conf;
+        let grid = GridOptions::new(&config.grid, min_confidence);
+        let grid = config.grid.enable.then_some(grid);
         let shared = Arc::new(Shared {
-            factory: Arc::clone(factory),
+            builder,
+            min_confidence,
+            grid,
+            name: middleware.node_name(),
+            supervisor: Supervisor::default(),
+            pulses: Pulses::default(),
             settings: ArcSwap::from_pointee(settings.clone()),
             inbox: Inbox::default(),
             status: Status::default(),
@@ -56,6 +75,7 @@ impl Running {
             events,
             poses: ArcSwapOption::empty(),
             placement: ArcSwapOption::empty(),
+            correction: Correction::default(),
             depth: DepthSlot::default(),
             closing: AtomicBool::new(false),
             active: AtomicBool::new(false),
@@ -63,6 +83,9 @@ impl Running {
             sim_time: AtomicI64::new(0),
         });
         let topics = Topics::new(middleware.as_ref())?;
+        let (diagnostics, tf) = (Arc::clone(&topics.diagnostics), Arc::clone(&topics.tf));
+        let kind = DiagnosticArray::TYPE;
+        let localization = middleware.advertise("~/localization_status", kind, Qos::reliable(1))?;
         let cloud_topics = CloudTopics::new(middleware.as_ref())?;
         let depth_topics = DepthTopics::new(middleware.as_ref())?;
         let mut running = Self {
@@ -74,31 +97,61 @@ impl Running {
         running.thread("tracking", move || tracking::run(shared))?;
         let (shared, node) = (Arc::clone(&running.shared), middleware.node_name());
         let graph = Arc::clone(middleware);
-        let namesakes = Box::new(move || graph.namesakes());
+        let same_name_nodes = Box::new(move || graph.same_name_nodes());
         running.thread("output", move || {
-            output::run(shared, topics, node, namesakes, &receiver);
+            let publishers = Publishers {
+                topics,
+                localization,
+            };
+            output::run(shared, publishers, node, same_name_nodes, &receiver);
         })?;
+        let shared = Arc::clone(&running.shared);
+        running.thread("transforms", move || correction::run(&shared, tf.as_ref()))?;
         let shared = Arc::clone(&running.shared);
         running.thread("clouds", move || clouds::run(shared, cloud_topics))?;
         let shared = Arc::clone(&running.shared);
         running.thread("depth", move || depth::run(&shared, &depth_topics))?;
+        if let Some(options) = grid {
+            let topics = GridTopics::new(middleware.as_ref())?;
+            let shared = Arc::clone(&running.shared);
+            running.thread("grid", move || grid::run(shared, topics, options))?;
+        }
+        let shared = Arc::clone(&running.shared);
+        running.thread("watchdog", move || {
+            watchdog::run(&shared, diagnostics.as_ref())
+        })?;
         running.subscribe(middleware.as_ref(), &settings)?;
         Ok(running)
     }
 
-    /// What the threads share.
+    /// State shared by the threads.
     pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
-    /// Starts or stops looking at images.
+    /// The reason why the node must end: a thread failed or has ended.
+    pub fn failure(&self) -> Option<String> {
+        let ended = self.threads.iter().find(|thread| thread.is_finished());
+        let ended = ended.map(|thread| {
+            let name = thread.thread().name().unwrap_or("a");
+            format!("the {name} thread has ended")
+        });
+        self.shared.supervisor.failure().or(ended)
+    }
+
+    /// The error that stopped SLAM or mapping, if any.
+    pub fn slam_failure(&self) -> Option<String> {
+        self.shared.status.failure()
+    }
+
+    /// Starts or stops processing images.
     pub fn set_active(&self, active: bool) {
         self.shared.active.store(active, Ordering::Release);
         self.shared.inbox.clear();
         if !active {
             self.shared.status.enter(State::Idle);
         } else {
-            let missing = "images have not come yet; check the topic (remap image) and image_qos";
+            let missing = "no images received yet; check the topic (remap image) and image_qos";
             self.shared.status.enter(State::Waiting(missing.into()));
         }
     }
@@ -138,7 +191,7 @@ impl Running {
             "/tf_static",
             TfMessage::TYPE,
             Qos::latched(100),
-            Lane::Rest,
+            Lane::Transforms,
             fixed,
         )?;
         let at = Arc::clone(shared);
@@ -149,7 +202,7 @@ impl Running {
             "/tf",
             TfMessage::TYPE,
             Qos::reliable(100),
-            Lane::Rest,
+            Lane::Transforms,
             moving,
         )?;
 
@@ -180,7 +233,7 @@ impl Running {
                 "/clock",
                 Clock::TYPE,
                 Qos::sensor_data(1),
-                Lane::Rest,
+                Lane::Clock,
                 clock,
             )?;
         }
@@ -190,7 +243,7 @@ impl Running {
             at.status.images.add();
             at.inbox.put(payload);
         });
-        let (topic, kind) = match settings.transport {
+        let (topic, kind) = match settings.image_transport {
             Transport::Raw => ("image", Image::TYPE),
             Transport::Compressed => ("image/compressed", CompressedImage::TYPE),
         };
@@ -211,7 +264,7 @@ impl Drop for Running {
     }
 }
 
-/// A handler of messages that are decoded first; those that cannot be are counted and said.
+/// Wraps a handler of decoded messages; messages that cannot be decoded are counted and logged.
 fn messages<M: Message + DeserializeOwned>(
     shared: &Arc<Shared>,
     mut handler: impl FnMut(M) + Send + 'static,
@@ -227,9 +280,7 @@ fn take_tf(shared: &Shared, message: &TfMessage, fixed: bool) {
     let refused = shared.tf().take(message, fixed);
     if refused > 0 {
         shared.status.warn("tf", || {
-            format!(
-                "{refused} transforms of a message on /tf or /tf_static are none and are ignored"
-            )
+            format!("ignoring {refused} invalid transforms in a message on /tf or /tf_static")
         });
     }
 }
@@ -239,15 +290,13 @@ fn initial_pose(shared: &Shared, message: &PoseWithCovarianceStamped) {
     let frame = message.header.frame_id.as_str();
     if frame != settings.map_frame {
         let expected = &settings.map_frame;
-        tracing::warn!(
-            "initial_pose is in the frame {frame:?}, expected {expected:?}; it is ignored"
-        );
+        tracing::warn!("ignoring initial_pose in frame {frame:?}, expected {expected:?}");
         return;
     }
     match message.pose.pose.isometry() {
         Some(map_from_base) => shared.tell(Event::InitialPose(map_from_base)),
         None => {
-            tracing::warn!("initial_pose is no pose (not finite, or no rotation); it is ignored")
+            tracing::warn!("ignoring invalid initial_pose (not finite, or not a rotation)")
         }
     }
 }
@@ -258,9 +307,9 @@ fn take_clock(shared: &Shared, message: &Clock) {
     if before - now > JUMP_NANOS {
         shared.tf().forget_moving();
         let back = (before - now) as f64 * 1e-9;
-        let why = format!("/clock went back by {back:.3} s");
-        if !shared.inbox.order(Order::Reset(why)) {
-            tracing::warn!("/clock went back, but too much is waiting to reset");
+        let why = format!("/clock jumped back by {back:.3} s");
+        if !shared.inbox.order(Order::TimeJump(why)) {
+            tracing::warn!("/clock jumped back, but the command queue is too full for a reset");
         }
     }
 }

@@ -1,32 +1,34 @@
 //! The node's services.
 
-use super::engine::EngineError;
 use super::inbox::Order;
 use super::lifecycle;
-use super::shared::Shared;
-use super::{Inner, Settings, Value};
-use crate::map::{MapSnapshot, saved};
-use crate::ros::messages::lifecycle::{
+use super::shared::{Event, Shared};
+use super::{Inner, Value};
+use crate::map::saved;
+use crate::map::store::{self, Kind};
+use crate::ros::middleware::{MiddlewareError, Respond};
+use crate::wire::Payload;
+use crate::wire::messages::lifecycle::{
     ChangeStateRequest, ChangeStateResponse, GetAvailableStatesResponse,
     GetAvailableTransitionsResponse, GetStateResponse,
 };
-use crate::ros::messages::parameter::{
+use crate::wire::messages::parameter::{
     DescribeParametersRequest, DescribeParametersResponse, GetParameterTypesRequest,
     GetParameterTypesResponse, GetParametersRequest, GetParametersResponse, ListParametersRequest,
     ListParametersResponse, ListParametersResult, NOT_SET, Parameter, ParameterDescriptor,
     ParameterValue, SetParametersAtomicallyRequest, SetParametersAtomicallyResponse,
     SetParametersRequest, SetParametersResponse, SetParametersResult,
 };
-use crate::ros::messages::{Message, TriggerResponse};
-use crate::ros::middleware::{MiddlewareError, Payload, Respond};
-use crate::slam::SavedMap;
+use crate::wire::messages::{Message, TriggerResponse};
 use serde::Serialize;
 use serde_bytes::ByteBuf;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
-/// An answer that is owed. Dropped unanswered, it says so.
+/// A pending response. If dropped, it reports a failure.
 struct Owed(Option<Respond>);
 
 impl Owed {
@@ -43,18 +45,18 @@ impl Owed {
 
 impl Drop for Owed {
     fn drop(&mut self) {
-        self.send(false, "the map could not be read now; try again".into());
+        self.send(false, "the map cannot be read now; try again".into());
     }
 }
 
 fn answer<M: Message + Serialize>(respond: Respond, message: &M) {
     match message.encode() {
         Ok(data) => respond(data),
-        Err(error) => tracing::error!("a reply could not be sent: {error}"),
+        Err(error) => tracing::error!("cannot send a reply: {error}"),
     }
 }
 
-/// Starts to answer.
+/// Advertises the services.
 pub fn serve(inner: &Arc<Inner>) -> Result<(), MiddlewareError> {
     parameters(inner)?;
     states(inner)?;
@@ -65,9 +67,9 @@ pub fn serve(inner: &Arc<Inner>) -> Result<(), MiddlewareError> {
         owed.pay(
             ordered,
             if ordered {
-                "a new map begins with the next image"
+                "a new map starts with the next image"
             } else {
-                "too much is waiting"
+                "too many commands are waiting; try again"
             },
         );
     })?;
@@ -77,10 +79,13 @@ pub fn serve(inner: &Arc<Inner>) -> Result<(), MiddlewareError> {
     })?;
     trigger(inner, "~/resume", |_, shared, owed| {
         shared.paused.store(false, Ordering::Release);
-        owed.pay(true, "images are looked at");
+        owed.pay(true, "images are processed again");
     })?;
     trigger(inner, "~/save_map", |_, shared, owed| save(shared, owed))?;
     trigger(inner, "~/load_map", |_, shared, owed| load(shared, owed))?;
+    trigger(inner, "~/set_map_origin", |_, shared, owed| {
+        set_map_origin(shared, owed);
+    })?;
     trigger(inner, "~/set_mode_mapping", |inner, _, owed| {
         mode(inner, false, owed)
     })?;
@@ -89,7 +94,7 @@ pub fn serve(inner: &Arc<Inner>) -> Result<(), MiddlewareError> {
     })
 }
 
-/// A `std_srvs/Trigger` of a configured node.
+/// A `std_srvs/Trigger` service of a configured node.
 fn trigger(
     inner: &Arc<Inner>,
     name: &str,
@@ -117,9 +122,25 @@ fn trigger(
 fn mode(inner: &Inner, localization_only: bool, owed: Owed) {
     let value = Value::Bool(localization_only).to_message();
     match inner.change(&[("localization_only", &value)]) {
-        Ok(()) if localization_only => owed.pay(true, "the map is not extended any more"),
-        Ok(()) => owed.pay(true, "the map is extended"),
+        Ok(()) if localization_only => owed.pay(true, "the map is frozen"),
+        Ok(()) => owed.pay(true, "the map grows again"),
         Err(error) => owed.pay(false, error.to_string()),
+    }
+}
+
+/// How long the output thread may take to move the map.
+const MOVE_PATIENCE: Duration = Duration::from_secs(2);
+
+fn set_map_origin(shared: &Arc<Shared>, owed: Owed) {
+    let (reply, moved) = sync_channel(1);
+    shared.tell(Event::SetOrigin(reply));
+    match moved.recv_timeout(MOVE_PATIENCE) {
+        Ok(true) => owed.pay(
+            true,
+            "the map's origin is where the robot was in the last frame",
+        ),
+        Ok(false) => owed.pay(false, "no frame has been tracked in this map yet"),
+        Err(_) => owed.pay(false, "the node is too busy; try again"),
     }
 }
 
@@ -133,15 +154,13 @@ fn load(shared: &Arc<Shared>, owed: Owed) {
     }
     let file = saved::file_of(Path::new(&settings.map_path));
     let reply = Box::new(move |loaded: Result<String, String>| match loaded {
-        Ok(told) => owed.pay(true, format!("{told}; the camera is looked for in it")),
+        Ok(told) => owed.pay(true, format!("{told}; relocalising in it")),
         Err(why) => owed.pay(false, why),
     });
     if !shared.inbox.order(Order::Load(file, reply)) {
-        tracing::warn!("the map is not loaded: too much is waiting");
+        tracing::warn!("cannot load the map: too many commands are waiting");
     }
 }
-
-type Saved = Result<SavedMap, EngineError>;
 
 fn save(shared: &Arc<Shared>, owed: Owed) {
     let settings = shared.settings.load_full();
@@ -154,68 +173,40 @@ fn save(shared: &Arc<Shared>, owed: Owed) {
     if shared.poses.load().is_none() {
         return owed.pay(false, "there is no map yet");
     }
+    if settings.map_root.is_empty() {
+        return owed.pay(
+            false,
+            "the node was started without map_path and map_root, so it writes no maps; start it with one of them",
+        );
+    }
     let path = PathBuf::from(&settings.map_path);
-    let file = saved::file_of(&path);
+    if store::kind_of(&saved::file_of(&path)).is_ok_and(|kind| kind == Kind::Store) {
+        let why = "map_path is a map that is written as it is made; for a copy, set map_path to a file of another name";
+        return owed.pay(false, why);
+    }
+    let file = match saved::target_in(Path::new(&settings.map_root), &path) {
+        Ok(file) => file,
+        Err(error) => return owed.pay(false, error.to_string()),
+    };
     if let Some(folder) = file.parent()
-        && let Err(error) = crate::map::atomic::create_folder(folder)
+        && let Err(error) = crate::files::export::create_folder(folder)
     {
         return owed.pay(false, error.to_string());
     }
-    let ordered = if file == path {
-        let reply = Box::new(move |saved: Saved| match saved {
-            Ok(map) => owed.pay(true, map.to_string()),
-            Err(error) => owed.pay(false, error.to_string()),
-        });
-        shared.inbox.order(Order::Save(file, reply))
-    } else {
-        save_with_results(shared, file, owed)
+    let order = Order::Save {
+        results: (file != path).then_some(path),
+        file,
+        reply: Box::new(move |saved: Result<String, String>| match saved {
+            Ok(text) => owed.pay(true, text),
+            Err(why) => owed.pay(false, why),
+        }),
     };
-    if !ordered {
-        tracing::warn!("the map is not saved: too much is waiting");
+    if !shared.inbox.order(order) {
+        tracing::warn!("cannot save the map: too many commands are waiting");
     }
 }
 
-/// Saves the map into a file, and into the folder around it what a run writes.
-fn save_with_results(shared: &Arc<Shared>, file: PathBuf, owed: Owed) -> bool {
-    let settings = shared.settings.load_full();
-    let outcome: Arc<Mutex<Option<Saved>>> = Arc::default();
-    let saved = Arc::clone(&outcome);
-    let keep = Box::new(move |result: Saved| {
-        *saved.lock().unwrap_or_else(|e| e.into_inner()) = Some(result);
-    });
-    let factory = Arc::clone(&shared.factory);
-    let reply = Box::new(move |map: MapSnapshot| {
-        // Writing takes seconds, and this is the mapping thread.
-        let write = move || write(factory.as_ref(), &settings, &map, &outcome, owed);
-        if let Err(error) = std::thread::Builder::new()
-            .name("save-map".into())
-            .spawn(write)
-        {
-            tracing::error!("the map's results are not written: {error}");
-        }
-    });
-    // One after the other in the mapping thread.
-    shared.inbox.order(Order::Save(file, keep)) && shared.inbox.order(Order::Map(reply))
-}
-
-fn write(
-    factory: &dyn super::EngineFactory,
-    settings: &Settings,
-    map: &MapSnapshot,
-    saved: &Mutex<Option<Saved>>,
-    owed: Owed,
-) {
-    let folder = PathBuf::from(&settings.map_path);
-    let results = factory.save(settings, map, &folder);
-    let saved = saved.lock().unwrap_or_else(|e| e.into_inner()).take();
-    match (saved, results) {
-        (Some(Ok(map)), Ok(written)) => owed.pay(true, format!("{map}; {written}")),
-        (Some(Err(error)), _) | (_, Err(error)) => owed.pay(false, error.to_string()),
-        (None, Ok(written)) => owed.pay(false, format!("no map file was written; {written}")),
-    }
-}
-
-/// A service whose answer is there at once.
+/// A service that responds immediately.
 fn query<Q, A>(
     inner: &Arc<Inner>,
     name: &str,
@@ -231,19 +222,19 @@ where
         let Some(inner) = weak.upgrade() else { return };
         match Q::from_request(&request) {
             Ok(request) => answer(respond, &act(&inner, request)),
-            Err(error) => tracing::warn!("a request is not answered: {error}"),
+            Err(error) => tracing::warn!("cannot answer a request: {error}"),
         }
     };
     inner.middleware.serve(name, type_name, Box::new(handler))
 }
 
-/// What a request becomes; one without fields is not looked at.
+/// Parsed form of a request; a request without fields is not parsed.
 trait FromRequest: Sized {
-    fn from_request(payload: &Payload) -> Result<Self, crate::ros::cdr::CdrError>;
+    fn from_request(payload: &Payload) -> Result<Self, crate::wire::cdr::CdrError>;
 }
 
 impl FromRequest for () {
-    fn from_request(_: &Payload) -> Result<Self, crate::ros::cdr::CdrError> {
+    fn from_request(_: &Payload) -> Result<Self, crate::wire::cdr::CdrError> {
         Ok(())
     }
 }
@@ -251,7 +242,7 @@ impl FromRequest for () {
 macro_rules! requests {
     ($($name:ident),*) => {$(
         impl FromRequest for $name {
-            fn from_request(payload: &Payload) -> Result<Self, crate::ros::cdr::CdrError> {
+            fn from_request(payload: &Payload) -> Result<Self, crate::wire::cdr::CdrError> {
                 Self::decode(payload)
             }
         }
@@ -379,17 +370,22 @@ fn parameters(inner: &Arc<Inner>) -> Result<(), MiddlewareError> {
         "~/list_parameters",
         "rcl_interfaces/srv/ListParameters",
         |inner, request: ListParametersRequest| {
+            let below = |name: &str, prefix: &str| {
+                let rest = name.strip_prefix(prefix);
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            };
             let wanted = |name: &&str| {
-                request.prefixes.is_empty() || request.prefixes.iter().any(|p| p == name)
+                request.prefixes.is_empty() || request.prefixes.iter().any(|p| below(name, p))
             };
             let table = inner.table();
-            let names = table.names().filter(wanted).map(str::to_owned).collect();
+            let names: Vec<String> = table.names().filter(wanted).map(str::to_owned).collect();
+            let mut prefixes: Vec<String> = names
+                .iter()
+                .filter_map(|name| Some(name.rsplit_once('.')?.0.to_owned()))
+                .collect();
+            prefixes.dedup();
             ListParametersResponse {
-                // No name of this node has a dot, so there are no prefixes to list.
-                result: ListParametersResult {
-                    names,
-                    prefixes: Vec::new(),
-                },
+                result: ListParametersResult { names, prefixes },
             }
         },
     )?;

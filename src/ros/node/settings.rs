@@ -1,10 +1,14 @@
-//! What the parameters say, typed.
+//! Parameters of the node: one table of name, type, default, range and documentation.
 
-use super::parameters::{Change, Constraint, Definition, Table, Value};
-use crate::config::{DeviceChoice, Threads};
-use crate::ros::middleware::Qos;
+use super::parameters::{Change, Constraint, Definition, ParameterError, Table, Value};
+use crate::config::{BackendChoice, Config, DeviceChoice, Key, Kind, Range, Threads};
+use crate::map::saved;
+use crate::wire::Qos;
+use serde_json::Value as Json;
+use std::path::Path;
+use std::str::FromStr;
 
-/// How images come.
+/// Kind of image messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     /// `sensor_msgs/Image`
@@ -13,328 +17,237 @@ pub enum Transport {
     Compressed,
 }
 
-/// The node's settings.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Settings {
-    /// YAML file or built-in name; empty: that of the weights.
-    pub config: String,
-    /// Empty: the bundled model.
-    pub weights: String,
-    /// Runtime of the network; empty: what the configuration says.
-    pub engine: String,
-    /// Empty: what the configuration says.
-    pub device: Option<DeviceChoice>,
-    /// Empty: what the configuration says.
-    pub threads: Option<Threads>,
-    /// 0: what the configuration says.
-    pub keyframe_capacity: usize,
-    /// Frames.
-    pub map_frame: String,
-    /// Frames.
-    pub odom_frame: String,
-    /// Empty: the camera's optical frame is the robot.
-    pub base_frame: String,
-    /// Empty: the one that the images name.
-    pub camera_optical_frame: String,
-    /// Whether `map -> odom` is broadcast.
-    pub publish_map_to_odom_tf: bool,
-    /// Whether `odom -> base` is ours; otherwise it is somebody else's and is read from `/tf`.
-    pub publish_odom_to_base_tf: bool,
-    /// Whether odometry goes on while lost.
-    pub publish_when_lost: bool,
-    /// How images come.
-    pub transport: Transport,
-    /// Of the images.
-    pub image_qos: Qos,
-    /// Of the calibration.
-    pub camera_info_qos: Qos,
-    /// Images per second that are looked at; 0: all.
-    pub max_rate: f64,
-    /// Whether the calibration is used.
-    pub use_calibration: bool,
-    /// Where the map is saved and loaded from.
-    pub map_path: String,
-    /// Whether to go on with the map in `map_path`.
-    pub load_map_on_start: bool,
-    /// Whether the map only serves to find the camera in.
-    pub localization_only: bool,
-    /// Metres; 0: every point.
-    pub map_voxel_size: f64,
-    /// Seconds.
-    pub map_publish_period: f64,
-    /// Poses; 0: all.
-    pub path_max_size: usize,
-    /// Bytes; 0: one message.
-    pub cloud_chunk_bytes: usize,
-    /// Whether time comes from `/clock`.
-    pub use_sim_time: bool,
-    /// Whether the node configures and activates itself.
-    pub autostart: bool,
+/// A type that parameters are converted to.
+trait FromValue {
+    fn from_value(value: &Value) -> Self;
 }
 
-const QOS: &[&str] = &["sensor_data", "reliable"];
-
-/// Every parameter of the node.
-pub fn definitions() -> Vec<Definition> {
-    use Change::{Always, Never, Unconfigured};
-    use Constraint::{Double, Frame, Integer, OneOf};
-    let text = |v: &str| Value::Text(v.into());
-    let all = [
-        (
-            "config",
-            text(""),
-            Constraint::None,
-            Unconfigured,
-            "SLAM configuration: a YAML file or a built-in name (base, calib, ...); empty: the one that belongs to the weights",
-        ),
-        (
-            "weights",
-            text(""),
-            Constraint::None,
-            Unconfigured,
-            "network weights (.pth or .safetensors); empty: the bundled model",
-        ),
-        (
-            "engine",
-            text(""),
-            OneOf(&["", "auto", "cpu", "onnxruntime", "tensorrt"]),
-            Unconfigured,
-            "what runs the network; empty: what the configuration says",
-        ),
-        (
-            "device",
-            text(""),
-            OneOf(&["", "auto", "cpu", "cuda"]),
-            Unconfigured,
-            "what SLAM runs on; empty: what the configuration says",
-        ),
-        (
-            "threads",
-            text(""),
-            OneOf(&["", "pipelined", "single"]),
-            Unconfigured,
-            "pipelined: mapping in its own thread; single: everything in order; empty: what the configuration says",
-        ),
-        (
-            "keyframe_capacity",
-            Value::Integer(0),
-            Integer(0, 1_000_000),
-            Unconfigured,
-            "keyframes that the map may hold; 0: what the configuration says",
-        ),
-        (
-            "map_frame",
-            text("map"),
-            Frame,
-            Unconfigured,
-            "frame of the map",
-        ),
-        (
-            "odom_frame",
-            text("odom"),
-            Frame,
-            Unconfigured,
-            "frame of the odometry",
-        ),
-        (
-            "base_frame",
-            text("base_link"),
-            Constraint::None,
-            Unconfigured,
-            "frame of the robot; its transform to the camera is read from /tf_static; empty: the camera's optical frame itself",
-        ),
-        (
-            "camera_optical_frame",
-            text(""),
-            Constraint::None,
-            Unconfigured,
-            "the camera's optical frame; empty: the one that the images' headers name",
-        ),
-        (
-            "publish_map_to_odom_tf",
-            Value::Bool(true),
-            Constraint::None,
-            Always,
-            "broadcast map -> odom",
-        ),
-        (
-            "publish_odom_to_base_tf",
-            Value::Bool(true),
-            Constraint::None,
-            Unconfigured,
-            "broadcast odom -> base; false: it is somebody else's and is read from /tf",
-        ),
-        (
-            "publish_when_lost",
-            Value::Bool(false),
-            Constraint::None,
-            Always,
-            "while lost, go on publishing the last odometry with growing covariance",
-        ),
-        (
-            "image_transport",
-            text("raw"),
-            OneOf(&["raw", "compressed"]),
-            Unconfigured,
-            "raw: subscribe to image; compressed: to image/compressed",
-        ),
-        (
-            "image_qos",
-            text("sensor_data"),
-            OneOf(QOS),
-            Unconfigured,
-            "quality of service of the images",
-        ),
-        (
-            "camera_info_qos",
-            text("sensor_data"),
-            OneOf(QOS),
-            Unconfigured,
-            "quality of service of camera_info",
-        ),
-        (
-            "max_rate",
-            Value::Double(0.0),
-            Double(0.0, 1000.0),
-            Always,
-            "images per second that are looked at, by their stamps; 0: all",
-        ),
-        (
-            "use_calibration",
-            Value::Bool(true),
-            Constraint::None,
-            Unconfigured,
-            "wait for camera_info and use it; false: estimate everything from the images",
-        ),
-        (
-            "map_path",
-            text(""),
-            Constraint::None,
-            Always,
-            "folder (or file that ends in .map) that ~/save_map writes to and ~/load_map reads",
-        ),
-        (
-            "load_map_on_start",
-            Value::Bool(false),
-            Constraint::None,
-            Unconfigured,
-            "go on with the map in map_path when images come",
-        ),
-        (
-            "localization_only",
-            Value::Bool(false),
-            Constraint::None,
-            Always,
-            "find the camera in the map and change nothing in it",
-        ),
-        (
-            "map_voxel_size",
-            Value::Double(0.05),
-            Double(0.0, 10.0),
-            Always,
-            "edge of the voxels of which the published clouds keep one point each, in metres; 0: every point",
-        ),
-        (
-            "map_publish_period",
-            Value::Double(2.0),
-            Double(0.1, 3600.0),
-            Always,
-            "least time between two publications of ~/map_points, in seconds",
-        ),
-        (
-            "path_max_size",
-            Value::Integer(0),
-            Integer(0, 1_000_000),
-            Always,
-            "poses of ~/path, the newest; 0: all",
-        ),
-        (
-            "cloud_chunk_bytes",
-            Value::Integer(65_536),
-            Integer(0, 1 << 30),
-            Always,
-            "largest message of a cloud; 0: one message for a whole cloud, for networks that are set up for it",
-        ),
-        (
-            "use_sim_time",
-            Value::Bool(false),
-            Constraint::None,
-            Unconfigured,
-            "take the time from /clock",
-        ),
-        (
-            "autostart",
-            Value::Bool(true),
-            Constraint::None,
-            Never,
-            "configure and activate at start; false: a lifecycle manager does",
-        ),
-    ];
-    let definition = |(name, default, constraint, change, description)| Definition {
-        name,
-        default,
-        description,
-        constraint,
-        change,
-    };
-    all.into_iter().map(definition).collect()
-}
-
-impl Settings {
-    /// From the parameters, which are all there and of their type.
-    pub fn of(table: &Table) -> Self {
-        let qos = |name| match table.text(name).as_str() {
-            "reliable" => Qos::reliable(2),
-            _ => Qos::sensor_data(1),
-        };
-        Self {
-            config: table.text("config"),
-            weights: table.text("weights"),
-            engine: table.text("engine"),
-            device: match table.text("device").as_str() {
-                "auto" => Some(DeviceChoice::Auto),
-                "cpu" => Some(DeviceChoice::Cpu),
-                "cuda" => Some(DeviceChoice::Cuda),
-                _ => None,
-            },
-            threads: match table.text("threads").as_str() {
-                "single" => Some(Threads::Single),
-                "pipelined" => Some(Threads::Pipelined),
-                _ => None,
-            },
-            keyframe_capacity: table.count("keyframe_capacity"),
-            map_frame: table.text("map_frame"),
-            odom_frame: table.text("odom_frame"),
-            base_frame: table.text("base_frame"),
-            camera_optical_frame: table.text("camera_optical_frame"),
-            publish_map_to_odom_tf: table.flag("publish_map_to_odom_tf"),
-            publish_odom_to_base_tf: table.flag("publish_odom_to_base_tf"),
-            publish_when_lost: table.flag("publish_when_lost"),
-            transport: match table.text("image_transport").as_str() {
-                "compressed" => Transport::Compressed,
-                _ => Transport::Raw,
-            },
-            image_qos: qos("image_qos"),
-            camera_info_qos: qos("camera_info_qos"),
-            max_rate: table.number("max_rate"),
-            use_calibration: table.flag("use_calibration"),
-            map_path: table.text("map_path"),
-            load_map_on_start: table.flag("load_map_on_start"),
-            localization_only: table.flag("localization_only"),
-            map_voxel_size: table.number("map_voxel_size"),
-            map_publish_period: table.number("map_publish_period"),
-            path_max_size: table.count("path_max_size"),
-            cloud_chunk_bytes: table.count("cloud_chunk_bytes"),
-            use_sim_time: table.flag("use_sim_time"),
-            autostart: table.flag("autostart"),
+impl FromValue for String {
+    fn from_value(value: &Value) -> Self {
+        match value {
+            Value::Text(text) => text.clone(),
+            _ => Self::new(),
         }
     }
+}
+
+impl FromValue for bool {
+    fn from_value(value: &Value) -> Self {
+        matches!(value, Value::Bool(true))
+    }
+}
+
+impl FromValue for f64 {
+    fn from_value(value: &Value) -> Self {
+        match value {
+            Value::Double(number) => *number,
+            _ => 0.0,
+        }
+    }
+}
+
+impl FromValue for usize {
+    fn from_value(value: &Value) -> Self {
+        match value {
+            Value::Integer(number) => Self::try_from(*number).unwrap_or(0),
+            _ => 0,
+        }
+    }
+}
+
+/// A choice of the configuration; empty: what the configuration says.
+impl<T: FromStr> FromValue for Option<T> {
+    fn from_value(value: &Value) -> Self {
+        match value {
+            Value::Text(name) => name.parse().ok(),
+            _ => None,
+        }
+    }
+}
+
+impl FromValue for Transport {
+    fn from_value(value: &Value) -> Self {
+        match value {
+            Value::Text(name) if name == "compressed" => Self::Compressed,
+            _ => Self::Raw,
+        }
+    }
+}
+
+impl FromValue for Qos {
+    fn from_value(value: &Value) -> Self {
+        match value {
+            Value::Text(name) if name == "reliable" => Self::reliable(2),
+            _ => Self::sensor_data(1),
+        }
+    }
+}
+
+/// Declares every parameter once: the struct of values, and the table of definitions for ROS.
+macro_rules! parameters {
+    ($($name:ident: $type:ty = $default:expr, $constraint:expr, $change:ident, $text:literal;)*) => {
+        /// The values of the node's parameters.
+        #[derive(Debug, Clone, PartialEq)]
+        pub struct Settings {
+            $(#[doc = $text] pub $name: $type,)*
+        }
+
+        /// All parameters of the node itself.
+        pub fn definitions() -> Vec<Definition> {
+            vec![$(Definition {
+                name: stringify!($name).into(),
+                default: $default.into(),
+                description: $text.into(),
+                constraint: $constraint,
+                change: Change::$change,
+            },)*]
+        }
+
+        impl Settings {
+            /// Reads the values; all exist and have the right type.
+            pub fn of(table: &Table) -> Self {
+                Self {
+                    $($name: <$type>::from_value(table.value(stringify!($name))),)*
+                }
+            }
+        }
+    };
+}
+
+const QOS: Constraint = Constraint::OneOf(&["sensor_data", "reliable"]);
+const BACKENDS: Constraint =
+    Constraint::OneOf(&["", "auto", "cpu", "native", "onnxruntime", "tensorrt"]);
+const DEVICES: Constraint = Constraint::OneOf(&["", "auto", "cpu", "cuda"]);
+const SCHEDULES: Constraint = Constraint::OneOf(&["", "pipelined", "single"]);
+const TRANSPORTS: Constraint = Constraint::OneOf(&["raw", "compressed"]);
+const ANY: Constraint = Constraint::None;
+const FRAME: Constraint = Constraint::Frame;
+const AUTOSAVES: Constraint = Constraint::Integer(0, 100);
+/// Number of keyframes or poses.
+const COUNT: Constraint = Constraint::Integer(0, 1_000_000);
+
+parameters! {
+    config: String = "", ANY, Unconfigured,
+        "SLAM configuration: a YAML file or a built-in name (base, calib, ...); empty: the configuration for the weights";
+    weights: String = "", ANY, Unconfigured,
+        "network weights (.pth or .safetensors); empty: the bundled model";
+    backend: Option<BackendChoice> = "", BACKENDS, Unconfigured,
+        "backend of the network; empty: as in the configuration";
+    device: Option<DeviceChoice> = "", DEVICES, Unconfigured,
+        "device of SLAM; empty: as in the configuration";
+    threads: Option<Threads> = "", SCHEDULES, Unconfigured,
+        "pipelined: mapping on its own thread; single: sequential processing; empty: as in the configuration";
+    max_keyframes: usize = 0i64, COUNT, Unconfigured,
+        "maximum number of keyframes in the map; 0: as in the configuration";
+    map_frame: String = "map", FRAME, Unconfigured,
+        "frame of the map";
+    odom_frame: String = "odom", FRAME, Unconfigured,
+        "frame of the odometry";
+    base_frame: String = "base_link", ANY, Unconfigured,
+        "frame of the robot; its transform to the camera is read from /tf_static; empty: the camera's optical frame itself";
+    camera_optical_frame: String = "", ANY, Unconfigured,
+        "the camera's optical frame; empty: the frame_id of the images";
+    publish_map_to_odom_tf: bool = true, ANY, Always,
+        "broadcast map -> odom";
+    publish_odom_to_base_tf: bool = true, ANY, Unconfigured,
+        "broadcast odom -> base; false: another node does, and it is read from /tf";
+    publish_when_lost: bool = false, ANY, Always,
+        "while lost, keep publishing the last odometry with growing covariance";
+    transform_publish_rate: f64 = 20.0, Constraint::Double(0.0, 1000.0), Always,
+        "rate of map -> odom in Hz, from a timer of its own; 0: with each pose, with the image's stamp";
+    transform_tolerance: f64 = 0.1, Constraint::Double(0.0, 10.0), Always,
+        "how far in the future the timer stamps map -> odom, in seconds";
+    two_d_mode: bool = false, ANY, Always,
+        "the robot moves in a plane: roll, pitch and z of map -> odom, and of the node's own odometry, are zero";
+    image_transport: Transport = "raw", TRANSPORTS, Unconfigured,
+        "raw: subscribe to image; compressed: to image/compressed";
+    image_qos: Qos = "sensor_data", QOS, Unconfigured,
+        "quality of service of the images";
+    camera_info_qos: Qos = "sensor_data", QOS, Unconfigured,
+        "quality of service of camera_info";
+    max_rate: f64 = 0.0, Constraint::Double(0.0, 1000.0), Always,
+        "maximum number of images processed per second, by their stamps; 0: no limit";
+    use_calib: bool = true, ANY, Unconfigured,
+        "wait for camera_info and use it; false: estimate everything from the images";
+    map_path: String = "", ANY, Always,
+        "folder (or file that ends in .map) that ~/save_map writes to and ~/load_map reads";
+    map_root: String = "", ANY, Never,
+        "folder below which ~/save_map may write; empty: the folder of map_path at start";
+    autosaves: usize = 3i64, AUTOSAVES, Always,
+        "number of files for maps that end without ~/save_map (a failure, another camera, time that jumps back, a reset, the end of the node), in map_root or ~/.ros/mast3r_slam; the oldest is replaced, the largest map last; 0: such maps are dropped";
+    load_map_on_start: bool = false, ANY, Unconfigured,
+        "continue the map in map_path when images arrive, in its file, which is created if there is none; with localization_only, or if it was saved at once, the file stays as it is";
+    localization_only: bool = false, ANY, Always,
+        "localise in the map without changing it";
+    map_voxel_size: f64 = 0.05, Constraint::Double(0.0, 10.0), Always,
+        "voxel edge of published clouds in metres, one point is kept per voxel; 0: every point";
+    map_publish_period: f64 = 2.0, Constraint::Double(0.1, 3600.0), Always,
+        "minimum interval between publications of ~/map_points, in seconds";
+    path_max_size: usize = 0i64, COUNT, Always,
+        "maximum number of poses in ~/path, the newest ones; 0: no limit";
+    cloud_chunk_bytes: usize = 65_536i64, Constraint::Integer(0, 1 << 30), Always,
+        "maximum size of a cloud message in bytes; 0: one message per cloud, for suitably configured networks";
+    cloud_rate: f64 = 10.0, Constraint::Double(0.0, 1000.0), Always,
+        "maximum rate of ~/cloud in Hz, by the images' stamps; 0: every tracked frame";
+    use_sim_time: bool = false, ANY, Unconfigured,
+        "use the time from /clock";
+    autostart: bool = true, ANY, Never,
+        "configure and activate at start-up; false: left to a lifecycle manager";
+}
+
+/// Sets `map_root`, which is fixed after the start, to the folder that `map_path` names.
+///
+/// # Errors
+/// None for a table that has both parameters.
+pub fn fix_map_root(table: &mut Table) -> Result<(), ParameterError> {
+    let Settings {
+        map_root, map_path, ..
+    } = Settings::of(table);
+    if !map_root.is_empty() || map_path.is_empty() {
+        return Ok(());
+    }
+    let path = Path::new(&map_path);
+    let is_file = path.extension().is_some_and(|e| e == saved::EXTENSION);
+    let folder = match (is_file, path.parent()) {
+        (true, Some(parent)) if !parent.as_os_str().is_empty() => parent,
+        (true, _) => Path::new("."),
+        (false, _) => path,
+    };
+    table.preset("map_root", &Json::from(folder.to_string_lossy()))
+}
+
+/// Prefix of parameters for configuration keys: `slam.tracking.Q_conf`.
+pub const PREFIX: &str = "slam.";
+
+/// A parameter for every configuration key, which overrides the configuration.
+pub fn keys() -> Vec<Definition> {
+    let defaults = Config::default();
+    let definition = |key: &'static Key| {
+        let value = defaults.get(key.name)?;
+        Some(Definition {
+            default: value.into(),
+            name: format!("{PREFIX}{}", key.name).into(),
+            description: key.doc().into(),
+            constraint: match (key.kind, key.range) {
+                (Kind::Choice(names), _) => Constraint::OneOf(names),
+                (Kind::Whole, Range::Whole(from, to)) => {
+                    let bound = |n| i64::try_from(n).unwrap_or(i64::MAX);
+                    Constraint::Integer(bound(from), bound(to))
+                }
+                (Kind::Number, Range::Fraction) => Constraint::Double(0.0, 1.0),
+                // The configuration checks the rest, with the words of its own ranges.
+                _ => Constraint::None,
+            },
+            change: Change::Unconfigured,
+        })
+    };
+    Config::keys().filter_map(definition).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ros::messages::parameter::{ParameterValue, STRING};
+    use crate::wire::messages::parameter::{ParameterValue, STRING};
     use serde_json::json;
 
     fn table() -> Table {
@@ -344,14 +257,35 @@ mod tests {
     #[test]
     fn defaults_keep_their_own_rules() {
         let mut table = table();
-        let names: Vec<_> = table.names().collect();
+        let names: Vec<_> = table.names().map(str::to_owned).collect();
         for name in names {
-            let value = table.get(name).unwrap().1.to_message();
+            let value = table.get(&name).unwrap().1.to_message();
             assert_eq!(
-                table.change(name, &value, true).map(|_| ()),
+                table.change(&name, &value, true).map(|_| ()),
                 Ok(()),
                 "{name}"
             );
+        }
+    }
+
+    #[test]
+    fn maps_are_written_below_the_folder_of_the_start() {
+        for (path, root, expected) in [
+            ("", "", ""),
+            ("/maps/house", "", "/maps/house"),
+            ("/maps/house.map", "", "/maps"),
+            ("house.map", "", "."),
+            ("/maps/house", "/maps", "/maps"),
+        ] {
+            let mut table = table();
+            table.preset("map_path", &json!(path)).unwrap();
+            table.preset("map_root", &json!(root)).unwrap();
+            fix_map_root(&mut table).unwrap();
+            assert_eq!(Settings::of(&table).map_root, expected, "{path} {root}");
+            // A request cannot move it.
+            let elsewhere = Value::Text("/etc".into()).to_message();
+            assert!(table.change("map_root", &elsewhere, false).is_err());
+            assert!(table.change("map_path", &elsewhere, true).is_ok());
         }
     }
 
@@ -370,16 +304,16 @@ mod tests {
             (15.0, Some(DeviceChoice::Cuda))
         );
         assert_eq!(
-            (settings.transport, settings.autostart),
+            (settings.image_transport, settings.autostart),
             (Transport::Compressed, false)
         );
         for (name, value, part) in [
             ("max_rat", json!(1), "did you mean max_rate?"),
-            ("max_rate", json!("fast"), "max_rate is a number"),
+            ("max_rate", json!("fast"), "max_rate: expected a number"),
             ("max_rate", json!(-1), "from 0 to 1000"),
             ("max_rate", json!([1]), "an array"),
             ("device", json!("gpu"), "one of"),
-            ("map_frame", json!("/map"), "without / in front"),
+            ("map_frame", json!("/map"), "without a leading /"),
             ("path_max_size", json!(1.5), "a whole number"),
         ] {
             let error = table.preset(name, &value).unwrap_err().to_string();

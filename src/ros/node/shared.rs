@@ -1,17 +1,20 @@
-//! What the node's threads share.
+//! State shared by the node's threads.
 
-use super::depth::DepthSlot;
-use super::engine::EngineFactory;
+use super::correction_slot::Correction;
+use super::depth_slot::DepthSlot;
 use super::inbox::Inbox;
+use super::pulses::Pulses;
 use super::settings::Settings;
 use super::status::Status;
-use super::tf::TfBuffer;
+use super::supervisor::Supervisor;
+use super::tf_listener::TfBuffer;
 use crate::geometry::{Calibration, Sim3};
-use crate::map::FrameRecord;
-use crate::ros::camera;
-use crate::ros::messages::sensor::CameraInfo;
-use crate::slam::{Covariance6, PoseTable};
+use crate::map::grid::GridOptions;
+use crate::slam::{PoseTable, TrackedFrame};
+use crate::slam_builder::SlamBuilder;
+use crate::source::camera_info;
 use crate::time::Stamp;
+use crate::wire::messages::sensor::CameraInfo;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use nalgebra::Isometry3;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -19,105 +22,110 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Where the camera sits on the robot.
+/// Pose of the camera on the robot.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Mount {
     /// `base_from_camera`
     On(Isometry3<f64>),
-    /// The camera's optical frame is the robot.
+    /// The camera's optical frame is the robot's base frame.
     CameraAlone,
 }
 
-/// What the output thread is told.
+/// Events for the output thread.
 #[derive(Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "the queue has a fixed size, and the tracking thread does not allocate"
+)]
 pub enum Event {
-    /// A new map begins; why, where the camera sits, and its optical frame.
+    /// A new map starts.
     NewMap {
-        /// Why.
+        /// Reason.
         why: String,
-        /// Where the camera sits.
         mount: Mount,
-        /// Its optical frame.
+        /// The camera's optical frame.
         camera_frame: Arc<str>,
-        /// Where a map that was loaded lies.
+        /// Pose of a loaded map.
         loaded: Option<LoadedPlace>,
     },
-    /// A frame was processed.
-    Pose(Box<PoseEvent>),
-    /// Somebody says where the robot is in the map.
+    /// A frame was processed, at this time.
+    Frame(TrackedFrame, Instant),
+    /// The robot's pose in the map, according to a user or another node.
     InitialPose(Isometry3<f64>),
+    /// The map frame's origin moves to where the robot is.
+    SetOrigin(SyncSender<bool>),
 }
 
-/// Where a loaded map lies in the map frame.
+/// Pose of a loaded map in the map frame.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LoadedPlace {
-    /// `map_from_world` of the node that saved it; none if it was no node.
+    /// `map_from_world` of the node that saved it; `None` if it was not saved by a node.
     pub map_from_world: Option<Isometry3<f64>>,
     /// The first keyframe's camera in the map's world.
     pub first: Sim3,
 }
 
-/// A processed frame.
-#[derive(Debug, Clone)]
-pub struct PoseEvent {
-    /// What became of it.
-    pub record: FrameRecord,
-    /// The camera's step since the frame before, metres.
-    pub step: Option<Isometry3<f64>>,
-    /// How far the camera may be off, about the world's axes.
-    pub covariance: Option<Covariance6>,
-    /// When SLAM was done with it.
-    pub done: Instant,
-}
-
-/// The poses of one map, in an allocation of its own: another map has another one.
+/// The poses of one map; each map has its own allocation.
 pub type Poses = Arc<ArcSwap<PoseTable>>;
 
-/// Shared by all threads.
+/// State shared by all threads.
 pub struct Shared {
-    /// Makes engines.
-    pub factory: Arc<dyn EngineFactory>,
-    /// The parameters' values now.
+    /// Creates SLAM for the received images.
+    pub builder: SlamBuilder,
+    /// Clouds and depth images contain points of at least this confidence (`output.C_conf`).
+    pub min_confidence: f32,
+    /// How the grid is made, if it is asked for (`grid.enable`).
+    pub grid: Option<GridOptions>,
+    /// Full name of the node.
+    pub name: String,
+    /// Restarts threads that panic.
+    pub supervisor: Supervisor,
+    /// What the threads are at.
+    pub pulses: Pulses,
+    /// Current values of the parameters.
     pub settings: ArcSwap<Settings>,
-    /// For the tracking thread.
+    /// Input of the tracking thread.
     pub inbox: Inbox,
-    /// What is counted and told.
+    /// Counters and state for diagnostics.
     pub status: Status,
-    /// Others' transforms.
+    /// Transforms from other nodes.
     pub tf: Mutex<TfBuffer>,
     /// The camera's calibration.
     pub camera: Mutex<CameraSlot>,
-    /// For the output thread.
+    /// Input of the output thread.
     pub events: SyncSender<Event>,
-    /// Of the map that is being made; none before the first.
+    /// Poses of the current map; `None` before the first.
     pub poses: ArcSwapOption<Poses>,
-    /// The map's place in the map frame, for the clouds.
+    /// Pose of the map in the map frame, for the clouds.
     pub placement: ArcSwapOption<Placement>,
-    /// For the depth thread.
+    /// Input of the transforms thread.
+    pub correction: Correction,
+    /// Input of the depth thread.
     pub depth: DepthSlot,
-    /// Whether the threads are to end.
+    /// Whether the threads should end.
     pub closing: AtomicBool,
     /// Whether the node is active.
     pub active: AtomicBool,
     /// Whether `~/pause` was called.
     pub paused: AtomicBool,
-    /// Nanoseconds of `/clock`; 0 before it came.
+    /// Time of `/clock` in nanoseconds; 0 before the first message.
     pub sim_time: AtomicI64,
 }
 
-/// Where SLAM's world lies in the map frame.
+/// Pose of SLAM's world in the map frame.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Placement {
     /// `map_from_world`
     pub map_from_world: Isometry3<f64>,
-    /// Of the camera's images.
+    /// The camera's optical frame.
     pub camera_frame: Arc<str>,
-    /// The submap that the last pose belongs to.
+    pub mount: Mount,
+    /// Submap of the last pose.
     pub submap: u32,
 }
 
 impl Shared {
-    /// The time that messages get which belong to no image.
+    /// The time for messages that do not belong to an image.
     pub fn now(&self) -> Stamp {
         if self.settings.load().use_sim_time {
             let nanos = self.sim_time.load(Ordering::Relaxed);
@@ -128,14 +136,14 @@ impl Shared {
         Stamp { nanos }
     }
 
-    /// Tells the output thread; if it is far behind, the event is dropped and counted.
+    /// Sends an event to the output thread; if the queue is full, the event is dropped and counted.
     pub fn tell(&self, event: Event) {
         if self.events.try_send(event).is_err() {
             self.status.unpublished.add();
         }
     }
 
-    /// Others' transforms.
+    /// Transforms from other nodes.
     pub fn tf(&self) -> MutexGuard<'_, TfBuffer> {
         self.tf.lock().unwrap_or_else(|e| e.into_inner())
     }
@@ -146,10 +154,10 @@ impl Shared {
     }
 }
 
-/// Messages in a row that differ before a new calibration is believed.
+/// Number of consecutive deviating messages before a new calibration is accepted.
 const IN_A_ROW: usize = 10;
 
-/// The calibration as camera_info says it.
+/// The calibration according to camera_info.
 #[derive(Debug, Default)]
 pub struct CameraSlot {
     current: Option<Calibration>,
@@ -159,9 +167,9 @@ pub struct CameraSlot {
 }
 
 impl CameraSlot {
-    /// Takes a message. One that differs from those before counts only if it stays so.
+    /// Handles a message. A deviating calibration is accepted only if it persists.
     pub fn take(&mut self, info: &CameraInfo) {
-        let calibration = match camera::calibration(info) {
+        let calibration = match camera_info::calibration(info) {
             Ok(calibration) => calibration,
             Err(error) => {
                 self.problem = Some(error.to_string());
@@ -187,12 +195,12 @@ impl CameraSlot {
         }
     }
 
-    /// The calibration, or what is missing.
+    /// The calibration, or a message about what is missing.
     pub fn get(&self) -> Result<Calibration, String> {
         self.current.ok_or_else(|| match &self.problem {
-            Some(problem) => format!("{problem}; mend it, or run with use_calibration:=false"),
-            None => "camera_info has not come; start its publisher, remap camera_info, set camera_info_qos, or \
-                     run with use_calibration:=false"
+            Some(problem) => format!("{problem}; fix it, or run with use_calib:=false"),
+            None => "no camera_info received; start its publisher, remap camera_info, set camera_info_qos, or \
+                     run with use_calib:=false"
                 .into(),
         })
     }
@@ -214,7 +222,7 @@ mod tests {
     #[test]
     fn a_calibration_changes_only_when_it_stays_changed() {
         let mut slot = CameraSlot::default();
-        assert!(slot.get().unwrap_err().contains("camera_info has not come"));
+        assert!(slot.get().unwrap_err().contains("no camera_info received"));
         slot.take(&info(0.0));
         assert!(slot.get().unwrap_err().contains("not calibrated"));
         slot.take(&info(500.0));

@@ -1,12 +1,13 @@
-//! What the node knows of itself: counters, times, state; and how it tells.
+//! Counters, times and state of the node, and their diagnostics.
 
-use crate::ros::messages::Header;
-use crate::ros::messages::diagnostic::{
+use crate::slam::{About, MappingCounts};
+use crate::wire::messages::Header;
+use crate::wire::messages::diagnostic::{
     DiagnosticArray, DiagnosticStatus, ERROR, KeyValue, OK, WARN,
 };
-use std::collections::HashMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use heapless::{HistoryBuf, LinearMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Counts events.
@@ -14,59 +15,40 @@ use std::time::{Duration, Instant};
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// One more.
+    /// Increments the counter.
     pub fn add(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes this value.
+    /// Sets the counter.
     pub fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// How many so far.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Durations that are kept for percentiles: half a minute of a camera.
+/// Number of durations kept for percentiles: half a minute of a camera.
 const KEPT: usize = 1024;
 
-/// The last durations of something.
+/// The most recent durations of an operation.
 #[derive(Debug, Default)]
-pub struct Times(Mutex<Ring>);
-
-#[derive(Debug, Default)]
-struct Ring {
-    millis: Vec<f32>,
-    next: usize,
-}
+pub struct Times(Mutex<HistoryBuf<f32, KEPT>>);
 
 impl Times {
-    /// Takes one more. Allocates only while the first ones come.
+    /// Adds a duration.
     pub fn add(&self, time: Duration) {
-        let mut ring = self.0.lock().unwrap_or_else(|e| e.into_inner());
-        let millis = time.as_secs_f32() * 1e3;
-        if ring.millis.len() < KEPT {
-            ring.millis.push(millis);
-            return;
-        }
-        let at = ring.next;
-        ring.next = (at + 1) % KEPT;
-        if let Some(slot) = ring.millis.get_mut(at) {
-            *slot = millis;
-        }
+        let mut times = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        times.write(time.as_secs_f32() * 1e3);
     }
 
-    /// The times, in milliseconds, that half and 99 % of them do not exceed; `None` without any.
+    /// Median and 99th percentile in milliseconds; `None` without data.
     pub fn percentiles(&self) -> Option<(f32, f32)> {
-        let mut millis = self
-            .0
-            .lock()
-            .unwrap_or_else(|e| e.into_inner())
-            .millis
-            .clone();
+        let times = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        let mut millis: Vec<f32> = times.oldest_ordered().copied().collect();
+        drop(times);
         millis.sort_by(f32::total_cmp);
         let at = |share: f64| {
             let rank = (millis.len() as f64 * share).ceil() as usize;
@@ -76,88 +58,164 @@ impl Times {
     }
 }
 
-/// What the node is doing.
+/// State of the node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum State {
     /// Not active, or paused.
     #[default]
     Idle,
-    /// Needs something that is not there.
+    /// Waiting for something that is missing.
     Waiting(String),
-    /// Knows where the camera is.
+    /// The camera is being tracked.
     Tracking,
-    /// Does not.
+    /// The camera is lost.
     Lost,
-    /// Cannot go on without `~/reset`.
+    /// Stopped until `~/reset` is called.
     Failed(String),
 }
 
-/// Everything that is counted.
+/// All counters.
 #[derive(Debug, Default)]
 pub struct Status {
-    /// Image messages that came.
+    /// Image messages received.
     pub images: Counter,
-    /// Images that SLAM has processed.
+    /// Images processed by SLAM.
     pub frames: Counter,
-    /// Images that were replaced by newer ones before SLAM was ready for them.
+    /// Images replaced by newer ones before SLAM was ready.
     pub dropped: Counter,
-    /// Images left out for `max_rate`.
+    /// Images skipped because of `max_rate`.
     pub skipped: Counter,
-    /// Images that could not be used.
+    /// Images that were rejected.
     pub refused: Counter,
     /// Frames that were not tracked.
     pub lost: Counter,
-    /// Times that tracking was lost.
+    /// Number of times tracking was lost.
     pub losses: Counter,
-    /// Maps begun.
+    /// Number of maps started.
     pub maps: Counter,
-    /// Keyframes of the map.
+    /// Keyframes in the map.
     pub keyframes: Counter,
-    /// Edges of the map that close loops.
+    /// Loop edges in the map.
     pub loops: Counter,
-    /// Poses that were not published because the output was behind.
+    /// Poses not published because the output thread was behind.
     pub unpublished: Counter,
-    /// Messages that the middleware did not take.
+    /// Messages rejected by the middleware.
     pub unsent: Counter,
-    /// From the image's message to SLAM.
+    /// Time from the image message to SLAM.
     pub intake: Times,
-    /// SLAM itself.
+    /// Time in SLAM.
     pub slam: Times,
-    /// From SLAM's pose to its messages.
+    /// Time from SLAM's pose to its messages.
     pub output: Times,
     state: Mutex<State>,
-    said: Mutex<HashMap<&'static str, Instant>>,
+    full: AtomicBool,
+    /// The error that ended the growth of the map.
+    mapping_failure: Mutex<Option<String>>,
+    /// Why the file of the running map cannot be written at present.
+    map_file: Mutex<Option<String>>,
+    /// The last map that was kept on disk, or the reason why it was not.
+    kept: Mutex<Option<Result<String, String>>>,
+    /// Threads that stand still.
+    standing: Mutex<String>,
+    /// Description and notes of SLAM.
+    engine: Mutex<(String, String)>,
+    mapping: Mutex<MappingCounts>,
+    warned: Mutex<LinearMap<&'static str, Instant, WARNINGS>>,
 }
 
-/// How often the same thing is said at most.
-const SAID_EVERY: Duration = Duration::from_secs(5);
+/// Maximum number of warning kinds: about twice as many as exist.
+const WARNINGS: usize = 32;
+
+/// Minimum interval between two warnings of one kind.
+const WARN_EVERY: Duration = Duration::from_secs(5);
 
 impl Status {
-    /// Changes the state; gives the one before.
-    pub fn enter(&self, state: State) -> State {
+    /// Changes the state. A failure persists until [`Status::recover`]: neither deactivation nor
+    /// another image hides it.
+    pub fn enter(&self, state: State) {
         let mut current = self.state.lock().unwrap_or_else(|e| e.into_inner());
-        std::mem::replace(&mut current, state)
+        if !matches!(*current, State::Failed(_)) {
+            *current = state;
+        }
     }
 
-    /// The state.
+    /// A reset ends a failure.
+    pub fn recover(&self) {
+        *lock(&self.state) = State::Idle;
+        *lock(&self.mapping_failure) = None;
+    }
+
+    /// Mapping failed; returns whether that is news.
+    pub fn mapping_failed(&self, why: &str) -> bool {
+        let mut failure = lock(&self.mapping_failure);
+        let news = failure.is_none();
+        failure.get_or_insert_with(|| why.to_owned());
+        news
+    }
+
+    /// Sets why the file of the running map cannot be written at present.
+    pub fn map_file(&self, failure: Option<String>) {
+        *lock(&self.map_file) = failure;
+    }
+
+    /// The error that stopped SLAM or mapping.
+    pub fn failure(&self) -> Option<String> {
+        match self.state() {
+            State::Failed(why) => Some(why),
+            _ => lock(&self.mapping_failure).clone(),
+        }
+    }
+
+    /// A map was kept on disk before it ended, or could not be.
+    pub fn keep(&self, kept: &Result<String, String>) {
+        match kept {
+            Ok(text) => tracing::info!("kept the map: {text}"),
+            Err(why) => tracing::error!("could not keep the map on disk: {why}"),
+        }
+        *lock(&self.kept) = Some(kept.clone());
+    }
+
+    /// Sets the threads that stand still, in words; empty for none.
+    pub fn stands(&self, threads: String) {
+        *lock(&self.standing) = threads;
+    }
+
+    fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
+    }
+
+    /// Stores a description of SLAM for the diagnostics.
+    pub fn describe(&self, about: &About) {
+        let notes: Vec<String> = about.notes.iter().map(ToString::to_string).collect();
+        let mut engine = self.engine.lock().unwrap_or_else(|e| e.into_inner());
+        *engine = (about.description.clone(), notes.join("; "));
+    }
+
+    /// Keeps the counters of mapping, and whether the map holds as many keyframes as it may.
+    pub fn count(&self, counts: MappingCounts, full: bool) {
+        self.full.store(full, Ordering::Relaxed);
+        *self.mapping.lock().unwrap_or_else(|e| e.into_inner()) = counts;
+    }
+
     pub fn state(&self) -> State {
         self.state.lock().unwrap_or_else(|e| e.into_inner()).clone()
     }
 
-    /// Warns of something; of the same `what` at most every five seconds.
+    /// Logs a warning, at most every five seconds for the same `what`.
     pub fn warn(&self, what: &'static str, message: impl FnOnce() -> String) {
-        let mut said = self.said.lock().unwrap_or_else(|e| e.into_inner());
+        let mut warned = self.warned.lock().unwrap_or_else(|e| e.into_inner());
         let now = Instant::now();
-        let recently = said
+        let recently = warned
             .get(what)
-            .is_some_and(|at| now.duration_since(*at) < SAID_EVERY);
+            .is_some_and(|at| now.duration_since(*at) < WARN_EVERY);
         if !recently {
-            said.insert(what, now);
+            // A kind beyond the limit is logged every time.
+            let _ = warned.insert(what, now);
             tracing::warn!("{}", message());
         }
     }
 
-    /// The message; `rate` is frames per second since the last one.
+    /// The diagnostics message; `rate` is the frame rate since the last one.
     pub fn diagnostics(
         &self,
         header: Header,
@@ -182,14 +240,14 @@ impl Status {
             ("images received", count(&self.images)),
             ("frames processed", count(&self.frames)),
             (
-                "images dropped (a newer one came first)",
+                "images dropped (replaced by a newer one)",
                 count(&self.dropped),
             ),
             ("images skipped (max_rate)", count(&self.skipped)),
-            ("images refused", count(&self.refused)),
-            ("frames lost", count(&self.lost)),
-            ("times lost", count(&self.losses)),
-            ("maps begun", count(&self.maps)),
+            ("images rejected", count(&self.refused)),
+            ("frames not tracked", count(&self.lost)),
+            ("times tracking was lost", count(&self.losses)),
+            ("maps started", count(&self.maps)),
             ("keyframes", count(&self.keyframes)),
             ("loop edges", count(&self.loops)),
             (
@@ -205,6 +263,45 @@ impl Status {
             key: key.into(),
             value,
         };
+        let mut level = level;
+        let mut message = message;
+        if self.is_full() {
+            message += "; the map is full";
+        }
+        if let Some(why) = lock(&self.mapping_failure).as_ref() {
+            level = ERROR;
+            message += &format!(
+                "; mapping failed: {why}; the map stays as it is, ~/save_map keeps it, ~/reset starts again"
+            );
+        }
+        if let Some(why) = lock(&self.map_file).as_ref() {
+            level = ERROR;
+            message +=
+                &format!("; {why}; SLAM goes on, and the map is written when that is possible");
+        }
+        let kept = lock(&self.kept).clone();
+        if let Some(Err(why)) = &kept {
+            level = ERROR;
+            message += &format!("; a map could not be kept on disk: {why}");
+        }
+        let standing = lock(&self.standing).clone();
+        if !standing.is_empty() {
+            level = level.max(WARN);
+            message += &format!("; {standing}");
+        }
+        let kept = kept.map_or(String::new(), |kept| kept.unwrap_or_else(|why| why));
+        let (engine, notes) = self
+            .engine
+            .lock()
+            .unwrap_or_else(|e| e.into_inner())
+            .clone();
+        let mapping = *self.mapping.lock().unwrap_or_else(|e| e.into_inner());
+        let mapping = mapping.rows();
+        let mapping = mapping
+            .iter()
+            .map(|(name, count)| (*name, count.to_string()));
+        let about = [("SLAM", engine), ("notes", notes), ("last map kept", kept)];
+        let own = own.into_iter().chain(mapping).chain(about);
         let extra = extra.iter().map(|(key, v)| value((key, v.clone())));
         DiagnosticArray {
             header,
@@ -213,10 +310,14 @@ impl Status {
                 name: format!("{node}: SLAM"),
                 message,
                 hardware_id: String::new(),
-                values: own.into_iter().map(value).chain(extra).collect(),
+                values: own.map(value).chain(extra).collect(),
             }],
         }
     }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 #[cfg(test)]

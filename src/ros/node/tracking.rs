@@ -1,81 +1,123 @@
-//! The tracking thread: images from the inbox into the engine, poses out to the output thread.
+//! The tracking thread: passes images from the inbox to SLAM, and tracked frames to the output
+//! thread.
 
-use super::engine::{Engine, EngineError, ImageFormat};
-use super::gates::{FormatGate, StampGate, Verdict};
-use super::inbox::{Arrival, Next, Order};
+use super::autosave::{self, MIN_KEYFRAMES};
+use super::engine::{self, ActiveEngine};
+use super::grid;
+use super::image_filter::{FormatGate, StampGate, Verdict};
+use super::inbox::{Arrival, Checked, Next as Input, OnText, Order};
+use super::saving::{self, SavedGrid};
 use super::settings::{Settings, Transport};
-use super::shared::{Event, LoadedPlace, Mount, PoseEvent, Shared};
+use super::shared::{Event, LoadedPlace, Shared};
 use super::status::State;
-use crate::geometry::Calibration;
+use crate::compute::device::DeviceError;
+use crate::files::export::create_folder;
 use crate::image::RgbImage;
-use crate::image::encoding::RawImage;
-use crate::map::{TrackingState, saved};
-use crate::ros::images::{self, ImageMessageError};
-use crate::ros::messages::Header;
-use crate::ros::priority::First;
-use crate::slam::{FrameInput, SavedMap};
+use crate::image::encoding::{ImageFormat, RawImage};
+use crate::map::TrackingState;
+use crate::ros::priority::RaisedPriority;
+use crate::slam::{Frame, SavedMap, SavedMapError, SlamError};
+use crate::slam_builder::OpenError;
+use crate::source::image_message::{self, ImageMessageError};
 use crate::time::Stamp;
+use crate::wire::messages::Header;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::time::{Duration, Instant};
 
-/// How long the thread waits for something to do.
+/// Maximum time to wait for input.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// An engine, and what it was made for.
-struct Made {
-    engine: Box<dyn Engine>,
-    calibration: Option<Calibration>,
-    mount: Mount,
-    camera_frame: Arc<str>,
-}
+/// The reason for the first map.
+const FIRST: &str = "the first image";
 
 /// The state of the thread.
 struct Tracker {
-    /// Images wait for this thread.
-    first: First,
+    /// Raised because images wait for this thread.
+    priority: RaisedPriority,
     shared: Arc<Shared>,
-    made: Option<Made>,
-    /// Nothing is made any more until a reset.
+    engine: Option<ActiveEngine>,
+    /// Whether SLAM failed: its map can be read and saved, but no image is processed before a
+    /// reset.
     failed: bool,
+    /// Whether a reset must recreate SLAM.
+    rebuild: bool,
+    /// The map that ends once it is on disk.
+    ending: Option<Ending>,
+    /// Map number and version of the poses that were kept last.
+    kept: Option<(u64, u64)>,
+    /// Receives the result of the load under way.
+    loading: Option<OnText>,
+    /// The reason for the next map.
+    why: String,
     stamps: StampGate,
     formats: FormatGate,
     index: usize,
     lost: bool,
 }
 
+/// A map that is being kept on disk before it ends.
+struct Ending {
+    why: String,
+    next: Next,
+    kept: Receiver<Result<(), String>>,
+}
+
+/// What follows the end of a map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// An empty map in the same SLAM.
+    Reset,
+    /// Another SLAM.
+    Rebuild,
+}
+
 /// Runs until the inbox is closed.
 pub fn run(shared: Arc<Shared>) {
-    let first = First::new();
-    if !first.permitted() {
-        tracing::debug!("threads that hand images and poses over may not come first (RLIMIT_NICE)");
+    let priority = RaisedPriority::new();
+    if !priority.permitted() {
+        tracing::debug!(
+            "threads that hand images and poses over may not have a raised priority (RLIMIT_NICE)"
+        );
     }
     let mut tracker = Tracker {
-        first,
+        priority,
         shared: Arc::clone(&shared),
-        made: None,
+        engine: None,
         failed: false,
+        rebuild: false,
+        ending: None,
+        kept: None,
+        loading: None,
+        why: FIRST.to_owned(),
         stamps: StampGate::default(),
         formats: FormatGate::default(),
         index: 0,
         lost: false,
     };
     loop {
-        let next = shared.inbox.next(PATIENCE);
-        if matches!(next, Next::Closed) {
-            return;
+        let input = shared.inbox.next(PATIENCE);
+        if matches!(input, Input::Closed) {
+            return tracker.close();
         }
+        shared.pulses.tracking.begin();
         // A panic in SLAM must end neither the process nor this thread.
-        let done = catch_unwind(AssertUnwindSafe(|| match next {
-            Next::Image(arrival) => tracker.image(&arrival),
-            Next::Order(order) => tracker.order(order),
-            Next::Idle | Next::Closed => {}
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            tracker.settle();
+            match input {
+                Input::Image(arrival) => tracker.image(&arrival),
+                Input::Order(order) => tracker.order(order),
+                Input::Idle | Input::Closed => {}
+            }
         }));
         if done.is_err() {
+            tracker.rebuild = true;
             tracker.fail("SLAM panicked; see the messages before this one".into());
         }
+        shared.pulses.tracking.end();
     }
 }
 
@@ -83,95 +125,285 @@ impl Tracker {
     fn order(&mut self, order: Order) {
         match order {
             Order::Reset(why) => self.restart(&why),
-            Order::Keyframes(ids, reply) => {
-                let made = self.made.as_mut();
-                // If not, the reply is dropped, which tells whoever waits for it.
-                if !made.is_some_and(|m| m.engine.read_keyframes(ids, reply)) {
+            Order::TimeJump(why) => self.end(why, Next::Reset),
+            Order::Keyframes(ids, asked, reply) => {
+                let engine = self.engine.as_mut();
+                // If this fails, the reply is dropped, which its owner notices.
+                if !engine.is_some_and(|e| e.slam.read_keyframes_while(asked, ids, reply)) {
                     tracing::debug!("keyframes could not be read now");
                 }
             }
-            Order::Map(reply) => {
-                let made = self.made.as_mut();
-                if !made.is_some_and(|m| m.engine.read_map(reply)) {
-                    tracing::debug!("the map could not be read now");
+            Order::Save {
+                file,
+                results,
+                reply,
+            } => self.save(file, results, reply),
+            Order::Hint(world_from_camera) => {
+                if let Some(engine) = &mut self.engine {
+                    engine.slam.hint_place(world_from_camera);
                 }
             }
-            Order::Save(file, reply) => {
-                let placed = self.shared.placement.load_full().map(|p| p.map_from_world);
-                let made = self.made.as_mut();
-                if !made.is_some_and(|m| m.engine.save_map(file, placed, reply)) {
-                    tracing::debug!("the map could not be saved now");
-                }
-            }
-            Order::Load(file, reply) => reply(self.load(&file)),
+            Order::Load(file, reply) => self.load(file, reply),
+            Order::Checked(checked, reply) => self.load_checked(checked, reply),
         }
     }
 
-    /// Goes on with the map in `file`.
-    fn load(&mut self, file: &Path) -> Result<String, String> {
-        let Some(made) = &mut self.made else {
-            let why = "SLAM starts with the first image; call again when images come, or set load_map_on_start";
-            return Err(why.into());
+    /// Saves the map on the mapping thread; tracking continues.
+    fn save(&mut self, file: PathBuf, results: Option<PathBuf>, reply: OnText) {
+        let placement = self.shared.placement.load_full();
+        let placed = placement.as_ref().map(|p| p.map_from_world);
+        let grid = self.shared.grid.zip(placement).and_then(|(options, at)| {
+            let upright = grid::upright(&at.mount, &at.map_from_world)?;
+            let submap = at.submap;
+            Some(SavedGrid {
+                options,
+                upright,
+                submap,
+            })
+        });
+        let Some(engine) = &mut self.engine else {
+            return;
         };
-        match made.engine.load_map(file) {
-            Ok(map) => {
-                let told = map.to_string();
-                self.lost = true;
-                self.shared.status.enter(State::Lost);
-                self.announce(&format!("loaded: {told}"), Some(place_of(&map)));
-                Ok(told)
+        if !saving::save(&mut engine.slam, file, results, placed, grid, reply) {
+            tracing::debug!("the map cannot be saved now");
+        }
+    }
+
+    /// Has the map of `file` checked on the mapping thread; tracking continues.
+    fn load(&mut self, file: PathBuf, reply: OnText) {
+        let refuse = match &self.engine {
+            _ if self.failed => Some("SLAM has failed; call ~/reset first"),
+            _ if self.loading.is_some() => Some("a map is being loaded; call again afterwards"),
+            Some(engine) if engine.slam.mapping_failure().is_some() => {
+                Some("mapping has failed; call ~/reset first")
             }
-            Err(EngineError::Refused(why) | EngineError::Image(why)) => Err(why),
-            Err(EngineError::Failed(why)) => {
-                self.fail(why.clone());
-                Err(why)
+            Some(_) => None,
+            None => Some(
+                "SLAM starts with the first image; call again when images arrive, or set load_map_on_start",
+            ),
+        };
+        if let Some(why) = refuse {
+            return reply(Err(why.into()));
+        }
+        let inbox = Arc::clone(&self.shared);
+        let then = Box::new(move |checked| {
+            // If the inbox is full, the reply is dropped, which its owner notices.
+            inbox.inbox.order(Order::Checked(checked, reply));
+        });
+        let engine = self.engine.as_mut();
+        if !engine.is_some_and(|e| e.slam.check_map(file, then)) {
+            tracing::debug!("the map cannot be loaded now");
+        }
+    }
+
+    /// Discards the map and has the checked one loaded on the mapping thread.
+    fn load_checked(&mut self, checked: Checked, reply: OnText) {
+        let reader = match checked {
+            Ok(reader) => reader,
+            Err(error) => return reply(Err(error.to_string())),
+        };
+        // It is written before it is discarded: the mapping thread keeps the order.
+        if !self.is_in_file() {
+            self.keep();
+        }
+        let Some(engine) = &mut self.engine else {
+            return;
+        };
+        if let Err(error) = engine.slam.start_load(reader) {
+            self.fail(error.to_string());
+            return reply(Err(error.to_string()));
+        }
+        self.lost = true;
+        self.loading = Some(reply);
+        self.shared.status.enter(State::Lost);
+    }
+
+    /// Takes the results of work on the mapping thread.
+    fn settle(&mut self) {
+        let engine = self.engine.as_mut();
+        if let Some(loaded) = engine.and_then(|e| e.slam.take_loaded()) {
+            self.loaded(loaded);
+        }
+        let kept = self.ending.as_ref().map(|ending| ending.kept.try_recv());
+        match kept {
+            None | Some(Err(TryRecvError::Empty)) => {}
+            Some(Ok(Ok(()))) => {
+                if let Some(Ending { why, next, .. }) = self.ending.take() {
+                    self.ended(&why, next);
+                }
+            }
+            Some(Ok(Err(_)) | Err(TryRecvError::Disconnected)) => {
+                if let Some(Ending { why, next, .. }) = self.ending.take() {
+                    self.rebuild |= next == Next::Rebuild;
+                    self.fail(format!("{why}, and the map could not be kept on disk"));
+                }
             }
         }
     }
 
-    /// Begins a new map with the next image.
+    fn loaded(&mut self, loaded: Result<SavedMap, SavedMapError>) {
+        let text = match loaded {
+            Ok(map) => {
+                self.announce(&format!("loaded: {map}"), Some(engine::place_of(&map)));
+                Ok(map.to_string())
+            }
+            Err(error) => {
+                self.fail(error.to_string());
+                Err(error.to_string())
+            }
+        };
+        if let Some(reply) = self.loading.take() {
+            reply(text);
+        }
+    }
+
+    /// Starts a new map with the next image, as asked. The present one is written first, by the
+    /// mapping thread, which keeps the order.
     fn restart(&mut self, why: &str) {
-        tracing::warn!("a new map begins: {why}");
+        self.ending = None;
+        self.keep();
+        let next = match std::mem::take(&mut self.rebuild) {
+            true => Next::Rebuild,
+            false => Next::Reset,
+        };
+        self.ended(why, next);
+    }
+
+    /// Ends the map once it is on disk.
+    fn end(&mut self, why: String, next: Next) {
+        if self.ending.is_some() || self.failed {
+            return;
+        }
+        let Some(kept) = self.keep() else {
+            return self.ended(&why, next);
+        };
+        let until = format!("{why}: the map is being written to disk before a new one starts");
+        self.shared.status.enter(State::Waiting(until));
+        self.ending = Some(Ending { why, next, kept });
+    }
+
+    /// Starts a new map with the next image.
+    fn ended(&mut self, why: &str, next: Next) {
+        tracing::warn!("starting a new map: {why}");
+        self.shared.status.recover();
         self.failed = false;
         self.lost = false;
+        self.loading = None;
         self.stamps = StampGate::default();
-        let Some(made) = &mut self.made else {
-            let missing = "the next image has not come yet; a new map begins with it";
-            self.shared.status.enter(State::Waiting(missing.into()));
-            return;
-        };
-        if let Err(error) = made.engine.reset() {
-            // It is made anew.
-            tracing::warn!("SLAM is started again: {error}");
-            self.made = None;
-            return;
+        if next == Next::Rebuild {
+            self.engine = None;
         }
-        self.announce(why, None);
+        if let Some(engine) = &mut self.engine
+            && let Err(error) = engine.slam.reset()
+        {
+            // It will be recreated.
+            tracing::warn!("restarting SLAM: {error}");
+            self.engine = None;
+        }
+        if self.engine.is_some() {
+            return self.announce(why, None);
+        }
+        self.why = why.to_owned();
+        let missing = "waiting for the next image, with which a new map starts";
+        self.shared.status.enter(State::Waiting(missing.into()));
     }
 
-    /// Tells the others of the new map.
+    /// Has the map written to a file of its own, unless it is very small, was written already, or
+    /// `autosaves` is 0. The result follows.
+    fn keep(&mut self) -> Option<Receiver<Result<(), String>>> {
+        let settings = self.shared.settings.load_full();
+        let engine = self.engine.as_mut()?;
+        let (poses, count) = (engine.slam.poses(), settings.autosaves);
+        let table = poses.load();
+        let state = (table.map, table.version);
+        if count == 0 || table.poses.len() < MIN_KEYFRAMES || self.kept == Some(state) {
+            return None;
+        }
+        let (sender, receiver) = sync_channel(1);
+        let shared = Arc::clone(&self.shared);
+        let reply = move |kept: Result<String, String>| {
+            shared.status.keep(&kept);
+            // The receiver is gone where the result does not matter.
+            let _ = sender.send(kept.map(|_| ()));
+        };
+        let file = autosave::folder(&settings).ok_or("neither map_path nor HOME is set".to_owned());
+        let file = file.and_then(|folder| {
+            let made = create_folder(&folder).map_err(|e| e.to_string());
+            let file = || autosave::file(&folder, &self.shared.name, count);
+            made.and_then(|()| file().map_err(|e| e.to_string()))
+        });
+        let placed = self.shared.placement.load_full().map(|p| p.map_from_world);
+        match file {
+            Err(error) => reply(Err(error)),
+            Ok(file) => {
+                let asked =
+                    saving::save(&mut engine.slam, file, None, placed, None, Box::new(reply));
+                self.kept = asked.then_some(state);
+            }
+        }
+        Some(receiver)
+    }
+
+    /// Whether the map is in a file that is written as it is made.
+    fn is_in_file(&self) -> bool {
+        let slam = self.engine.as_ref().map(|engine| &engine.slam);
+        slam.is_some_and(|slam| slam.map_file().is_some() && slam.map_file_failure().is_none())
+    }
+
+    /// Keeps the map when the node closes.
+    fn close(mut self) {
+        if self.is_in_file() {
+            return;
+        }
+        if let Some(kept) = self.keep()
+            && !matches!(kept.recv(), Ok(Ok(())))
+        {
+            tracing::error!("the map could not be kept on disk; see the messages before this one");
+        }
+    }
+
+    /// Announces the new map to the other threads.
     fn announce(&self, why: &str, loaded: Option<LoadedPlace>) {
-        let Some(made) = &self.made else { return };
+        let Some(engine) = &self.engine else { return };
         self.shared.status.maps.add();
-        self.shared.poses.store(Some(Arc::new(made.engine.poses())));
+        self.shared.poses.store(Some(Arc::new(engine.slam.poses())));
         self.shared.tell(Event::NewMap {
             why: why.to_owned(),
-            mount: made.mount,
-            camera_frame: Arc::clone(&made.camera_frame),
+            mount: engine.mount,
+            camera_frame: Arc::clone(&engine.camera_frame),
             loaded,
         });
     }
 
+    /// Stops SLAM after a failure. Its map is kept on disk, and can still be read and saved.
     fn fail(&mut self, why: String) {
-        tracing::error!("{why}; call ~/reset to start again");
+        tracing::error!("{why}; call ~/save_map to keep the map, ~/reset to start again");
         self.shared.status.enter(State::Failed(why));
-        self.made = None;
         self.failed = true;
+        self.keep();
+    }
+
+    /// Tells a failure of mapping and keeps the map; tracking goes on in it.
+    fn notice_mapping(&mut self) {
+        let engine = self.engine.as_ref();
+        if let Some(engine) = engine {
+            let placement = self.shared.placement.load_full();
+            if let Some(placement) = placement.filter(|_| engine.slam.map_file().is_some()) {
+                engine.slam.place_map(Some(placement.map_from_world));
+            }
+            self.shared.status.map_file(engine.slam.map_file_failure());
+        }
+        let Some(why) = engine.and_then(|e| e.slam.mapping_failure()) else {
+            return;
+        };
+        if self.shared.status.mapping_failed(why) {
+            self.keep();
+        }
     }
 
     fn refuse(&self, what: &'static str, why: impl FnOnce() -> String) {
         self.shared.status.refused.add();
-        let why = || format!("an image is not used: {}", why());
+        let why = || format!("rejected an image: {}", why());
         self.shared.status.warn(what, why);
     }
 
@@ -181,11 +413,16 @@ impl Tracker {
         if !busy || self.failed {
             return;
         }
+        if self.ending.is_some() {
+            return self.refuse("ending", || "the last map is being written to disk".into());
+        }
         let settings = shared.settings.load_full();
-        match settings.transport {
-            Transport::Raw => match images::raw(&arrival.payload) {
+        match settings.image_transport {
+            Transport::Raw => match image_message::raw(&arrival.payload) {
                 Ok((header, image)) => {
-                    if self.let_through(&header, &settings) {
+                    if self.let_through(arrival, &header, &settings)
+                        && self.accepts(ImageFormat::from(&image))
+                    {
                         self.look(arrival, &header, &image, &settings);
                     }
                 }
@@ -204,24 +441,46 @@ impl Tracker {
         }
     }
 
-    /// A compressed image that is let through.
+    /// Decodes a compressed image that passes the filter.
     fn unpacked(
         &mut self,
         arrival: &Arrival,
         settings: &Settings,
     ) -> Result<Option<(Header, RgbImage)>, ImageMessageError> {
-        let (header, file) = images::compressed(&arrival.payload)?;
-        if !self.let_through(&header, settings) {
+        let (header, file) = image_message::compressed(&arrival.payload)?;
+        if !self.let_through(arrival, &header, settings) {
             return Ok(None);
         }
-        let image = images::unpack(file)?;
+        // Before any pixel is decoded: a small file may hold an image of any size.
+        let (width, height) = image_message::size(file)?;
+        if !self.accepts(ImageFormat::of_rgb(width, height)) {
+            return Ok(None);
+        }
+        let image = image_message::unpack(file)?;
         Ok(Some((header, image)))
     }
 
+    /// Whether images of this format are used. Images of another format than before are refused, until so many follow
+    /// each other that a new map begins with them.
+    fn accepts(&mut self, format: ImageFormat) -> bool {
+        match self.formats.check(format) {
+            Verdict::Refuse(why) => {
+                self.refuse(why, || why.to_owned());
+                return false;
+            }
+            Verdict::Restart(why) => {
+                self.end(why, Next::Rebuild);
+                return self.ending.is_none();
+            }
+            Verdict::Take | Verdict::Skip => {}
+        }
+        true
+    }
+
     /// Whether the stamp allows to look at the image.
-    fn let_through(&mut self, header: &Header, settings: &Settings) -> bool {
+    fn let_through(&mut self, arrival: &Arrival, header: &Header, settings: &Settings) -> bool {
         let stamp = Stamp::from(&header.stamp);
-        match self.stamps.check(stamp, settings.max_rate) {
+        match self.stamps.check(stamp, arrival.at, settings.max_rate) {
             Verdict::Take => true,
             Verdict::Skip => {
                 self.shared.status.skipped.add();
@@ -232,9 +491,12 @@ impl Tracker {
                 false
             }
             Verdict::Restart(why) => {
-                self.restart(&why);
-                // The new map's first image, so that the gate knows it.
-                self.stamps.check(stamp, settings.max_rate) == Verdict::Take
+                self.end(why, Next::Reset);
+                if self.ending.is_some() {
+                    return false;
+                }
+                // The new map's first image, so that the filter knows its stamp.
+                self.stamps.check(stamp, arrival.at, settings.max_rate) == Verdict::Take
             }
         }
     }
@@ -247,14 +509,6 @@ impl Tracker {
         settings: &Settings,
     ) {
         let format = ImageFormat::from(image);
-        match self.formats.check(format) {
-            Verdict::Refuse(why) => return self.refuse(why, || why.to_owned()),
-            Verdict::Restart(why) => {
-                self.made = None;
-                tracing::warn!("a new map begins: {why}");
-            }
-            Verdict::Take | Verdict::Skip => {}
-        }
         let ready = match self.prepare(header, &format, settings) {
             Ok(ready) => ready,
             Err(error) => return self.fail(error.to_string()),
@@ -262,22 +516,31 @@ impl Tracker {
         if !ready {
             return;
         }
-        let Some(made) = &mut self.made else { return };
-        made.engine.set_growing(!settings.localization_only);
-        let input = FrameInput {
+        let Some(engine) = &mut self.engine else {
+            return;
+        };
+        let status = &self.shared.status;
+        engine.slam.set_growing(!settings.localization_only);
+        let stamp = Stamp::from(&header.stamp);
+        let frame = Frame {
             index: self.index,
-            stamp: Stamp::from(&header.stamp),
+            stamp,
             image: *image,
         };
         self.index += 1;
-        let status = &self.shared.status;
         status.intake.add(arrival.at.elapsed());
         let start = Instant::now();
-        match made.engine.process(input) {
-            Ok(record) => {
+        let processed = engine.slam.process(&frame);
+        if let Some(loaded) = engine.slam.take_loaded() {
+            // The frame may be one of the loaded map.
+            self.loaded(loaded);
+        }
+        let status = &self.shared.status;
+        match processed {
+            Ok(tracked) => {
                 status.slam.add(start.elapsed());
                 status.frames.add();
-                let lost = record.state == TrackingState::Lost;
+                let lost = tracked.state == TrackingState::Lost;
                 if lost {
                     status.lost.add();
                     if !self.lost {
@@ -285,139 +548,85 @@ impl Tracker {
                     }
                 }
                 self.lost = lost;
+                if let Some(engine) = &self.engine {
+                    status.count(engine.slam.mapping_counts(), engine.slam.is_full());
+                }
                 status.enter(match lost {
                     true => State::Lost,
                     false => State::Tracking,
                 });
-                let scale = (!lost).then_some(record.world_from_camera.scale);
-                let pose = PoseEvent {
-                    step: made.engine.step(),
-                    covariance: made.engine.covariance(),
-                    record,
-                    done: Instant::now(),
-                };
-                self.shared.tell(Event::Pose(Box::new(pose)));
+                let scale = (!lost).then_some(tracked.world_from_camera.scale);
+                self.shared.tell(Event::Frame(tracked, Instant::now()));
                 if let Some(scale) = scale.filter(|_| self.shared.depth.wanted()) {
-                    self.depth(Stamp::from(&header.stamp), scale);
+                    self.depth(stamp, scale);
                 }
+                self.notice_mapping();
             }
-            Err(EngineError::Image(why)) => self.refuse("image", || why),
-            Err(EngineError::Refused(why) | EngineError::Failed(why)) => self.fail(why),
+            Err(
+                SlamError::Image { source, .. } | SlamError::Device(DeviceError::Image(source)),
+            ) => {
+                self.refuse("image", || source.to_string());
+            }
+            Err(error) => self.fail(error.to_string()),
         }
     }
 
-    /// Hands the last frame's pointmap to the depth thread.
+    /// Passes the last frame's pointmap to the depth thread.
     fn depth(&mut self, stamp: Stamp, scale: f64) {
-        let Some(made) = &mut self.made else { return };
+        let Some(engine) = &mut self.engine else {
+            return;
+        };
         let slot = &self.shared.depth;
         let mut frame = slot.empty();
-        if let Err(error) = made.engine.read_frame(&mut frame.points) {
-            // The next frame fails as well, if it is more than this.
+        if let Err(error) = engine.slam.read_frame(&mut frame.points) {
+            // If this is not a transient error, the next frame fails too.
             self.shared.status.warn("depth", || error.to_string());
             return slot.give_back(frame);
         }
-        (frame.size, frame.intrinsics) = made.engine.network_image();
-        frame.camera_frame = Arc::clone(&made.camera_frame);
+        (frame.size, frame.intrinsics) = engine.slam.network_image();
+        frame.camera_frame = Arc::clone(&engine.camera_frame);
         (frame.stamp, frame.scale) = (stamp, scale);
         slot.put(frame);
     }
 
-    /// Makes the engine if there is none for such images; `false` while something is missing.
+    /// Creates SLAM if none exists for such images; returns `false` while something is missing.
     fn prepare(
         &mut self,
         header: &Header,
         format: &ImageFormat,
         settings: &Settings,
-    ) -> Result<bool, EngineError> {
-        let calibration = match settings.use_calibration {
-            true => match self.shared.camera().get() {
-                Ok(calibration) => Some(calibration),
-                Err(missing) => {
-                    self.wait("camera_info", missing);
-                    return Ok(false);
-                }
-            },
-            false => None,
+    ) -> Result<bool, OpenError> {
+        let shared = Arc::clone(&self.shared);
+        let calibration = match engine::calibration(&shared, settings) {
+            Ok(calibration) => calibration,
+            Err(missing) => {
+                engine::wait(&shared, "camera_info", missing);
+                return Ok(false);
+            }
         };
-        let mut why = "the first image";
-        if let Some(made) = &self.made {
-            if made.calibration == calibration {
+        if let Some(engine) = &self.engine {
+            if engine.calibration == calibration {
                 return Ok(true);
             }
-            why = "camera_info has changed";
-            tracing::warn!("a new map begins: {why}");
-            self.made = None;
-        }
-        let camera_frame: Arc<str> = match settings.camera_optical_frame.as_str() {
-            "" => header.frame_id.as_str().into(),
-            named => named.into(),
-        };
-        if camera_frame.is_empty() {
-            self.wait(
-                "frame",
-                "the images name no frame; set camera_optical_frame".into(),
-            );
-            return Ok(false);
-        }
-        let Some(mount) = self.mount(&camera_frame, settings, header) else {
-            return Ok(false);
-        };
-        self.shared
-            .status
-            .enter(State::Waiting("SLAM starts".into()));
-        // The threads that SLAM starts are no better than others.
-        let factory = &self.shared.factory;
-        let make = || factory.make(settings, format, calibration.as_ref());
-        let mut engine = self.first.aside(make)?;
-        tracing::info!("SLAM: {}", engine.describe());
-        let mut loaded = None;
-        if settings.load_map_on_start {
-            let file = saved::file_of(Path::new(&settings.map_path));
-            let map = engine.load_map(&file)?;
-            tracing::info!("loaded: {map}");
-            loaded = Some(place_of(&map));
-        }
-        self.made = Some(Made {
-            engine,
-            calibration,
-            mount,
-            camera_frame,
-        });
-        self.announce(why, loaded);
-        Ok(true)
-    }
-
-    fn mount(&self, camera: &str, settings: &Settings, header: &Header) -> Option<Mount> {
-        let base = settings.base_frame.as_str();
-        if base.is_empty() || base == camera {
-            return Some(Mount::CameraAlone);
-        }
-        // Where joints say it again and again, their word comes later than the image.
-        let stamp = Stamp::from(&header.stamp);
-        match self.shared.tf().lookup_held(base, camera, stamp) {
-            Ok(base_from_camera) => Some(Mount::On(base_from_camera)),
-            Err(error) => {
-                let missing = format!(
-                    "{error}; publish it (robot_state_publisher, static_transform_publisher), or set \
-                     base_frame:='' to take the camera as the robot"
-                );
-                self.wait("transform", missing);
-                None
+            self.end("camera_info has changed".to_owned(), Next::Rebuild);
+            if self.ending.is_some() || self.failed {
+                return Ok(false);
             }
         }
-    }
-
-    fn wait(&self, what: &'static str, missing: String) {
-        self.shared
-            .status
-            .warn(what, || format!("waiting: {missing}"));
-        self.shared.status.enter(State::Waiting(missing));
-    }
-}
-
-fn place_of(map: &SavedMap) -> LoadedPlace {
-    LoadedPlace {
-        map_from_world: map.map_from_world,
-        first: map.first,
+        let started = engine::start(
+            &shared,
+            &self.priority,
+            header,
+            format,
+            settings,
+            calibration,
+        )?;
+        let Some((engine, loaded)) = started else {
+            return Ok(false);
+        };
+        self.engine = Some(engine);
+        let why = std::mem::replace(&mut self.why, FIRST.to_owned());
+        self.announce(&why, loaded);
+        Ok(true)
     }
 }

@@ -1,7 +1,7 @@
 //! Covariances as messages have them.
 
-use crate::ros::messages::geometry::Covariance;
 use crate::slam::Covariance6;
+use crate::wire::messages::geometry::Covariance;
 use nalgebra::{UnitQuaternion, Vector3};
 
 /// Least standard deviation of a position, metres: what the network itself errs by is not seen by any residual.
@@ -52,7 +52,7 @@ pub fn turned(covariance: &Covariance6, to_from_axes: &UnitQuaternion<f64>) -> C
     symmetric(turn * covariance * turn.transpose())
 }
 
-/// Of a step between two frames that were tracked alike, `seconds` apart, as a velocity.
+/// Covariance of the velocity between two frames that were tracked alike, `seconds` apart.
 pub fn of_velocity(covariance: &Covariance6, seconds: f64) -> Covariance6 {
     match seconds > 0.0 {
         true => covariance * (2.0 / (seconds * seconds)),
@@ -60,7 +60,7 @@ pub fn of_velocity(covariance: &Covariance6, seconds: f64) -> Covariance6 {
     }
 }
 
-/// Of a camera that was lost `seconds` ago.
+/// Covariance of a camera that was lost `seconds` ago.
 pub fn lost(covariance: &Covariance6, seconds: f64) -> Covariance6 {
     covariance * (1.0 + LOST_GROWTH * seconds.max(0.0)).powi(2)
 }

@@ -1,4 +1,4 @@
-//! ROS 2 bags: the images of one camera, each once, in the order of their stamps.
+//! ROS 2 bags: the images of one camera, in order of their stamps, without duplicates.
 
 mod topics;
 
@@ -10,17 +10,19 @@ use super::{SourceError, SourceFrame, SourceOptions};
 use crate::bag::{Bag, BagError, BagMessage, Messages};
 use crate::geometry::Calibration;
 use crate::image::RgbImage;
-use crate::ros::messages::sensor::CameraInfo;
-use crate::ros::messages::{Header, Message};
-use crate::ros::{camera, cdr, images};
+use crate::source::{camera_info, image_message};
 use crate::time::Stamp;
+use crate::wire::cdr;
+use crate::wire::messages::sensor::CameraInfo;
+use crate::wire::messages::{Header, Message};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use topics::Camera;
 
-/// Images that are looked at together, so that a few that were recorded in the wrong order are put right.
+/// Size of the reordering window in images: images recorded slightly out of order are sorted.
 const WINDOW: usize = 4;
-/// An image older than the one before it by less than this is left out; by more, the bag holds another run.
+/// An image older than its predecessor by less than this is dropped; an image older by more starts
+/// another run in the same bag.
 const REORDERED_NANOS: i64 = 1_000_000_000;
 
 impl From<BagError> for SourceError {
@@ -73,7 +75,7 @@ pub(super) fn open(
         options: *options,
         ended: false,
     };
-    // The first image tells the size.
+    // The first image determines the size.
     let first = frames.next().transpose()?;
     let calibration = match (calibration, frames.size) {
         (Some(calibration), Some(size)) => Some(fit(&calibration, size, path, &camera)?),
@@ -101,7 +103,7 @@ pub(super) fn open(
     Stream::new(about, first.map(Ok).into_iter().chain(frames), None)
 }
 
-/// `bag:/topic`, for messages.
+/// `bag:/topic`, used in messages.
 fn origin(bag: &Path, topic: &str) -> PathBuf {
     let mut origin = bag.as_os_str().to_owned();
     origin.push(":");
@@ -109,27 +111,27 @@ fn origin(bag: &Path, topic: &str) -> PathBuf {
     origin.into()
 }
 
-/// The first `camera_info`. One that is of no use is said and left out.
+/// Calibration from the first `camera_info`; an unusable one is logged and ignored.
 fn recorded_calibration(bag: &Bag, camera: &Camera) -> Result<Option<Calibration>, SourceError> {
     let Some(topic) = &camera.camera_info else {
         return Ok(None);
     };
     let message = match bag.messages(&[topic]).next() {
         Some(Ok(message)) => message,
-        // Damage is told when the images reach it.
+        // Damage is reported when an image read reaches it.
         Some(Err(_)) | None => return Ok(None),
     };
     let info = CameraInfo::decode(&message.payload).map_err(|e| {
         SourceError::content(&origin(bag.path(), topic), CameraInfo::TYPE, e.to_string())
     })?;
     let found = match camera.rectified {
-        true => camera::rectified(&info),
-        false => camera::calibration(&info),
+        true => camera_info::rectified(&info),
+        false => camera_info::calibration(&info),
     };
     match found {
         Ok(calibration) => Ok(Some(calibration)),
         Err(error) => {
-            tracing::warn!("{topic} is not used: {error}");
+            tracing::warn!("ignoring the calibration on {topic}: {error}");
             Ok(None)
         }
     }
@@ -153,17 +155,17 @@ fn fit(
     })
 }
 
-/// The camera's messages in the order of their stamps.
+/// The camera's messages in order of their stamps.
 struct Ordered {
     messages: Messages,
     window: VecDeque<(Stamp, BagMessage)>,
     last: Option<Stamp>,
-    /// The newest that was recorded.
+    /// The newest recorded stamp.
     newest: Option<Stamp>,
-    /// What ended the messages, if it was no end.
+    /// The error that ended the messages early, if any.
     trouble: Option<Trouble>,
     done: bool,
-    left_out: usize,
+    dropped: usize,
 }
 
 impl Ordered {
@@ -175,7 +177,7 @@ impl Ordered {
             newest: None,
             trouble: None,
             done: false,
-            left_out: 0,
+            dropped: 0,
         }
     }
 
@@ -207,21 +209,21 @@ impl Ordered {
         }
     }
 
-    /// The next message. After an error there are no more.
+    /// The next message; `None` after an error.
     fn next(&mut self) -> Option<Result<(Stamp, BagMessage), Trouble>> {
         loop {
             self.fill();
             let Some((stamp, message)) = self.window.pop_front() else {
-                if self.left_out > 0 {
+                if self.dropped > 0 {
                     tracing::warn!(
-                        "{} images were left out, whose stamps are those of others or older",
-                        self.left_out
+                        "dropped {} images with repeated or older stamps",
+                        self.dropped
                     );
                 }
                 return self.trouble.take().map(Err);
             };
             match self.last {
-                Some(last) if stamp <= last => self.left_out += 1,
+                Some(last) if stamp <= last => self.dropped += 1,
                 _ => {
                     self.last = Some(stamp);
                     return Some(Ok((stamp, message)));
@@ -231,18 +233,18 @@ impl Ordered {
     }
 }
 
-/// What ends the images early.
+/// Reasons for ending the image stream early.
 enum Trouble {
     Bag(BagError),
-    /// Time goes back by so much that another run begins.
+    /// Time jumps back so far that another run begins.
     Back {
         last: Stamp,
         stamp: Stamp,
     },
 }
 
-/// The header's stamp; the time of recording for drivers that leave it zero. `None` for a message that is none,
-/// which is told when its turn comes.
+/// The stamp in the header, or the recording time for drivers that leave it zero. `None` for a
+/// message that cannot be parsed; the error is reported when the message is read.
 fn stamp(message: &BagMessage) -> Option<Stamp> {
     let header = cdr::decode::<Header>(Header::TYPE, &message.payload).ok()?;
     let stamp = Stamp::from(&header.stamp);
@@ -252,18 +254,17 @@ fn stamp(message: &BagMessage) -> Option<Stamp> {
     })
 }
 
-/// The camera's images.
 struct Frames {
     origin: PathBuf,
     compressed: bool,
     ordered: Ordered,
-    /// Of the first image.
+    /// Size of the first image.
     size: Option<(usize, usize)>,
-    /// Of the first image.
+    /// `frame_id` of the first image.
     frame_id: Option<String>,
-    /// Of the next image.
+    /// Index of the next image.
     index: usize,
-    /// Images that the bag says it has.
+    /// Number of images according to the bag's metadata.
     promised: Option<usize>,
     options: SourceOptions,
     ended: bool,
@@ -278,11 +279,11 @@ impl Frames {
         let payload = &message.payload;
         let (header, image) = if self.compressed {
             let (header, file) =
-                images::compressed(payload).map_err(|e| unusable(e.to_string()))?;
-            let image = images::unpack(file).map_err(|e| unusable(e.to_string()))?;
+                image_message::compressed(payload).map_err(|e| unusable(e.to_string()))?;
+            let image = image_message::unpack(file).map_err(|e| unusable(e.to_string()))?;
             (header, image)
         } else {
-            let (header, raw) = images::raw(payload).map_err(|e| unusable(e.to_string()))?;
+            let (header, raw) = image_message::raw(payload).map_err(|e| unusable(e.to_string()))?;
             let mut image = RgbImage::default();
             raw.to_rgb(&mut image)
                 .map_err(|e| unusable(e.to_string()))?;
@@ -316,10 +317,10 @@ impl Iterator for Frames {
                 Some(Ok(next)) => next,
                 None => {
                     self.ended = true;
-                    let read = self.index + self.ordered.left_out;
+                    let read = self.index + self.ordered.dropped;
                     if let Some(promised) = self.promised.filter(|n| read < *n) {
                         tracing::warn!(
-                            "{}: the bag says that it has {promised} images, {read} were found",
+                            "{}: the bag metadata lists {promised} images, but only {read} were found",
                             self.origin.display()
                         );
                     }
@@ -331,7 +332,7 @@ impl Iterator for Frames {
                         Trouble::Bag(error) => error.into(),
                         Trouble::Back { last, stamp } => SourceError::content(
                             &self.origin,
-                            "times that grow (a bag of several runs is read piece by piece with --start and --end)",
+                            "increasing times (use --start and --end to read one run of a bag that holds several)",
                             format!("{stamp} after {last}"),
                         ),
                     }));

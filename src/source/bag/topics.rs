@@ -1,10 +1,10 @@
-//! Which of a bag's topics is the camera.
+//! Selection of the camera topics in a bag.
 
 use crate::bag::Topic;
-use crate::ros::messages::Message;
-use crate::ros::messages::sensor::{CameraInfo, CompressedImage, Image};
+use crate::wire::messages::Message;
+use crate::wire::messages::sensor::{CameraInfo, CompressedImage, Image};
 
-/// Topics that the user named.
+/// Topics selected by the user.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BagTopics {
     /// `sensor_msgs/Image` or `sensor_msgs/CompressedImage`.
@@ -14,36 +14,37 @@ pub struct BagTopics {
 }
 
 impl BagTopics {
-    /// Whether none is named.
+    /// Whether no topic is selected.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// The camera's topics.
+/// The topics of the selected camera.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Camera {
-    /// Full name.
+    /// Full name of the image topic.
     pub image: String,
-    /// Whether the images are files in messages.
+    /// Whether messages hold compressed image files.
     pub compressed: bool,
-    /// Whether its name is that of rectified images (`image_rect`, `image_rect_color`).
+    /// Whether the topic name indicates rectified images (`image_rect`, `image_rect_color`).
     pub rectified: bool,
-    /// Messages with images, where the bag says how many.
+    /// Number of image messages, if the bag records it.
     pub images: Option<u64>,
-    /// Full name of its calibration's topic.
+    /// Full name of the calibration topic.
     pub camera_info: Option<String>,
 }
 
 /// Expected and found.
 pub type Mismatch = (String, String);
 
-/// Finds the camera. Without a name it is the one topic with images that is left of those whose name does not speak
-/// of depth, disparity or masks, where a raw topic goes before its compressed twin; of several, the one with
-/// `camera_info` beside it.
+/// Selects the camera. Without a name, image topics with names that indicate depth, disparity or
+/// masks are excluded, a raw topic takes precedence over its compressed version, and the single
+/// remaining topic is used; if several remain, the one with a `camera_info` topic in its namespace.
 ///
 /// # Errors
-/// No topic of images, several that could be it, or a named one that is none; all with what there is.
+/// No image topic, several candidates, or a named topic of another type. All list the topics that
+/// exist.
 pub fn choose(topics: &[Topic], named: &BagTopics) -> Result<Camera, Mismatch> {
     let image = match &named.image {
         Some(name) => find(topics, name, &[Image::TYPE, CompressedImage::TYPE])?,
@@ -93,7 +94,7 @@ fn is_image(topic: &Topic) -> bool {
     [Image::TYPE, CompressedImage::TYPE].contains(&topic.kind.as_str())
 }
 
-/// Names of what is no picture, as drivers call it.
+/// Substrings by which drivers mark topics that are not colour images.
 const OTHER_THAN_COLOUR: [&str; 5] = ["depth", "disparity", "mask", "label", "confidence"];
 
 fn obvious(topics: &[Topic]) -> Result<&Topic, Mismatch> {
@@ -103,7 +104,7 @@ fn obvious(topics: &[Topic]) -> Result<&Topic, Mismatch> {
         let kinds = format!("{} or {}", Image::TYPE, CompressedImage::TYPE);
         let empty = topics.iter().any(is_image);
         let found = match empty {
-            true => "no message on any such topic".to_owned(),
+            true => "no messages on any such topic".to_owned(),
             false => list(topics, &[]),
         };
         return Err((format!("images: a topic of {kinds}"), found));
@@ -113,7 +114,7 @@ fn obvious(topics: &[Topic]) -> Result<&Topic, Mismatch> {
         !OTHER_THAN_COLOUR.iter().any(|word| name.contains(word))
     };
     let mut left: Vec<&Topic> = pictures.iter().filter(plain).copied().collect();
-    // The same images twice: those that were not compressed.
+    // If the same images exist twice, prefer the uncompressed ones.
     let raw: Vec<String> = left
         .iter()
         .filter(|t| t.kind == Image::TYPE)
@@ -133,12 +134,12 @@ fn obvious(topics: &[Topic]) -> Result<&Topic, Mismatch> {
     }
     let names: Vec<&str> = pictures.iter().map(|t| t.name.as_str()).collect();
     Err((
-        "one topic with images, or --image-topic to say which".to_owned(),
+        "a single image topic, or --image-topic to select one".to_owned(),
         format!("{}: {}", names.len(), names.join(", ")),
     ))
 }
 
-/// The topic that image_transport made the compressed one of.
+/// Name of the image_transport base topic of a compressed topic.
 fn base(name: &str) -> &str {
     name.strip_suffix("/compressed").unwrap_or(name)
 }
@@ -152,7 +153,8 @@ fn beside<'a>(topics: &'a [Topic], image: &Topic) -> Option<&'a Topic> {
         .find(|t| t.kind == CameraInfo::TYPE && t.name == name)
 }
 
-/// That beside the image's topic; else the only one, if there is one camera only.
+/// The calibration topic in the namespace of the image topic; otherwise the only one, provided
+/// there is only one camera.
 fn calibration_of<'a>(topics: &'a [Topic], image: &Topic) -> Option<&'a Topic> {
     beside(topics, image).or_else(|| {
         let all = |kind: &'static str| topics.iter().filter(move |t| t.kind == kind);
@@ -164,7 +166,7 @@ fn calibration_of<'a>(topics: &'a [Topic], image: &Topic) -> Option<&'a Topic> {
     })
 }
 
-/// Topics of these types (all types if there is none), for messages.
+/// Topics of the given types (all types if none match), for messages.
 fn list(topics: &[Topic], kinds: &[&str]) -> String {
     let of = |t: &&Topic| kinds.is_empty() || kinds.contains(&t.kind.as_str());
     let names: Vec<String> = topics

@@ -1,18 +1,16 @@
 //! Matching, quality, gates and sanitising against the CPU, bit for bit.
 
-#[path = "../../matching_scene/mod.rs"]
-mod matching_scene;
 mod rig;
 mod sanitised;
 mod times;
 
 use crate::{assert_same, assert_same_bits, cuda};
 use mast3r_slam::compute::cuda::matching::{MatchCounts, MatchTask, Start};
-use mast3r_slam::compute::cuda::{Context, CudaError, Priority, allocations};
 use mast3r_slam::compute::matching::Refinement;
 use mast3r_slam::config::MatchingConfig;
-use matching_scene::{Random, Scene};
+use mast3r_slam::gpu::{Context, CudaError, Priority, allocations};
 use rig::{Device, Input, compare, on_cpu};
+use testkit::matching_scene::{Random, Scene};
 pub use times::microseconds;
 
 const DEGENERATE: [f32; 8] = [

@@ -1,18 +1,19 @@
 //! Input for matching, the CPU's results, and device buffers.
 
-use super::matching_scene::{Random, Scene};
-use crate::{assert_same, assert_same_bits, common};
-use mast3r_slam::compute::cuda::matching::{Gates, MatchCounts, MatchTask, Matcher, Start};
+use crate::{assert_same, assert_same_bits};
+use mast3r_slam::compute::cuda::matching::{
+    Gates, MatchCounts, MatchTask, Matcher, MatcherBuffers, Start,
+};
 use mast3r_slam::compute::cuda::sanitise::ViewBuffers;
-use mast3r_slam::compute::cuda::{Context, DeviceBuffer, Pool, Stream};
 use mast3r_slam::compute::matching::{
     self as cpu, Refinement, View, match_quality, unique_matches,
 };
-use mast3r_slam::compute::plan::{Group, MemoryPlan};
 use mast3r_slam::config::MatchingConfig;
+use mast3r_slam::gpu::{Context, DeviceBuffer, Stream};
 use mast3r_slam::inference::{Backend, PairOutput, ViewOutput};
+use testkit::matching_scene::{Random, Scene};
 
-/// What the network gives for two views, and a keyframe's confidences.
+/// The network's outputs for two views, and a keyframe's confidences.
 pub struct Input {
     pub size: (usize, usize),
     pub dim: usize,
@@ -54,14 +55,14 @@ impl Input {
 
     /// Frame `frame` and keyframe `key` of a walk through the ray-cast room.
     pub fn of_room(size: (usize, usize), frame: usize, key: usize) -> Self {
-        let spoil = common::Spoil {
+        let spoil = testkit::room::Spoil {
             noise: 0.003,
             outliers: 0.01,
             bias: 0.0,
         };
-        let poses = common::square_walk(120, 1.0);
+        let poses = testkit::room::square_walk(120, 1.0);
         let keep = poses[..=frame.max(key)].to_vec();
-        let mut room = common::RoomBackend::new(size, keep, spoil);
+        let mut room = testkit::room::RoomBackend::new(size, keep, spoil);
         let shape = room.shape().clone();
         let features = [frame, key].map(|k| {
             let mut features = vec![0.0; shape.tokens * shape.feature_dim];
@@ -176,27 +177,26 @@ pub struct Device {
 impl Device {
     pub fn new(context: &Context, stream: &Stream, input: &Input, refinement: Refinement) -> Self {
         let (n, (w, h), dim) = (input.pixels(), input.size, input.dim);
-        let mut plan = MemoryPlan::new();
-        let mut part = plan.part(Group::Tracking, "test");
-        let matcher = part.device_arena(&Matcher::buffers(w, h, dim));
-        let views = [0, 1].map(|_| part.device_arena(&ViewBuffers::buffers(n, dim)));
-        let key_confidence = part.device("key confidence", &[n]);
-        let key_count = part.device("key count", &[1]);
-        let index = part.device("index", &[n]);
-        let earlier = part.device("earlier", &[n]);
-        let use_earlier = part.device("use earlier", &[1]);
-        let valid = part.device("valid", &[n]);
-        let quality = part.device("quality", &[n]);
-        let gated = part.device("gated", &[n]);
-        let counts = part.device("counts", &[1]);
-        let pool = Pool::new(context, &plan).unwrap();
-        let mut arena = pool.device_arena(matcher).unwrap();
-        let matcher = Matcher::new(context, &mut arena, w, h, dim, refinement).unwrap();
-        let views = views.map(|view| {
-            let mut arena = pool.device_arena(view).unwrap();
-            ViewBuffers::carve(&mut arena, n, dim).unwrap()
+        let device = crate::carve(context, |c| {
+            let scratch = MatcherBuffers::carve(c, w, h, dim)?;
+            Ok(Self {
+                matcher: Matcher::new(context, scratch, w, h, dim, refinement)?,
+                views: [
+                    ViewBuffers::carve(c, n, dim)?,
+                    ViewBuffers::carve(c, n, dim)?,
+                ],
+                key_confidence: c.device("key confidence", &[n])?,
+                key_count: c.device("key count", &[1])?,
+                index: c.device("index", &[n])?,
+                earlier: c.device("earlier", &[n])?,
+                use_earlier: c.device("use earlier", &[1])?,
+                valid: c.device("valid", &[n])?,
+                quality: c.device("quality", &[n])?,
+                gated: c.device("gated", &[n])?,
+                counts: c.device("counts", &[1])?,
+            })
         });
-        for (to, from) in views.iter().zip(&input.views) {
+        for (to, from) in device.views.iter().zip(&input.views) {
             stream.write(&from.points, to.points.all()).unwrap();
             stream.write(&from.confidence, to.confidence.all()).unwrap();
             stream
@@ -205,19 +205,6 @@ impl Device {
             let q = to.descriptor_confidence.all();
             stream.write(&from.descriptor_confidence, q).unwrap();
         }
-        let device = Self {
-            matcher,
-            views,
-            key_confidence: pool.device(key_confidence).unwrap(),
-            key_count: pool.device(key_count).unwrap(),
-            index: pool.device(index).unwrap(),
-            earlier: pool.device(earlier).unwrap(),
-            use_earlier: pool.device(use_earlier).unwrap(),
-            valid: pool.device(valid).unwrap(),
-            quality: pool.device(quality).unwrap(),
-            gated: pool.device(gated).unwrap(),
-            counts: pool.device(counts).unwrap(),
-        };
         let confidence = device.key_confidence.all();
         stream.write(&input.key_confidence, confidence).unwrap();
         stream
@@ -227,7 +214,7 @@ impl Device {
         device
     }
 
-    /// What the kernels do not write stays recognisable.
+    /// Values that the kernels do not write remain recognisable.
     pub fn poison(&self, stream: &Stream) {
         stream.fill(self.index.all(), 0xee).unwrap();
         stream.fill(self.valid.all(), 0xee).unwrap();

@@ -1,11 +1,10 @@
 //! Sanitising against the CPU, bit for bit.
 
-use super::matching_scene::Random;
 use crate::{assert_same_bits, cuda};
-use mast3r_slam::compute::cuda::sanitise::{Sanitiser, ViewBuffers};
-use mast3r_slam::compute::cuda::{Context, Pool, Priority};
-use mast3r_slam::compute::plan::{Group, MemoryPlan};
+use mast3r_slam::compute::cuda::sanitise::{Sanitiser, SanitiserBuffers, ViewBuffers};
+use mast3r_slam::gpu::{Context, Priority};
 use mast3r_slam::inference::{NetworkShape, ViewOutput, sanitise};
+use testkit::matching_scene::Random;
 
 #[test]
 fn sanitised_views_equal_the_cpu_s() {
@@ -28,19 +27,10 @@ fn sanitised_views_equal_the_cpu_s() {
             feature_dim: 1,
             descriptor_dim: dim,
         };
-        let mut plan = MemoryPlan::new();
-        let mut part = plan.part(Group::Tracking, "test");
-        let sanitiser = part.device_arena(&Sanitiser::buffers());
-        let counts = part.device::<u32>("counts", &[2]);
-        let buffers = [0, 1].map(|_| part.device_arena(&ViewBuffers::buffers(n, dim)));
-        let pool = Pool::new(context, &plan).unwrap();
-        let mut arena = pool.device_arena(sanitiser).unwrap();
-        let sanitiser = Sanitiser::new(context, &mut arena, &stream, n, dim).unwrap();
-        let counts = pool.device(counts).unwrap();
-        let buffers = buffers.map(|planned| {
-            let mut arena = pool.device_arena(planned).unwrap();
-            ViewBuffers::carve(&mut arena, n, dim).unwrap()
-        });
+        let scratch = crate::carve(context, SanitiserBuffers::carve);
+        let sanitiser = Sanitiser::new(context, &stream, scratch, n, dim).unwrap();
+        let counts = crate::buffer::<u32>(context, 2);
+        let buffers = [0, 1].map(|_| crate::carve(context, |c| ViewBuffers::carve(c, n, dim)));
         // Twice, as the scratch must be as it was; the third time one view alone; then all bad.
         for round in 0..4 {
             let mut views = [0, 1].map(|_| ViewOutput::zeros(&shape));

@@ -4,10 +4,10 @@ use super::full_size;
 use super::rig::Device;
 use crate::cuda;
 use mast3r_slam::compute::cuda::matching::Start;
-use mast3r_slam::compute::cuda::sanitise::Sanitiser;
-use mast3r_slam::compute::cuda::{Context, CudaError, DeviceArena, Priority, Stream};
+use mast3r_slam::compute::cuda::sanitise::{Sanitiser, SanitiserBuffers};
 use mast3r_slam::compute::matching::Refinement;
 use mast3r_slam::config::MatchingConfig;
+use mast3r_slam::gpu::{Context, CudaError, Priority, Stream};
 
 /// Median of the time of one call, in microseconds: as many calls in a graph as take about a
 /// millisecond, the graph launched often. Printed, not judged: another GPU is as right.
@@ -72,9 +72,9 @@ fn the_time_of_matching() {
             let time = microseconds(&stream, 5, || device.matcher.enqueue(&stream, params, task));
             println!("time: matching, {name}, {what}: {time:.1} us");
         }
-        let mut arena = DeviceArena::new(context, "test", 4096).unwrap();
-        let sanitiser = Sanitiser::new(context, &mut arena, &stream, n, input.dim).unwrap();
-        let counts = arena.carve::<u32>("counts", 2).unwrap();
+        let scratch = crate::carve(context, SanitiserBuffers::carve);
+        let sanitiser = Sanitiser::new(context, &stream, scratch, n, input.dim).unwrap();
+        let counts = crate::buffer::<u32>(context, 2);
         let time = microseconds(&stream, 20, || {
             let [a, b] = &device.views;
             sanitiser.enqueue(&stream, a.view(), Some(b.view()), counts.all())

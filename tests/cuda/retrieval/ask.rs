@@ -4,8 +4,8 @@ use super::rig::{Bench, Model, integers};
 use crate::{assert_same, cuda};
 use mast3r_slam::compute::cuda::retrieval::PlaceError;
 use mast3r_slam::compute::cuda::slots::Floats;
-use mast3r_slam::compute::cuda::{Context, CudaError, allocations};
 use mast3r_slam::compute::retrieval::{BinaryWords, Database, Description, Scratch, hamming};
+use mast3r_slam::gpu::{Context, CudaError, allocations};
 
 fn similar(base: &[f32], dim: usize, seed: u64) -> Vec<f32> {
     // Some rows of the base, the others new.
@@ -78,7 +78,7 @@ fn ask(context: &Context, sizes: &[(usize, usize, usize)], capacity: usize, step
                 .map(|(id, words)| (*id, sum_of(&now.query, words, dim)))
                 .collect();
             sums.sort_unstable();
-            let found = bench.retrieval.read_sums(&bench.stream).unwrap();
+            let found = bench.sums(sums.iter().map(|(id, _)| *id));
             assert_same("sums", &found, &sums);
 
             let id = (step * 7 % 1000) as u32;
@@ -155,7 +155,7 @@ fn a_captured_description_and_query_are_repeated() {
     for (i, image) in images.iter().enumerate() {
         bench.stream.write(image, bench.single.all()).unwrap();
         let before = allocations();
-        // SAFETY: all buffers are alive, and the stream is waited for before anybody looks.
+        // SAFETY: all buffers are alive, and the stream is waited for before they are read.
         unsafe { graph.launch(&bench.stream) }.unwrap();
         let mut hits = Vec::new();
         bench.retrieval.hits(&bench.stream, &mut hits).unwrap();

@@ -1,13 +1,12 @@
 //! Descriptions against the CPU's.
 
-use super::rig::{Bench, Model, integers, noise};
+use super::rig::{Bench, DeviceDescription, Model, integers, noise};
 use crate::{assert_same, assert_same_bits, cuda};
 use half::f16;
-use mast3r_slam::compute::cuda::Context;
-use mast3r_slam::compute::cuda::retrieval::DeviceDescription;
 use mast3r_slam::compute::retrieval::{
     BinaryWords, Description, Nearest, Scratch, binary_residuals, strongest, whiten,
 };
+use mast3r_slam::gpu::Context;
 
 const KEPT: usize = 300;
 const NEAREST: usize = 5;

@@ -5,9 +5,10 @@ mod describe;
 mod rig;
 
 use crate::cuda;
-use mast3r_slam::compute::cuda::retrieval::{Retrieval, RetrievalPlan};
+use mast3r_slam::compute::cuda::retrieval::{RetrievalBuffers, RetrievalPlan};
 use mast3r_slam::compute::cuda::slots::Floats;
-use mast3r_slam::compute::cuda::{Context, CudaError, DeviceArena, PinnedArena};
+use mast3r_slam::gpu::plan::Group;
+use mast3r_slam::gpu::{Carving, Context, CudaError};
 use rig::{Bench, Model};
 
 #[test]
@@ -29,8 +30,6 @@ fn models_and_sizes_that_do_not_fit_are_refused() {
     }
     let short = Floats::F32(bench.single.slice(0..29).unwrap());
     assert!(bench.retrieval.describe(&bench.stream, short).is_err());
-    let mut arena = DeviceArena::new(context, "test", 1 << 20).unwrap();
-    let mut pinned = PinnedArena::new(context, 4096).unwrap();
     for (tokens, dim, words, keyframes) in [
         (0, 1, 1, 1),
         (1, 0, 1, 1),
@@ -45,7 +44,8 @@ fn models_and_sizes_that_do_not_fit_are_refused() {
             words,
             keyframes,
         };
-        let refused = Retrieval::new(context, plan, &mut arena, &mut pinned).map(|_| ());
+        let mut carving = Carving::on_paper();
+        let refused = RetrievalBuffers::carve(&mut carving.part(Group::Retrieval, "places"), plan);
         assert!(refused.is_err(), "{plan:?}");
     }
 }

@@ -2,12 +2,12 @@
 
 use half::f16;
 use mast3r_slam::compute::cuda::retrieval::{
-    DeviceDescription, PlaceError, PlaceHit, Retrieval, RetrievalPlan,
+    PlaceError, Retrieval, RetrievalBuffers, RetrievalPlan,
 };
 use mast3r_slam::compute::cuda::slots::Floats;
-use mast3r_slam::compute::cuda::{Context, DeviceBuffer, Pool, Priority, Stream};
-use mast3r_slam::compute::plan::{Group, MemoryPlan};
-use mast3r_slam::compute::retrieval::{Codebook, CodebookInfo, RetrievalModel};
+use mast3r_slam::compute::retrieval::Hit;
+use mast3r_slam::compute::retrieval::{BinaryWords, Codebook, CodebookInfo, RetrievalModel};
+use mast3r_slam::gpu::{Context, DeviceBuffer, Priority, Stream};
 
 /// Uniform in −0.5 to 0.5.
 pub fn noise(count: usize, seed: u64) -> Vec<f32> {
@@ -87,6 +87,22 @@ impl Model {
     }
 }
 
+/// Words that a feature of a query belongs to.
+const NEAREST: usize = 5;
+
+/// A description as the device holds it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeviceDescription {
+    pub whitened: Vec<f32>,
+    /// The tokens in use, ascending; empty if the image cannot be described.
+    pub kept: Vec<u32>,
+    /// Their nearest words, five each; `u32::MAX` if there are fewer.
+    pub nearest: Vec<u32>,
+    pub ranks: Vec<f32>,
+    pub query: BinaryWords,
+    pub stored: BinaryWords,
+}
+
 /// Retrieval on the device with its memory.
 pub struct Bench {
     pub retrieval: Retrieval,
@@ -105,17 +121,9 @@ impl Bench {
             keyframes,
         };
         let values = tokens * plan.dim;
-        let mut memory = MemoryPlan::new();
-        let mut part = memory.part(Group::Retrieval, "places");
-        let device = part.device_arena(&Retrieval::device_buffers(&plan));
-        let host = part.pinned_arena(&Retrieval::pinned_buffers());
-        let single = part.device("single", &[values]);
-        let half = part.device("half", &[values]);
-        let pool = Pool::new(context, &memory).unwrap();
-        let mut arena = pool.device_arena(device).unwrap();
-        let mut pinned = pool.pinned_arena(host).unwrap();
+        let buffers = crate::carve(context, |c| RetrievalBuffers::carve(c, plan));
         let stream = context.stream(Priority::Low).unwrap();
-        let mut retrieval = Retrieval::new(context, plan, &mut arena, &mut pinned).unwrap();
+        let mut retrieval = Retrieval::new(context, buffers).unwrap();
         retrieval
             .load(&stream, &model.mean, &model.projection, &model.codebook)
             .unwrap();
@@ -123,8 +131,8 @@ impl Bench {
         Self {
             retrieval,
             plan,
-            single: pool.device(single).unwrap(),
-            half: pool.device(half).unwrap(),
+            single: crate::buffer(context, values),
+            half: crate::buffer(context, values),
             stream,
         }
     }
@@ -143,10 +151,44 @@ impl Bench {
     }
 
     pub fn description(&self) -> DeviceDescription {
-        self.retrieval.read_description(&self.stream).unwrap()
+        let (from, stream) = (self.retrieval.description(), &self.stream);
+        let [_, _, _, kept, query, stored, _] = stream.read_vec(from.status.all()).unwrap()[0];
+        let of_kept = 0..kept as usize * NEAREST;
+        let integers = 2 * self.plan.dim.div_ceil(64);
+        let words = |at: usize, count: u32, bits: &DeviceBuffer<u32>| {
+            let count = count as usize;
+            let bits = bits.slice(0..count * integers).unwrap();
+            let bits = stream.read_vec(bits).unwrap();
+            let words = from.groups.slice(at..at + count).unwrap();
+            BinaryWords {
+                words: stream.read_vec(words).unwrap(),
+                bits: bits
+                    .chunks_exact(2)
+                    .map(|b| u64::from(b[0]) | u64::from(b[1]) << 32)
+                    .collect(),
+            }
+        };
+        let mut all = stream.read_vec(from.kept.all()).unwrap();
+        all.retain(|&row| row != u32::MAX);
+        let nearest = from.words.slice(of_kept.clone()).unwrap();
+        DeviceDescription {
+            whitened: stream.read_vec(from.whitened.all()).unwrap(),
+            kept: all,
+            nearest: stream.read_vec(nearest).unwrap(),
+            ranks: stream.read_vec(from.ranks.slice(of_kept).unwrap()).unwrap(),
+            query: words(0, query, &from.query_bits),
+            stored: words(from.groups.len() / 2, stored, &from.stored_bits),
+        }
     }
 
-    pub fn query(&mut self, k: usize, least: f32) -> Result<Vec<PlaceHit>, PlaceError> {
+    /// The last query's sums by keyframe, of these keyframes.
+    pub fn sums(&self, ids: impl Iterator<Item = u32>) -> Vec<(u32, i64)> {
+        let sums = self.stream.read_vec(self.retrieval.sums()).unwrap();
+        ids.map(|id| (id, sums[self.retrieval.place(id).unwrap()]))
+            .collect()
+    }
+
+    pub fn query(&mut self, k: usize, least: f32) -> Result<Vec<Hit>, PlaceError> {
         let mut hits = Vec::new();
         self.retrieval.query(&self.stream, k, least)?;
         self.retrieval.hits(&self.stream, &mut hits)?;

@@ -1,14 +1,14 @@
-//! What a network should not put out, and what becomes of it.
+//! Invalid network outputs and their handling.
 
 use super::{On, SPOIL, Walked, compare, decisions, run, system};
-use crate::common::rig::{Meddled, Mood, Valve, Valved};
-use crate::common::walk::{config, images, lost, stamp};
-use crate::common::{RoomBackend, SIZE, square_walk};
 use crate::cuda;
 use mast3r_slam::config::Loops;
 use mast3r_slam::inference::{Backend, PairOutput};
 use mast3r_slam::map::TrackingState;
-use mast3r_slam::slam::FrameInput;
+use mast3r_slam::slam::Frame;
+use testkit::room::rig::{Meddled, Mood, Valve, Valved};
+use testkit::room::walk::{config, images, lost, stamp};
+use testkit::room::{RoomBackend, SIZE, square_walk};
 
 /// NaN, infinities, zeros and 1e30 on a few per cent of the pixels, in every output.
 #[test]
@@ -67,17 +67,17 @@ fn a_network_that_died_is_named_as_on_the_cpu() {
             config.loops = Loops::Off;
             let mut system = system(&on, Box::new(backend), &config, None);
             let error = (0..40).find_map(|k| {
-                let input = FrameInput {
+                let input = Frame {
                     index: k,
                     stamp: stamp(k),
                     image: (&images[k.min(4)]).into(),
                 };
-                let error = system.process(input).err()?;
+                let error = system.process(&input).err()?;
                 Some((k, error.to_string()))
             });
-            system.finish().expect("finish");
+            system.complete().expect("finish");
             let map = system.snapshot();
-            let counts = system.mapping_counts().expect("counts");
+            let counts = system.mapping_counts();
             (error.expect("an error"), Walked { map, counts })
         });
         assert_eq!(gpu, cpu, "{value}");

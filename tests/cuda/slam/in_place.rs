@@ -1,12 +1,10 @@
 //! The room's network as one that computes in the GPU's memory.
 
-use mast3r_slam::compute::cuda::{Context, DeviceSlice, Priority, Stream};
+use mast3r_slam::gpu::{Context, DeviceSlice, Priority, Stream};
 use mast3r_slam::image::RgbImage;
 use mast3r_slam::inference::{
-    Backend, DeviceBackend, DeviceSpan, DeviceViewOutput, InferenceError, NetworkShape, PairOutput,
-    ViewOutput,
+    Backend, DeviceBackend, DeviceView, InferenceError, NetworkShape, PairOutput, ViewOutput,
 };
-use std::ffi::c_void;
 
 /// Brings the input to the host and the room's output back. What is enqueued elsewhere is waited for,
 /// so that it is in order.
@@ -25,25 +23,15 @@ impl InPlace {
         }
     }
 
-    /// What lies at `span`.
-    fn read(&self, span: DeviceSpan) -> Vec<f32> {
-        // SAFETY: the caller of the backend promises that the span is device memory.
-        let slice = unsafe { DeviceSlice::foreign(span.address, span.bytes / 4) };
+    fn read(&self, slice: DeviceSlice<'_, f32>) -> Vec<f32> {
         self.stream.read_vec(slice).expect("read")
     }
 
-    fn write(&self, values: &[f32], span: DeviceSpan) {
-        assert_eq!(
-            4 * values.len(),
-            span.bytes,
-            "as many bytes as the span has"
-        );
-        // SAFETY: as above.
-        let slice = unsafe { DeviceSlice::foreign(span.address, values.len()) };
-        self.stream.write(values, slice).expect("written");
+    fn write(&self, values: &[f32], slice: DeviceSlice<'_, f32>) {
+        self.stream.write(values, slice).expect("as many values");
     }
 
-    fn write_view(&self, from: &ViewOutput, to: DeviceViewOutput) {
+    fn write_view(&self, from: &ViewOutput, to: DeviceView<'_>) {
         self.write(&from.points, to.points);
         self.write(&from.confidence, to.confidence);
         self.write(&from.descriptors, to.descriptors);
@@ -77,13 +65,12 @@ impl Backend for InPlace {
     }
 }
 
-// SAFETY: everything is done when a call returns, and only the spans of the call are touched.
-unsafe impl DeviceBackend for InPlace {
-    unsafe fn enqueue_encode(
+impl DeviceBackend for InPlace {
+    fn enqueue_encode(
         &mut self,
-        _: *mut c_void,
-        planes: DeviceSpan,
-        features: DeviceSpan,
+        _: &Stream,
+        planes: DeviceSlice<'_, f32>,
+        features: DeviceSlice<'_, f32>,
     ) -> Result<(), InferenceError> {
         self.context.synchronize().expect("waited");
         let values = self.read(planes);
@@ -101,14 +88,14 @@ unsafe impl DeviceBackend for InPlace {
         Ok(())
     }
 
-    unsafe fn enqueue_decode(
+    fn enqueue_decode(
         &mut self,
-        _: *mut c_void,
-        features: [DeviceSpan; 2],
-        views: [DeviceViewOutput; 2],
+        _: &Stream,
+        features: [DeviceSlice<'_, f32>; 2],
+        views: [DeviceView<'_>; 2],
     ) -> Result<(), InferenceError> {
         self.context.synchronize().expect("waited");
-        let [a, b] = features.map(|span| self.read(span));
+        let [a, b] = features.map(|tokens| self.read(tokens));
         let mut out = PairOutput::zeros(self.room.shape());
         self.room.decode(&a, &b, &mut out)?;
         self.write_view(&out.view1, views[0]);

@@ -1,4 +1,4 @@
-//! What cannot be solved, and who decides.
+//! Unsolvable problems, and their detection on the device.
 
 use super::*;
 use crate::cuda;

@@ -4,19 +4,19 @@ mod agreement;
 mod failures;
 mod streams;
 
-use crate::tracking_common::{Pair, Random, intrinsics};
 use mast3r_slam::compute::cuda::matching::MatchCounts;
 use mast3r_slam::compute::cuda::tracking::{
-    CameraRays, Compared, Outcome, PoseSolver, SolveTask, Status, Unsolved,
+    CameraRays, CameraRaysBuffers, Compared, Outcome, PoseSolver, PoseSolverBuffers, SolveTask,
+    Status, Unsolved,
 };
-use mast3r_slam::compute::cuda::{Context, DeviceBuffer, Pool, Priority, Stream};
-use mast3r_slam::compute::plan::{Group, MemoryPlan};
-use mast3r_slam::compute::tracking::{
+use mast3r_slam::compute::pose_solver::{
     Correspondences, PoseSolver as CpuSolver, Residual, Solution, SolveError, constrain_to_rays,
 };
 use mast3r_slam::config::TrackingConfig;
 use mast3r_slam::geometry::{Sim3, Tangent};
+use mast3r_slam::gpu::{Context, DeviceBuffer, Priority, Stream};
 use nalgebra::SMatrix;
+use testkit::solver_scene::{Pair, Random, intrinsics};
 
 /// Half the distance of 1 to the next f32.
 const EPSILON: f64 = 1.0 / (1 << 24) as f64;
@@ -40,34 +40,24 @@ impl Rig {
     fn new(context: &Context, width: usize, height: usize) -> Self {
         let n = width * height;
         let stream = context.stream(Priority::High).unwrap();
-        let mut plan = MemoryPlan::new();
-        let mut part = plan.part(Group::Tracking, "test");
-        let solver = part.device_arena(&PoseSolver::buffers(context.info(), n));
-        let rays = part.device_arena(&CameraRays::buffers(width, height));
-        let frame_points = part.device("frame points", &[n, 3]);
-        let keyframe_points = part.device("keyframe points", &[n, 3]);
-        let index = part.device("index", &[n]);
-        let quality = part.device("quality", &[n]);
-        let counts = part.device("counts", &[1]);
-        let pose = part.device("pose", &[8]);
-        let outcome = part.device("outcome", &[1]);
-        let pool = Pool::new(context, &plan).unwrap();
-        let mut solver = pool.device_arena(solver).unwrap();
-        let mut rays = pool.device_arena(rays).unwrap();
         let k = intrinsics(width, height);
-        let rig = Self {
-            solver: PoseSolver::new(context, &stream, &mut solver, n).unwrap(),
-            rays: CameraRays::new(&stream, &mut rays, k, width, height).unwrap(),
-            frame_points: pool.device(frame_points).unwrap(),
-            keyframe_points: pool.device(keyframe_points).unwrap(),
-            index: pool.device(index).unwrap(),
-            quality: pool.device(quality).unwrap(),
-            counts: pool.device(counts).unwrap(),
-            pose: pool.device(pose).unwrap(),
-            outcome: pool.device(outcome).unwrap(),
-            size: (width, height),
-            stream,
-        };
+        let rig = crate::carve(context, |c| {
+            let scratch = PoseSolverBuffers::carve(c, context.info(), n)?;
+            let rays = CameraRaysBuffers::carve(c, width, height)?;
+            Ok(Self {
+                solver: PoseSolver::new(context, &stream, scratch, n)?,
+                rays: CameraRays::new(&stream, rays, k, width, height)?,
+                frame_points: c.device("frame points", &[n, 3])?,
+                keyframe_points: c.device("keyframe points", &[n, 3])?,
+                index: c.device("index", &[n])?,
+                quality: c.device("quality", &[n])?,
+                counts: c.device("counts", &[1])?,
+                pose: c.device("pose", &[8])?,
+                outcome: c.device("outcome", &[1])?,
+                size: (width, height),
+                stream,
+            })
+        });
         rig.stream.fill(rig.outcome.all(), 0).unwrap();
         rig
     }
@@ -224,9 +214,8 @@ fn length(hessian: &SMatrix<f64, 7, 7>, xi: &Tangent) -> f64 {
 
 /// How far a residual of the GPU can be from the CPU's, in whitened units.
 ///
-/// Of a ray 16 roundings of 2⁻²⁴: four of the transform, of sums up to twice as long as their result, two
-/// of the ray, three of the target's, the pose's own; of a pixel 16 of coordinates up to the image's
-/// width. The other residuals of these problems are off by far less.
+/// A ray has 16 roundings of 2⁻²⁴: four of the transform, of sums up to twice as long as their result, two
+/// of the ray, three of the target's, the pose's own; a pixel 16 of coordinates up to the image's width. The other residuals of these problems are off by far less.
 fn residual_error(pair: &Pair, residual: Residual, params: &TrackingConfig) -> f64 {
     let quality = pair.quality.iter().fold(0.0_f32, |a, &b| a.max(b));
     let coordinate = match residual {

@@ -3,7 +3,7 @@
     python3 -m venv /tmp/v && /tmp/v/bin/pip install 'pillow==11.*' 'opencv-python-headless==4.11.0.86'
     /tmp/v/bin/python tests/data/image/make_fixtures.py
 
-The images are an integer formula that tests/image_*.rs computes too; results are kept as a hash
+The images are an integer formula that tests/image/*.rs computes too; results are kept as a hash
 (64-bit FNV-1a of the bytes) and a few pixels.
 """
 

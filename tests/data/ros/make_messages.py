@@ -48,6 +48,11 @@ MESSAGES = [
     "lifecycle_msgs/msg/TransitionEvent",
 ]
 
+# Types that were added later stand at the end, so that the earlier ones keep their values.
+LATER = ["nav_msgs/msg/OccupancyGrid", "map_msgs/msg/OccupancyGridUpdate"]
+# map_msgs is not part of rosbags.
+UPDATE = "std_msgs/Header header\nint32 x\nint32 y\nuint32 width\nuint32 height\nint8[] data"
+
 rng = random.Random(5)
 store = get_typestore(Stores.ROS2_JAZZY)
 
@@ -106,8 +111,10 @@ def message(name):
 for name, text in SERVICES.items():
     store.register(get_types_from_msg(text, name))
 
+store.register(get_types_from_msg(UPDATE, "map_msgs/msg/OccupancyGridUpdate"))
+
 out = []
-for name in MESSAGES + list(SERVICES):
+for name in MESSAGES + list(SERVICES) + LATER:
     for _ in range(3):
         made, plain = message(name)
         cdr = bytes(store.serialize_cdr(made, name))

@@ -1,33 +1,59 @@
-//! Matches of the graph's edges: in device memory while there is room, then in a file.
+//! Storage of edge matches: in device memory while there is room, then in a file.
 
 use crate::compute::cuda::global::DeviceMatches;
 use crate::compute::cuda::slots::{Copies, Direction, Records};
-use crate::compute::cuda::{
-    Context, CudaError, DeviceArena, DeviceBuffer, Event, PinnedArena, Priority, Stream,
-};
-use crate::compute::plan::Spec;
 use crate::compute::store::{KeyframeStore, Lane, Mark, Section, SlotDevice};
+use crate::gpu::{Carver, Context, CudaError, DeviceBuffer, Event, PinnedBuffer, Priority, Stream};
 use std::sync::Arc;
 
-/// The store of the edges; they have their own numbers there.
+/// The edge store, which assigns its own numbers.
 pub(super) type CudaEdges = KeyframeStore<EdgeSlots>;
 
-/// Edges in pinned host memory, on their way to the file or back.
+/// Edges in pinned host memory, in transit to or from the file.
 const HOST_SLOTS: usize = 8;
 
-/// Directions of an edge.
+/// Directions per edge.
 const WAYS: usize = 2;
 
-/// Parts of a record start at multiples of this many bytes.
+/// Alignment of the parts of a record in bytes.
 const ALIGNMENT: usize = 256;
 
 /// An edge's matches.
 #[derive(Clone, Copy)]
 pub(super) struct EdgeView<'a> {
-    /// Of the pixels of j.
+    /// Matches of the pixels of j.
     pub(super) i_from_j: DeviceMatches<'a>,
-    /// Of the pixels of i.
+    /// Matches of the pixels of i.
     pub(super) j_from_i: DeviceMatches<'a>,
+}
+
+/// Memory of [`EdgeSlots`].
+pub(super) struct EdgeBuffers {
+    edges: usize,
+    pixels: usize,
+    index: DeviceBuffer<u32>,
+    valid: DeviceBuffer<u8>,
+    quality: DeviceBuffer<f32>,
+    records: PinnedBuffer<u8>,
+}
+
+impl EdgeBuffers {
+    /// Buffers for the matches of `edges` edges at `pixels` pixels per image, and for those being written to a file.
+    pub(super) fn carve(
+        c: &mut Carver<'_, '_>,
+        edges: usize,
+        pixels: usize,
+    ) -> Result<Self, CudaError> {
+        let shape = [edges, WAYS, pixels];
+        Ok(Self {
+            index: c.device("matches", &shape)?,
+            valid: c.device("match flags", &shape)?,
+            quality: c.device("match qualities", &shape)?,
+            records: c.pinned("records", &[HOST_SLOTS, layout(pixels).1])?,
+            edges,
+            pixels,
+        })
+    }
 }
 
 /// Slots for edges of images of one size, and the stream that copies them.
@@ -43,14 +69,14 @@ pub(super) struct EdgeSlots {
     marks: Vec<Event>,
 }
 
-/// Where one direction's parts lie in a record.
+/// Sections of one direction in a record.
 struct Sections {
     index: Section,
     quality: Section,
     valid: Section,
 }
 
-/// The sections of both directions, and the bytes of a record.
+/// The sections of both directions, and the size of a record in bytes.
 fn layout(pixels: usize) -> ([Sections; WAYS], usize) {
     let mut end = 0;
     let mut next = |bytes: usize| {
@@ -68,39 +94,27 @@ fn layout(pixels: usize) -> ([Sections; WAYS], usize) {
 }
 
 impl EdgeSlots {
-    /// What [`EdgeSlots::new`] carves from device memory, in order.
-    pub(super) fn device_buffers(edges: usize, pixels: usize) -> Vec<Spec> {
-        let shape = [edges, WAYS, pixels];
-        vec![
-            Spec::of::<u32>("matches", &shape),
-            Spec::of::<u8>("match flags", &shape),
-            Spec::of::<f32>("match qualities", &shape),
-        ]
-    }
-
-    /// What [`EdgeSlots::new`] carves from pinned memory, in order.
-    pub(super) fn pinned_buffers(pixels: usize) -> Vec<Spec> {
-        vec![Spec::of::<u8>("records", &[HOST_SLOTS, layout(pixels).1])]
-    }
-
-    /// Carves the slots; `compute` is the stream on which the mapping thread enqueues kernels.
+    /// The slots of `buffers`; `compute` is the stream on which the mapping thread enqueues kernels.
     pub(super) fn new(
         context: &Context,
-        arena: &mut DeviceArena,
-        pinned: &mut PinnedArena,
-        edges: usize,
-        pixels: usize,
+        buffers: EdgeBuffers,
         compute: Arc<Stream>,
     ) -> Result<Self, CudaError> {
-        let all = edges * WAYS * pixels;
-        let (_, bytes) = layout(pixels);
+        let EdgeBuffers {
+            edges,
+            pixels,
+            index,
+            valid,
+            quality,
+            records,
+        } = buffers;
         Ok(Self {
             edges,
             pixels,
-            index: arena.carve("matches", all)?,
-            valid: arena.carve("match flags", all)?,
-            quality: arena.carve("match qualities", all)?,
-            records: Records::new(pinned.carve("records", HOST_SLOTS * bytes)?, bytes),
+            index,
+            valid,
+            quality,
+            records: Records::new(records, layout(pixels).1),
             compute,
             copy: context.stream(Priority::Low)?,
             marks: (0..edges * Mark::PER_SLOT)
@@ -109,7 +123,8 @@ impl EdgeSlots {
         })
     }
 
-    /// A slot's matches. Who has no lease on the slot reads another edge's or none.
+    /// The matches in a slot. Without a lease on the slot, they may belong to another edge or be
+    /// undefined.
     pub(super) fn slot(&self, slot: u32) -> Result<EdgeView<'_>, CudaError> {
         let way = |k: usize| {
             let start = (slot as usize * WAYS + k) * self.pixels;
@@ -134,7 +149,7 @@ impl EdgeSlots {
         })
     }
 
-    /// Copies between a slot and a host slot and waits for it.
+    /// Copies between a device slot and a host slot, and waits for completion.
     fn copy(
         &self,
         after: &[Mark],
@@ -159,7 +174,7 @@ impl EdgeSlots {
                 copies.part(way.quality, to.quality)?;
                 copies.part(way.valid, to.valid)
             });
-            // Also after an error: what was enqueued uses the record.
+            // Also after an error: the enqueued work uses the record.
             self.copy.synchronize()?;
             enqueued
         })?
@@ -198,7 +213,7 @@ impl SlotDevice for EdgeSlots {
     }
 
     fn with_host(&self, host: u32, with: &mut dyn FnMut(&mut [u8])) {
-        // The store only names host slots that there are.
+        // The store only passes valid host slots.
         let _ = self.records.with(host, with);
     }
 }

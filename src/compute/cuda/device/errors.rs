@@ -1,13 +1,13 @@
-//! What goes wrong on the GPU, as a device tells it.
+//! Conversion of GPU errors to device errors.
 
-use crate::compute::cuda::CudaError;
 use crate::compute::cuda::global::GlobalError;
 use crate::compute::cuda::preprocess::PreprocessError;
 use crate::compute::device::DeviceError;
-use crate::compute::plan::DoesNotFit;
 use crate::compute::store::{SpillError, StoreError};
+use crate::gpu::CudaError;
+use crate::gpu::plan::DoesNotFit;
 
-/// Its name in messages.
+/// Name used in messages.
 pub(super) const NAME: &str = "the GPU";
 
 impl From<CudaError> for DeviceError {
@@ -51,7 +51,7 @@ impl From<PreprocessError> for DeviceError {
     }
 }
 
-/// Errors of arithmetic are the caller's to tell apart first.
+/// Numerical errors must be handled by the caller first.
 impl From<GlobalError> for DeviceError {
     fn from(error: GlobalError) -> Self {
         match error {

@@ -1,102 +1,153 @@
-//! The mapping half: keyframes and edges in device memory, and what is computed from them.
+//! The mapping half: keyframes and edges in device memory, and computations on them.
 
 use super::content;
 use super::edges::{CudaEdges, EdgeView};
-use super::errors::{failed, unknown};
-use super::exchange::{Exchange, Owner, Thing, remove};
-use super::network::{Decoding, Network, at_once};
+use super::errors::{NAME, failed, unknown};
+use super::hand_off::{HandOff, HandOffItem, Owner, remove};
+use super::network::{Decoding, Network, NetworkBuffers, at_once};
+use super::pair::{CONSTRAINING, Pair, PairBuffers, PairModes};
 use super::solve::GraphSolver;
-use super::tracking::compared;
-use crate::compute::cuda::convert::Convert;
-use crate::compute::cuda::fusion::Fusion;
-use crate::compute::cuda::global::DeviceMatches;
-use crate::compute::cuda::matching::{MatchCounts, MatchTask, Matcher, Start};
-use crate::compute::cuda::retrieval::{PlaceError, PlaceHit, Retrieval};
-use crate::compute::cuda::sanitise::Sanitiser;
+use super::stores::Stores;
+use crate::compute::cancel::CancelToken;
+use crate::compute::coverage::{Coverage, Limits};
+use crate::compute::cuda::coverage::{CoverageBuffers, CoverageCounter, DeviceViewOf};
+use crate::compute::cuda::fusion::FusionBuffers;
+use crate::compute::cuda::global::{DeviceGlobalSolver, DeviceMatches, GlobalBuffers};
+use crate::compute::cuda::matching::{MatchCounts, MatchTask, Start};
+use crate::compute::cuda::retrieval::{PlaceError, Retrieval};
 use crate::compute::cuda::slots::{CudaKeyframes, Floats, SlotView};
-use crate::compute::cuda::tracking::{CameraRays, Outcome, PoseSolver, SolveTask};
-use crate::compute::cuda::{CudaError, DeviceBuffer, PinnedBuffer, Stream};
+use crate::compute::cuda::tracking::SolveTask;
 use crate::compute::device::{
-    ContentFormats, DeviceError, EdgeContent, EdgeId, KeyframeBulk, KeyframeContent, MappingDevice,
-    NewEdge, PoseGraph, Ticket, TwoWay,
+    ContentFormats, DeviceError, EdgeContent, EdgeId, Handle, KeyframeBulk, KeyframeContent,
+    MappingDevice, NeighbourView, NewEdge, PoseGraph, TwoWay,
 };
-use crate::compute::global::GlobalReport;
+use crate::compute::global::{EdgeEquations, GlobalReport, GlobalResidual};
+use crate::compute::matching::Refinement;
 use crate::compute::residual::SolveError;
 use crate::compute::retrieval::Hit;
-use crate::compute::stop::Stop;
 use crate::compute::store::{Access, Lane, StoreError, Touch};
-use crate::config::Config;
+use crate::config::DeviceConfig;
 use crate::geometry::Sim3;
+use crate::gpu::{CudaError, PinnedBuffer, Stream};
 use crate::image::RgbImage;
+use crate::inference::{Backend, NetworkShape};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Slots that are kept free for the tracking thread's next keyframes.
+/// Number of slots kept free for the tracking thread's next keyframes.
 const FREE_SLOTS: usize = 2;
 
-/// What making edges takes, and judging them.
-pub(super) struct Pair {
-    pub(super) sanitiser: Sanitiser,
-    pub(super) matcher: Matcher,
-    pub(super) solver: PoseSolver,
-    pub(super) fusion: Fusion,
-    pub(super) convert: Convert,
-    pub(super) rays: Option<Arc<CameraRays>>,
-    pub(super) unusable: DeviceBuffer<u32>,
-    /// Of both directions.
-    pub(super) counts: DeviceBuffer<MatchCounts>,
+/// Memory of a [`Mapping`].
+pub(super) struct MappingBuffers {
+    pub(super) network: NetworkBuffers,
+    pub(super) pair: PairBuffers,
     pub(super) host_counts: PinnedBuffer<MatchCounts>,
-    /// Of both directions.
-    pub(super) outcome: DeviceBuffer<Outcome>,
-    pub(super) host_outcome: PinnedBuffer<Outcome>,
+    pub(super) fusion: FusionBuffers,
+    pub(super) coverage: CoverageBuffers,
+    pub(super) solver: GlobalBuffers,
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Ends {
-    pub(super) i: u32,
-    pub(super) j: u32,
+struct Ends {
+    i: u32,
+    j: u32,
 }
 
 /// The mapping half.
 pub(super) struct Mapping {
-    pub(super) config: Arc<Config>,
+    pub(super) config: Arc<DeviceConfig>,
     pub(super) stream: Arc<Stream>,
     pub(super) keyframes: Arc<CudaKeyframes>,
-    pub(super) exchange: Arc<Exchange>,
+    pub(super) hand_off: Arc<HandOff>,
     pub(super) network: Network,
     pub(super) pair: Pair,
+    /// Outcomes of both directions.
+    host_counts: PinnedBuffer<MatchCounts>,
+    coverage: CoverageCounter,
     pub(super) edges: Arc<CudaEdges>,
     pub(super) graph: GraphSolver,
     pub(super) places: Option<Retrieval>,
-    /// Keyframes' keys in the store.
+    /// Keyframe keys in the store.
     pub(super) keys: FxHashMap<u32, u32>,
     /// Edges' keyframes.
-    pub(super) ends: FxHashMap<EdgeId, Ends>,
+    ends: FxHashMap<EdgeId, Ends>,
     pub(super) next_edge: u32,
-    /// The keyframe that was described last.
+    /// The keyframe described last.
     pub(super) described: Option<u32>,
-    pub(super) hits: Vec<PlaceHit>,
+    pub(super) hits: Vec<Hit>,
+    /// Whether the log already says that places are replaced.
+    places_full: bool,
 }
 
 impl Mapping {
+    /// Has the backend prepare its first runs, for up to `edges_at_once` edges decoded together.
+    pub(super) fn new(
+        config: Arc<DeviceConfig>,
+        stream: Arc<Stream>,
+        stores: &Stores,
+        backend: Box<dyn Backend>,
+        buffers: MappingBuffers,
+        (residual, edges_at_once): (GlobalResidual, usize),
+    ) -> Result<Self, DeviceError> {
+        let context = stream.context();
+        let mut network = Network::new(context, &stream, backend, buffers.network)?;
+        let counts = (1..=edges_at_once).filter(|n| n.is_power_of_two());
+        let decodings: Vec<Decoding> = counts.map(Decoding::Edges).collect();
+        network.warm_up(&stream, None, &decodings)?;
+        let modes = PairModes {
+            refinement: Refinement::Single,
+            fusion: CONSTRAINING,
+            score: config.tracking.filtering_score,
+        };
+        let (shape, rays) = (network.shape(), stores.rays.clone());
+        let pair = Pair::new(&stream, buffers.pair, buffers.fusion, shape, &modes, rays)?;
+        let coverage = CoverageCounter::new(context, buffers.coverage, shape.pixels())?;
+        let graph = GraphSolver {
+            solver: DeviceGlobalSolver::new(context, buffers.solver)?,
+            residual,
+            width: shape.width,
+            height: shape.height,
+            cancel: CancelToken::default(),
+        };
+        Ok(Self {
+            config,
+            keyframes: Arc::clone(&stores.keyframes),
+            hand_off: Arc::clone(&stores.hand_off),
+            edges: Arc::clone(&stores.edges),
+            network,
+            pair,
+            host_counts: buffers.host_counts,
+            coverage,
+            graph,
+            places: None,
+            keys: Default::default(),
+            ends: Default::default(),
+            next_edge: 0,
+            described: None,
+            hits: Vec::new(),
+            places_full: false,
+            stream,
+        })
+    }
+
     pub(super) fn key(&self, id: u32) -> Result<u32, DeviceError> {
         self.keys.get(&id).copied().ok_or(unknown("keyframe", id))
     }
 
-    /// Makes room for the tracking thread's next keyframe while nobody waits for it.
+    /// Makes room for the tracking thread's next keyframe ahead of time.
     pub(super) fn prepare(&self) -> Result<(), DeviceError> {
         match self.keyframes.prepare(Lane::Mapping, FREE_SLOTS) {
             Ok(_) => Ok(()),
-            // Whoever needs the room says so if there is none then, either.
+            // A caller that needs the room reports it if it is still missing.
             Err(StoreError::NoRoom { source }) => {
-                tracing::warn!("no keyframe can leave the GPU: {source}");
+                tracing::warn!("cannot move keyframes out of GPU memory: {source}");
                 Ok(())
             }
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Brings keyframe `id`'s tokens where the network reads those of image `which`.
+    /// Copies keyframe `id`'s tokens to the network's input for image `which`.
     fn load_tokens(&mut self, id: u32, which: usize) -> Result<(), DeviceError> {
         let key = self.key(id)?;
         {
@@ -111,7 +162,7 @@ impl Mapping {
         self.network.fetch(&self.stream, which)
     }
 
-    /// Matches the second view's pixels into the first, as they were decoded in way `way` of all, which is
+    /// Matches the second view's pixels to the first, as decoded in direction `way` of all; it is
     /// direction `of_edge` of its edge, whose counts are written too.
     fn match_pair(
         &mut self,
@@ -155,7 +206,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// An edge from what was decoded as pair `place`.
+    /// Makes an edge from the outputs of pair `place`.
     fn match_edge(&mut self, place: usize, ends: Ends) -> Result<NewEdge, DeviceError> {
         let id = self.next_edge;
         self.next_edge = id.wrapping_add(1);
@@ -178,23 +229,23 @@ impl Mapping {
         }
     }
 
-    /// Fills a new edge's slot from what was decoded as pair `place`; the smaller fraction of good matches.
+    /// Fills a new edge's slot from the outputs of pair `place`; returns the smaller fraction of
+    /// good matches.
     fn fill(&mut self, place: usize, to: EdgeView<'_>) -> Result<f32, DeviceError> {
         self.match_pair([2 * place, 0], to.i_from_j)?;
         self.match_pair([2 * place + 1, 1], to.j_from_i)?;
-        let pair = &mut self.pair;
-        // SAFETY: waited for before anybody looks.
+        // SAFETY: the stream is waited for before the counts are read.
         unsafe {
             self.stream
-                .download(pair.counts.all(), &mut pair.host_counts)?;
+                .download(self.pair.counts.all(), &mut self.host_counts)?;
         }
         self.stream.synchronize()?;
-        let good = pair.host_counts.iter().map(|c| c.good).min().unwrap_or(0);
+        let good = self.host_counts.iter().map(|c| c.good).min().unwrap_or(0);
         Ok(good as f32 / self.network.shape().pixels() as f32)
     }
 
-    /// Enqueues the solve for the pose of one direction: `points` are those of the keyframe whose pixels
-    /// are matched and of the other.
+    /// Enqueues the solve for the pose of one direction: `points` are those of the keyframe whose
+    /// pixels are matched, and of the other keyframe.
     fn enqueue_pose(
         &self,
         way: usize,
@@ -208,7 +259,7 @@ impl Mapping {
             quality: matches.quality,
             min_quality: self.config.local_opt.q_conf,
             counts: None,
-            compared: compared(self.pair.rays.as_deref()),
+            compared: self.pair.compared(),
             pose: None,
             outcome: self.pair.outcome.slice(way..way + 1)?,
         };
@@ -232,11 +283,7 @@ impl Mapping {
         match found {
             Ok(()) => {
                 self.described = Some(id);
-                let of = |hit: &PlaceHit| Hit {
-                    id: hit.id,
-                    score: hit.score,
-                };
-                hits.extend(self.hits.iter().map(of));
+                hits.extend_from_slice(&self.hits);
                 Ok(())
             }
             Err(PlaceError::Cuda(error)) => Err(error.into()),
@@ -249,65 +296,91 @@ impl Mapping {
 }
 
 impl MappingDevice for Mapping {
-    fn accept_keyframe(&mut self, id: u32, ticket: &Ticket) -> Result<(), DeviceError> {
-        let key = self.exchange.accept(ticket)?;
+    fn shape(&self) -> &NetworkShape {
+        self.network.shape()
+    }
+
+    fn accept_keyframe(&mut self, id: u32, handle: &Handle) -> Result<(), DeviceError> {
+        let key = self.hand_off.accept(handle)?;
         if let Some(old) = self.keys.insert(id, key) {
             remove(&self.keyframes, old);
         }
         self.prepare()
     }
 
-    fn accept_pointmap(&mut self, id: u32, ticket: &Ticket) -> Result<(), DeviceError> {
+    fn accept_pointmap(&mut self, id: u32, handle: &Handle) -> Result<(), DeviceError> {
         let key = self.key(id)?;
-        let thing = self.exchange.get(ticket)?;
-        let parcel = thing
-            .parcel
-            .ok_or(unknown("pointmap under ticket", ticket.number()))?;
-        let parcel = self.exchange.parcel(parcel)?;
+        let item = self.hand_off.get(handle)?;
+        let buffer = item
+            .buffer
+            .ok_or(unknown("pointmap under handle", handle.number()))?;
+        let buffer = self.hand_off.buffer(buffer)?;
         let lease = self.keyframes.write(Lane::Mapping, key)?;
         let slot = self.keyframes.device().slot(lease.slot())?;
         let stream = &self.stream;
-        parcel.before_reading(stream)?;
+        buffer.before_reading(stream)?;
         match self.pair.rays.as_deref() {
             Some(rays) => {
-                let points = parcel.points.all();
+                let points = buffer.points.all();
                 self.pair
                     .fusion
                     .constrain(stream, points, rays, slot.points)?;
             }
-            None => stream.copy(parcel.points.all(), slot.points)?,
+            None => stream.copy(buffer.points.all(), slot.points)?,
         }
         match slot.confidence {
-            Floats::F32(v) => stream.copy(parcel.confidence.all(), v)?,
-            Floats::F16(v) => stream.copy(parcel.half_confidence.all(), v)?,
+            Floats::F32(v) => stream.copy(buffer.confidence.all(), v)?,
+            Floats::F16(v) => stream.copy(buffer.half_confidence.all(), v)?,
         }
-        Ok(parcel.after_reading(stream)?)
+        Ok(buffer.after_reading(stream)?)
     }
 
     fn drop_keyframe(&mut self, id: u32) {
         if let Some(key) = self.keys.remove(&id) {
             remove(&self.keyframes, key);
         }
+        if let Some(places) = &mut self.places
+            && let Err(error) = places.remove(&self.stream, id)
+        {
+            // The next operation on the device fails as well, and reports the error.
+            tracing::error!("cannot remove a keyframe's place: {error}");
+        }
     }
 
-    fn knows_places(&self) -> bool {
+    fn has_place_recognition(&self) -> bool {
         self.places.is_some()
     }
 
-    fn look_up(&mut self, id: u32, hits: &mut Vec<Hit>) -> Result<(), DeviceError> {
+    fn query_places(&mut self, id: u32, hits: &mut Vec<Hit>) -> Result<(), DeviceError> {
         hits.clear();
         self.described = None;
         self.describe(id, hits)
     }
 
-    fn remember(&mut self, id: u32) -> Result<(), DeviceError> {
+    fn insert_place(&mut self, id: u32) -> Result<(), DeviceError> {
         let Some(places) = &mut self.places else {
             return Ok(());
         };
         if self.described != Some(id) {
             return Ok(());
         }
-        match places.insert(&self.stream, id) {
+        let mut inserted = places.insert(&self.stream, id);
+        if let Err(PlaceError::Full { capacity }) = inserted {
+            // Evict the keyframe most similar to the new one, or else the oldest.
+            let similar = self.hits.iter().map(|hit| hit.id);
+            let Some(victim) = similar.chain(places.oldest()).next() else {
+                return Ok(());
+            };
+            if !std::mem::replace(&mut self.places_full, true) {
+                tracing::warn!(
+                    "place recognition holds its {capacity} keyframes (memory.places): each new one replaces the one \
+                     that looks most like it"
+                );
+            }
+            places.remove(&self.stream, victim)?;
+            inserted = places.insert(&self.stream, id);
+        }
+        match inserted {
             Ok(()) => Ok(()),
             Err(PlaceError::Cuda(error)) => Err(error.into()),
             Err(error) => {
@@ -317,8 +390,8 @@ impl MappingDevice for Mapping {
         }
     }
 
-    fn heed(&mut self, stop: &Stop) {
-        self.graph.heed(stop);
+    fn set_cancel(&mut self, cancel: &CancelToken) {
+        self.graph.set_cancel(cancel);
     }
 
     fn make_edges(
@@ -328,7 +401,7 @@ impl MappingDevice for Mapping {
     ) -> Result<(), DeviceError> {
         let first = made.len();
         let mut left = pairs;
-        while !(left.is_empty() || self.graph.stop.is_asked()) {
+        while !(left.is_empty() || self.graph.cancel.is_cancelled()) {
             let count = at_once(left.len(), self.network.most_edges().max(1));
             let (now, later) = left.split_at(count);
             if let Err(error) = self.make_together(now, made) {
@@ -359,7 +432,7 @@ impl MappingDevice for Mapping {
             self.enqueue_pose(1, (&j, &i), matches.i_from_j)?;
         }
         let pair = &mut self.pair;
-        // SAFETY: waited for before anybody looks.
+        // SAFETY: the stream is synchronised before the data is read.
         unsafe {
             self.stream
                 .download(pair.outcome.all(), &mut pair.host_outcome)?;
@@ -380,8 +453,54 @@ impl MappingDevice for Mapping {
     fn drop_edge(&mut self, edge: EdgeId) {
         self.ends.remove(&edge);
         if let Err(error) = self.edges.remove(edge.0) {
-            tracing::error!("an edge's slot stays taken: {error}");
+            tracing::error!("cannot free an edge's slot: {error}");
         }
+    }
+
+    fn coverage(
+        &mut self,
+        id: u32,
+        views: &[NeighbourView],
+        min_ratio: f32,
+    ) -> Result<Coverage, DeviceError> {
+        let key = self.key(id)?;
+        let limits = Limits {
+            c_conf: self.config.local_opt.c_conf,
+            q_conf: self.config.local_opt.q_conf,
+            min_ratio,
+        };
+        let (lane, access, touch) = (Lane::Mapping, Access::Read, Touch::Pass);
+        let found = {
+            let own = self.keyframes.lease(lane, key, access, touch)?;
+            let own = self.keyframes.device().slot(own.slot())?;
+            self.coverage.clear(&self.stream)?;
+            for view in views {
+                let NeighbourView { edge, scale } = *view;
+                let ends = self.ends.get(&edge).copied();
+                let ends = ends.ok_or(unknown("edge", edge.0))?;
+                let matches = self.edges.lease(lane, edge.0, access, touch)?;
+                let matches = self.edges.device().slot(matches.slot())?;
+                let (other, matches) = match id {
+                    i if i == ends.i => (ends.j, matches.j_from_i),
+                    j if j == ends.j => (ends.i, matches.i_from_j),
+                    _ => return Err(unknown("edge of this keyframe", edge.0)),
+                };
+                let other = self.key(other)?;
+                let other = self.keyframes.lease(lane, other, access, touch)?;
+                let points = self.keyframes.device().slot(other.slot())?.points;
+                let view = DeviceViewOf {
+                    matches,
+                    points,
+                    scale,
+                };
+                self.coverage
+                    .add(&self.stream, own.points, &view, &limits)?;
+            }
+            self.coverage
+                .count(&self.stream, own.points, own.confidence, &limits)?
+        };
+        self.prepare()?;
+        Ok(found)
     }
 
     fn solve(
@@ -400,6 +519,21 @@ impl MappingDevice for Mapping {
         );
         self.prepare()?;
         solved
+    }
+
+    fn equations(
+        &mut self,
+        graph: &PoseGraph<'_>,
+        dst: &mut Vec<EdgeEquations>,
+    ) -> Result<Result<(), SolveError>, DeviceError> {
+        let keys = graph.keyframes.iter().map(|&id| self.key(id));
+        let keys: Vec<u32> = keys.collect::<Result<_, _>>()?;
+        let stores = (&*self.keyframes, &*self.edges);
+        let found = self
+            .graph
+            .equations(&self.stream, stores, &keys, graph, dst);
+        self.prepare()?;
+        found
     }
 
     fn read_keyframe(&self, id: u32) -> Result<KeyframeBulk, DeviceError> {
@@ -422,33 +556,33 @@ impl MappingDevice for Mapping {
         })
     }
 
-    fn lend_keyframe(&mut self, id: u32) -> Result<Ticket, DeviceError> {
+    fn borrow_keyframe(&mut self, id: u32) -> Result<Handle, DeviceError> {
         let key = self.key(id)?;
-        let (number, parcel) = self.exchange.take_parcel()?;
+        let (number, buffer) = self.hand_off.take_buffer()?;
         let put = || -> Result<(), DeviceError> {
             let lease = self.keyframes.read(Lane::Mapping, key)?;
             let slot = self.keyframes.device().slot(lease.slot())?;
             let stream = &self.stream;
-            parcel.before_writing(stream)?;
-            stream.copy(slot.points, parcel.points.all())?;
+            buffer.before_writing(stream)?;
+            stream.copy(slot.points, buffer.points.all())?;
             match slot.confidence {
-                Floats::F32(v) => stream.copy(v, parcel.confidence.all())?,
+                Floats::F32(v) => stream.copy(v, buffer.confidence.all())?,
                 Floats::F16(v) => self
                     .pair
                     .convert
-                    .widen(stream, v, parcel.confidence.all())?,
+                    .widen(stream, v, buffer.confidence.all())?,
             }
-            Ok(parcel.after_writing(stream)?)
+            Ok(buffer.after_writing(stream)?)
         };
         if let Err(error) = put() {
-            self.exchange.give_back(number);
+            self.hand_off.give_back(number);
             return Err(error);
         }
-        let thing = Thing {
+        let item = HandOffItem {
             key: Some(key),
-            parcel: Some(number),
+            buffer: Some(number),
         };
-        Ok(self.exchange.put(thing, Owner::Mapping))
+        Ok(self.hand_off.put(item, Owner::Mapping))
     }
 
     fn content_formats(&self) -> ContentFormats {
@@ -460,15 +594,37 @@ impl MappingDevice for Mapping {
     }
 
     fn export_keyframe(&self, id: u32, dst: &mut KeyframeContent) -> Result<(), DeviceError> {
-        content::export_keyframe(self, id, dst)
+        let key = self.key(id)?;
+        // Bulk export must not evict keyframes that are in use.
+        let (access, touch) = (Access::Read, Touch::Pass);
+        let lease = self.keyframes.lease(Lane::Mapping, key, access, touch)?;
+        let slot = self.keyframes.device().slot(lease.slot())?;
+        Ok(content::read_keyframe(&self.stream, &slot, dst)?)
     }
 
     fn import_keyframe(&mut self, id: u32, content: &KeyframeContent) -> Result<(), DeviceError> {
-        content::import_keyframe(self, id, content)
+        content.check(NAME, self.network.shape())?;
+        let key = self.hand_off.new_key();
+        let written = {
+            let lease = self.keyframes.insert(Lane::Mapping, key)?;
+            let slot = self.keyframes.device().slot(lease.slot())?;
+            content::write_keyframe(&self.stream, content, &slot)
+        };
+        if let Err(error) = written {
+            remove(&self.keyframes, key);
+            return Err(error.into());
+        }
+        if let Some(old) = self.keys.insert(id, key) {
+            remove(&self.keyframes, old);
+        }
+        self.prepare()
     }
 
     fn export_edge(&self, edge: EdgeId, dst: &mut EdgeContent) -> Result<(), DeviceError> {
-        content::export_edge(self, edge, dst)
+        let (access, touch) = (Access::Read, Touch::Pass);
+        let lease = self.edges.lease(Lane::Mapping, edge.0, access, touch)?;
+        let slot = self.edges.device().slot(lease.slot())?;
+        Ok(content::read_edge(&self.stream, &slot, dst)?)
     }
 
     fn import_edge(
@@ -477,7 +633,23 @@ impl MappingDevice for Mapping {
         j: u32,
         content: &EdgeContent,
     ) -> Result<EdgeId, DeviceError> {
-        content::import_edge(self, i, j, content)
+        content.check(NAME, self.network.shape().pixels())?;
+        self.key(i)?;
+        self.key(j)?;
+        let number = self.next_edge;
+        self.next_edge = number.wrapping_add(1);
+        let written = {
+            let lease = self.edges.insert(Lane::Mapping, number)?;
+            let slot = self.edges.device().slot(lease.slot())?;
+            content::write_edge(&self.stream, content, &slot)
+        };
+        let id = EdgeId(number);
+        self.ends.insert(id, Ends { i, j });
+        if let Err(error) = written {
+            self.drop_edge(id);
+            return Err(error.into());
+        }
+        Ok(id)
     }
 
     fn reset(&mut self) {
@@ -492,8 +664,8 @@ impl MappingDevice for Mapping {
         if let Some(places) = &mut self.places
             && let Err(error) = places.clear(&self.stream)
         {
-            // The next thing that is asked of the device fails as well, and tells.
-            tracing::error!("places were not forgotten: {}", failed(error));
+            // The next operation on the device fails as well, and reports the error.
+            tracing::error!("cannot clear the place database: {}", failed(error));
         }
     }
 }

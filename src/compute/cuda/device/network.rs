@@ -1,48 +1,118 @@
-//! Running the network for the GPU: in its memory where the backend can, else on the host, with
-//! everything staged through pinned memory.
+//! Runs the network in GPU memory if the backend supports it, otherwise on the host with everything
+//! staged through pinned memory.
 
-use crate::compute::cuda::sanitise::{DeviceView, ViewBuffers};
-use crate::compute::cuda::{
-    Context, CudaError, DeviceBuffer, DeviceSlice, Element, Event, PinnedBuffer, Stream,
-};
+use crate::compute::cuda::sanitise::ViewBuffers;
 use crate::compute::device::DeviceError;
+use crate::gpu::{
+    Carver, Context, CudaError, DeviceBuffer, DeviceSlice, Event, PinnedBuffer, Stream,
+};
 use crate::image::RgbImage;
+use crate::inference::DeviceView;
 use crate::inference::{
-    Backend, DeviceSpan, DeviceViewOutput, InferenceError, NetworkShape, PairOutput, ViewOutput,
-    self_test,
+    Backend, DeviceBackend, InferenceError, NetworkShape, PairOutput, ViewOutput, self_test,
 };
 
-/// Runs after which a backend has all that it needs.
+/// Number of runs after which a backend has allocated everything it needs.
 const WARM_UP: usize = 4;
 
-/// One view's outputs in pinned memory.
-pub(super) struct PinnedView {
-    pub(super) points: PinnedBuffer<f32>,
-    pub(super) confidence: PinnedBuffer<f32>,
-    pub(super) descriptors: PinnedBuffer<f32>,
-    pub(super) descriptor_confidence: PinnedBuffer<f32>,
+/// Outputs of one view in pinned memory.
+struct PinnedView {
+    points: PinnedBuffer<f32>,
+    confidence: PinnedBuffer<f32>,
+    descriptors: PinnedBuffer<f32>,
+    descriptor_confidence: PinnedBuffer<f32>,
 }
 
-/// What a network on the host needs.
-pub(super) struct Staging {
+/// Pinned buffers for a network on the host.
+struct Staging {
     /// Tokens of two images, `T × C` each.
-    pub(super) features: [PinnedBuffer<f32>; 2],
-    pub(super) views: [PinnedView; 2],
+    features: [PinnedBuffer<f32>; 2],
+    views: [PinnedView; 2],
 }
 
-/// What is decoded.
+/// Memory of a [`Network`].
+pub(super) struct NetworkBuffers {
+    /// `2 × T × C` encoder tokens of each pair of images.
+    features: DeviceBuffer<f32>,
+    /// Outputs, of one pair for tracking, of all pairs both ways for mapping.
+    views: [ViewBuffers; 2],
+    /// Memory that the backend's runs need besides, if it asks for any.
+    workspace: Option<DeviceBuffer<u8>>,
+    /// Inputs and outputs on the host, if the network runs there.
+    staging: Option<Staging>,
+}
+
+/// Sizes of [`NetworkBuffers`].
+pub(super) struct NetworkSizes<'a> {
+    /// The network's.
+    pub(super) shape: &'a NetworkShape,
+    /// Ways in which a pair is decoded: one, or both.
+    pub(super) ways: usize,
+    /// Pairs that are decoded together.
+    pub(super) batch: usize,
+    /// Bytes that the backend asks for.
+    pub(super) workspace: usize,
+    /// Whether the network runs on the host.
+    pub(super) on_host: bool,
+}
+
+impl NetworkBuffers {
+    pub(super) fn carve(
+        c: &mut Carver<'_, '_>,
+        sizes: &NetworkSizes<'_>,
+    ) -> Result<Self, CudaError> {
+        let shape = sizes.shape;
+        let (n, dim) = (shape.pixels(), shape.descriptor_dim);
+        let tokens = [shape.tokens, shape.feature_dim];
+        let names = ["view 1", "view 2"];
+        let features = c.device("tokens", &[2 * sizes.batch, tokens[0], tokens[1]])?;
+        let pixels = sizes.batch * sizes.ways * n;
+        let [first, second] = names.map(|name| ViewBuffers::carve(&mut c.part(name), pixels, dim));
+        let views = [first?, second?];
+        let workspace = match sizes.workspace {
+            0 => None,
+            bytes => Some(c.device("network workspace", &[bytes])?),
+        };
+        let staging = match sizes.on_host {
+            false => None,
+            true => {
+                let [a, b] = names.map(|name| c.part(name).pinned("tokens", &tokens));
+                let features = [a?, b?];
+                let [a, b] = names.map(|name| {
+                    let mut c = c.part(name);
+                    Ok::<_, CudaError>(PinnedView {
+                        points: c.pinned("points", &[n, 3])?,
+                        confidence: c.pinned("confidences", &[n])?,
+                        descriptors: c.pinned("descriptors", &[n, dim])?,
+                        descriptor_confidence: c.pinned("descriptor confidences", &[n])?,
+                    })
+                });
+                let views = [a?, b?];
+                Some(Staging { features, views })
+            }
+        };
+        Ok(Self {
+            features,
+            views,
+            workspace,
+            staging,
+        })
+    }
+}
+
+/// Inputs to decode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decoding {
-    /// Image 0 with itself; only view 1 is wanted.
+    /// Image 0 paired with itself; only view 1 is needed.
     Mono,
     /// Images 0 and 1.
     Pair,
-    /// Images 0 and 1, then 1 and 0; images 2 and 3 likewise, and so on: so many pairs.
+    /// Images 0 and 1 in both directions, images 2 and 3 likewise, and so on, for this many pairs.
     Edges(usize),
 }
 
 impl Decoding {
-    /// The images of each way.
+    /// The image indices of each direction.
     fn orders(self) -> impl Iterator<Item = (usize, usize)> {
         let ways = match self {
             Self::Mono | Self::Pair => 1,
@@ -55,8 +125,8 @@ impl Decoding {
     }
 }
 
-/// How many of `left` edges are decoded together where at most `most` can be: a power of two, so that a
-/// network with a model for each number needs few of them.
+/// Number of the `left` edges to decode together if at most `most` are possible: a power of two, so
+/// that a network with one model per batch size needs few of them.
 pub(super) fn at_once(left: usize, most: usize) -> usize {
     match left.min(most) {
         0 => 0,
@@ -64,20 +134,18 @@ pub(super) fn at_once(left: usize, most: usize) -> usize {
     }
 }
 
-/// The network of one thread. Tokens of two images, or of two for each edge that is decoded together with
-/// others, are held on the device; for a network on the host two there as well.
+/// The network of one thread. The tokens of two images, or of two images per edge decoded together,
+/// are stored on the device; for a network on the host, also two there.
 pub(super) struct Network {
     backend: Box<dyn Backend>,
     shape: NetworkShape,
-    /// Of all images, and of each.
+    /// Tokens of all images, and parts for each.
     all_features: DeviceBuffer<f32>,
     features: Vec<DeviceBuffer<f32>>,
-    /// Of all ways together, and of each.
+    /// Outputs of all directions, and parts for each.
     all_views: [ViewBuffers; 2],
     views: Vec<[ViewBuffers; 2]>,
-    /// What the backend's runs need besides; it has the address.
-    _workspace: Option<DeviceBuffer<u8>>,
-    /// None: the backend computes on the device.
+    /// `None` if the backend computes on the device.
     host: Option<Host>,
 }
 
@@ -85,21 +153,25 @@ struct Host {
     staging: Staging,
     image: RgbImage,
     output: PairOutput,
-    /// What was staged last has been sent.
+    /// Recorded when the last staged data has been sent.
     sent: Event,
 }
 
 impl Network {
-    /// `features` is of the images, `views` of one way or of each image's. `workspace` is what the backend
-    /// asked for; `staging` is for a network on the host.
+    /// Clears the tokens on `stream`.
     pub(super) fn new(
         context: &Context,
+        stream: &Stream,
         mut backend: Box<dyn Backend>,
-        features: DeviceBuffer<f32>,
-        views: [ViewBuffers; 2],
-        workspace: Option<DeviceBuffer<u8>>,
-        staging: Option<Staging>,
+        buffers: NetworkBuffers,
     ) -> Result<Self, DeviceError> {
+        let NetworkBuffers {
+            features,
+            views,
+            workspace,
+            staging,
+        } = buffers;
+        stream.fill(features.all(), 0)?;
         let shape = backend.shape().clone();
         let pixels = shape.pixels();
         let ways = views[0].confidence.len() / pixels.max(1);
@@ -121,9 +193,8 @@ impl Network {
                 sent: context.event(false)?,
             }),
         };
-        if let Some(workspace) = &workspace {
-            // SAFETY: this half's own, and dropped after the backend.
-            unsafe { in_place(backend.as_mut())?.use_workspace(span(workspace.all())) }?;
+        if let Some(workspace) = workspace {
+            in_place(backend.as_mut())?.use_workspace(workspace)?;
         }
         Ok(Self {
             backend,
@@ -132,7 +203,6 @@ impl Network {
             features: of_images,
             all_views: views,
             views: of_ways,
-            _workspace: workspace,
             host,
         })
     }
@@ -145,35 +215,34 @@ impl Network {
         &self.shape
     }
 
-    /// Whether the network runs on the host.
     pub(super) fn is_on_host(&self) -> bool {
         self.host.is_some()
     }
 
-    /// Most edges that are decoded together.
+    /// Maximum number of edges decoded together.
     pub(super) fn most_edges(&self) -> usize {
         self.views.len() / 2
     }
 
-    /// Tokens of image `which`, as they were encoded or put there last.
+    /// Tokens of image `which`.
     pub(super) fn features(&self, which: usize) -> DeviceSlice<'_, f32> {
         let image = self.features.get(which);
         image.map_or_else(|| self.all_features.all(), DeviceBuffer::all)
     }
 
-    /// What [`Network::decode`] writes of view `which` in its first way.
+    /// Output of [`Network::decode`] for view `which` in the first direction.
     pub(super) fn view(&self, which: usize) -> DeviceView<'_> {
         self.view_of(0, which)
     }
 
-    /// The same of a way; there are two of each edge for mapping.
+    /// The output for any direction; mapping has two per edge.
     pub(super) fn view_of(&self, way: usize, which: usize) -> DeviceView<'_> {
         let views = self.views.get(way).map_or(&self.all_views, |views| views);
         views[which % 2].view()
     }
 
-    /// Encodes the image that lies in `image` as bytes and in `planes` as the network's input; the
-    /// tokens are those of image 0. `bytes` is pinned memory for the image.
+    /// Encodes the image given as bytes in `image` and as network input in `planes`; the result is
+    /// the tokens of image 0. `bytes` is pinned memory for the image.
     pub(super) fn encode(
         &mut self,
         stream: &Stream,
@@ -182,23 +251,21 @@ impl Network {
         bytes: &mut PinnedBuffer<u8>,
     ) -> Result<(), DeviceError> {
         let Some(host) = &mut self.host else {
-            let (planes, features) = (span(planes), span(self.features[0].all()));
             let backend = in_place(self.backend.as_mut())?;
-            // SAFETY: the stream lives; both spans are buffers of this half, used on this stream alone.
-            return Ok(unsafe { backend.enqueue_encode(stream.raw(), planes, features) }?);
+            return Ok(backend.enqueue_encode(stream, planes, self.features[0].all())?);
         };
-        // SAFETY: waited for before anybody looks.
+        // SAFETY: the stream is synchronised before the data is read.
         unsafe { stream.download(image, bytes)? };
         stream.synchronize()?;
         host.image.data.copy_from_slice(bytes);
         let tokens = &mut host.staging.features[0];
         self.backend.encode(&host.image, tokens)?;
-        // SAFETY: the tokens are next written after the stream was waited for (above).
+        // SAFETY: the stream is synchronised (above) before the tokens are next written.
         unsafe { stream.upload(tokens, self.features[0].all())? };
         Ok(())
     }
 
-    /// Image 1 becomes what image 0 is.
+    /// Copies the tokens of image 0 to image 1.
     pub(super) fn keep(&mut self, stream: &Stream) -> Result<(), DeviceError> {
         if let Some(host) = &mut self.host {
             let [from, to] = &mut host.staging.features;
@@ -208,20 +275,20 @@ impl Network {
         Ok(())
     }
 
-    /// After image `which`'s tokens were changed on the device: the host, if the network is there, gets
-    /// them. Waits for it.
+    /// Copies image `which`'s tokens to the host after they were changed on the device, if the
+    /// network runs there. Waits for completion.
     pub(super) fn fetch(&mut self, stream: &Stream, which: usize) -> Result<(), DeviceError> {
         if let Some(host) = &mut self.host {
             let which = which % 2;
             let (from, to) = (&self.features[which], &mut host.staging.features[which]);
-            // SAFETY: waited for before anybody looks.
+            // SAFETY: the stream is synchronised before the data is read.
             unsafe { stream.download(from.all(), to)? };
             stream.synchronize()?;
         }
         Ok(())
     }
 
-    /// Decodes; the outputs are on their way to the views.
+    /// Decodes; the outputs will be in the views.
     pub(super) fn decode(
         &mut self,
         stream: &Stream,
@@ -233,36 +300,31 @@ impl Network {
             }
             return Ok(());
         }
-        let pair = [0, 1].map(|k| span(self.features[k].all()));
-        let views = [0, 1].map(|k| outputs(self.view(k)));
-        let stream = stream.raw();
-        if let Decoding::Edges(edges) = decoding {
-            let each = self.shape.tokens * self.shape.feature_dim;
-            let tokens = span(self.all_features.slice(0..2 * edges * each)?);
-            let pixels = self.shape.pixels();
-            let [first, second] = self.all_views.each_ref();
-            let ways = 0..2 * edges;
-            let views = [
-                first.of_pairs(ways.clone(), pixels)?,
-                second.of_pairs(ways, pixels)?,
-            ];
-            let views = views.each_ref().map(|view| outputs(view.view()));
-            let backend = in_place(self.backend.as_mut())?;
-            // SAFETY: the stream lives; all spans are buffers of this half, used on this stream alone.
-            return Ok(unsafe { backend.enqueue_decode_edges(stream, edges, tokens, views) }?);
-        }
         let backend = in_place(self.backend.as_mut())?;
-        // SAFETY: as above.
-        unsafe {
-            match decoding {
-                Decoding::Mono => backend.enqueue_decode_view1(stream, [pair[0]; 2], views),
-                _ => backend.enqueue_decode(stream, pair, views),
-            }?;
+        let pair = [0, 1].map(|k| self.features[k].all());
+        let of_first_way = self.views.first().unwrap_or(&self.all_views);
+        let views = of_first_way.each_ref().map(ViewBuffers::view);
+        match decoding {
+            Decoding::Mono => backend.enqueue_decode_view1(stream, [pair[0]; 2], views)?,
+            Decoding::Pair => backend.enqueue_decode(stream, pair, views)?,
+            Decoding::Edges(edges) => {
+                let each = self.shape.tokens * self.shape.feature_dim;
+                let tokens = self.all_features.slice(0..2 * edges * each)?;
+                let pixels = self.shape.pixels();
+                let [first, second] = self.all_views.each_ref();
+                let ways = 0..2 * edges;
+                let views = [
+                    first.of_pairs(ways.clone(), pixels)?,
+                    second.of_pairs(ways, pixels)?,
+                ];
+                let views = views.each_ref().map(ViewBuffers::view);
+                backend.enqueue_decode_edges(stream, edges, tokens, views)?;
+            }
         }
         Ok(())
     }
 
-    /// Decodes images `first` and `second` on the host and sends what is wanted.
+    /// Decodes images `first` and `second` on the host and uploads the requested views.
     fn decode_on_host(
         &mut self,
         stream: &Stream,
@@ -283,7 +345,7 @@ impl Network {
             1 => self.backend.decode_view1(a, b, &mut host.output)?,
             _ => self.backend.decode(a, b, &mut host.output)?,
         }
-        // What was staged last may still be on its way.
+        // The last staged data may still be in transit.
         host.sent.synchronize()?;
         let output = [&host.output.view1, &host.output.view2];
         let to = self.views.get(way).unwrap_or(&self.all_views);
@@ -295,8 +357,9 @@ impl Network {
         Ok(())
     }
 
-    /// A network on the device takes its memory and prepares its work in the first runs on each set of
-    /// buffers: has them done now, for encoding `planes`, if this half encodes, and for `decodings`.
+    /// A network on the device allocates memory and prepares its work in the first runs on each set
+    /// of buffers; this performs them in advance, for encoding `planes` if this half encodes, and
+    /// for `decodings`.
     pub(super) fn warm_up(
         &mut self,
         stream: &Stream,
@@ -308,10 +371,8 @@ impl Network {
         }
         for _ in 0..WARM_UP {
             if let Some(planes) = planes {
-                let (planes, features) = (span(planes), span(self.features[0].all()));
                 let backend = in_place(self.backend.as_mut())?;
-                // SAFETY: the stream lives; both spans are buffers of this half, used on this stream alone.
-                unsafe { backend.enqueue_encode(stream.raw(), planes, features) }?;
+                backend.enqueue_encode(stream, planes, self.features[0].all())?;
             }
             for &decoding in decodings {
                 self.decode(stream, decoding)?;
@@ -321,25 +382,23 @@ impl Network {
         Ok(stream.synchronize()?)
     }
 
-    /// See [`self_test`]; a network on the device is tested when it is loaded, and here through its
-    /// host interface.
+    /// See [`self_test`]. A network on the device is tested when it is loaded; this tests it
+    /// through its host interface.
     pub(super) fn self_test(&mut self) -> Result<(), InferenceError> {
         self_test(self.backend.as_mut())
     }
 }
 
-/// The backend's interface in place, which it had when this half was made.
-fn in_place(
-    backend: &mut dyn Backend,
-) -> Result<&mut dyn crate::inference::DeviceBackend, InferenceError> {
+/// The backend's device interface, which it had when this half was created.
+fn in_place(backend: &mut dyn Backend) -> Result<&mut dyn DeviceBackend, InferenceError> {
     backend.device().ok_or(InferenceError::Runtime {
         runtime: "the network",
         doing: "starting on the GPU",
-        message: "it gave its place there up".into(),
+        message: "it no longer supports the device".into(),
     })
 }
 
-/// Stages one view's outputs and sends them.
+/// Stages the outputs of one view and uploads them.
 fn send(
     stream: &Stream,
     output: &ViewOutput,
@@ -369,25 +428,9 @@ fn send(
             });
         }
         staged.copy_from_slice(from);
-        // SAFETY: what is staged is next written after `sent`, which is recorded behind this, was
-        // waited for.
+        // SAFETY: the staged data is overwritten only after `sent`, recorded after this copy, has
+        // been waited for.
         unsafe { stream.upload(staged, to.all())? };
     }
     Ok(())
-}
-
-fn span<T: Element>(slice: DeviceSlice<'_, T>) -> DeviceSpan {
-    DeviceSpan {
-        address: slice.address(),
-        bytes: slice.bytes(),
-    }
-}
-
-fn outputs(view: DeviceView<'_>) -> DeviceViewOutput {
-    DeviceViewOutput {
-        points: span(view.points),
-        confidence: span(view.confidence),
-        descriptors: span(view.descriptors),
-        descriptor_confidence: span(view.descriptor_confidence),
-    }
 }

@@ -1,11 +1,11 @@
-//! Work that is the same every time.
+//! Work that is identical each time.
 
-use crate::compute::cuda::{CudaError, Graph, Stream};
+use crate::gpu::{CudaError, Graph, Stream};
 
-/// Runs before the work is captured.
+/// Number of runs before the work is captured.
 const WARM_UP: u32 = 2;
 
-/// Work that is enqueued launch by launch at first, then captured, and launched as one graph from there on.
+/// Work that is first enqueued launch by launch, then captured and launched as one graph.
 #[derive(Default)]
 pub(super) struct Repeated {
     what: &'static str,
@@ -14,7 +14,7 @@ pub(super) struct Repeated {
 }
 
 impl Repeated {
-    /// `what` it is, for the log.
+    /// `what` describes the work in the log.
     pub(super) fn new(what: &'static str) -> Self {
         Self {
             what,
@@ -22,18 +22,18 @@ impl Repeated {
         }
     }
 
-    /// Puts on `stream` what `enqueue` puts there, which is the same each time.
+    /// Enqueues on `stream` the work of `enqueue`, which must be the same each time.
     ///
     /// # Safety
-    /// What is promised where `enqueue` puts each part on the stream holds whenever this is called, also
-    /// when `enqueue` is not.
+    /// The guarantees required by the parts of `enqueue` must hold on every call, even if `enqueue`
+    /// itself is not called.
     pub(super) unsafe fn enqueue(
         &mut self,
         stream: &Stream,
         enqueue: impl FnOnce() -> Result<(), CudaError>,
     ) -> Result<(), CudaError> {
         if let Some(graph) = &self.graph {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             return unsafe { graph.launch(stream) };
         }
         if self.runs < WARM_UP {
@@ -44,7 +44,7 @@ impl Repeated {
         graph.upload(stream)?;
         tracing::debug!("{} is a graph of {} nodes", self.what, graph.nodes());
         let graph = self.graph.insert(graph);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { graph.launch(stream) }
     }
 }

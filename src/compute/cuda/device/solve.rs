@@ -1,35 +1,35 @@
-//! The global solve over keyframes and edges that may not all be on the GPU at once.
+//! Global solve over keyframes and edges that may not fit the GPU simultaneously.
 //!
-//! A graph whose keyframes and edges have slots is solved in place. A larger one is added up in
-//! parts: each linearisation leads the edges, as many as there are slots for, past the GPU, with the
-//! keyframes that they join. An edge's equations depend on nothing but itself, so both ways give the
-//! same bits.
+//! A graph whose keyframes and edges all have slots is solved in place. A larger one is processed
+//! in parts: each linearisation streams the edges, as many as there are slots for, through the GPU,
+//! together with the keyframes they connect. The equations of an edge depend only on the edge
+//! itself, so both ways give the same bits.
 
 use super::edges::CudaEdges;
 use super::errors::failed;
+use crate::compute::cancel::CancelToken;
 use crate::compute::cuda::global::{
     DeviceEdge, DeviceGlobalSolver, DeviceKeyframe, DeviceProblem, GlobalError, rounding,
     whitened_error,
 };
 use crate::compute::cuda::slots::{CudaKeyframes, Floats};
-use crate::compute::cuda::{CudaError, Stream};
 use crate::compute::device::{DeviceError, GraphEdge, PoseGraph};
 use crate::compute::global::descent::{self, Graph, Lineariser, Wanted};
-use crate::compute::global::terms::{Linearised, Term, prior_terms};
-use crate::compute::global::{GlobalReport, GlobalResidual, Matrix7, SolveError};
-use crate::compute::stop::Stop;
+use crate::compute::global::terms::{Linearised, Term, factor_terms};
+use crate::compute::global::{EdgeEquations, GlobalReport, GlobalResidual, Matrix7, SolveError};
 use crate::compute::store::{Access, Lane, Lease, SlotDevice, Touch};
-use crate::config::Config;
+use crate::config::{DeviceConfig, GlobalOptConfig};
 use crate::geometry::{Sim3, Tangent};
+use crate::gpu::{CudaError, Stream};
 use crate::time::millis;
 use std::time::Instant;
 
 /// Slots that the tracking thread may need while a solve holds the others.
 const OTHERS: usize = 4;
 
-/// What to say where even the solves of a window will go in parts: mapping then falls behind a camera that goes
-/// on.
-pub(super) fn crowded(config: &Config) -> Option<String> {
+/// A warning if even windowed solves would be processed in parts, so that mapping would fall behind
+/// a moving camera.
+pub(super) fn crowded(config: &DeviceConfig) -> Option<String> {
     let (window, memory) = (&config.local_opt, &config.memory);
     let keyframes = memory.keyframe_slots.saturating_sub(OTHERS);
     let within = |size: usize, room: usize| (1..=room).contains(&size);
@@ -38,7 +38,7 @@ pub(super) fn crowded(config: &Config) -> Option<String> {
         && within(window.window_edges, memory.edges);
     (!fits).then(|| {
         format!(
-            "solves may be larger than the GPU's memory has room for, and slow once the map is: local_opt.window and window_keyframes are {} and {}, window_edges is {} (0: no limit); with memory.keyframe_slots {} and memory.edges {} give at most {keyframes} and {}, or raise these",
+            "windowed solves may exceed the GPU's slots and become slow in a large map: local_opt.window and window_keyframes are {} and {}, window_edges is {} (0: no limit); with memory.keyframe_slots {} and memory.edges {}, set them to at most {keyframes} and {}, or raise the slots",
             window.window,
             window.window_keyframes,
             window.window_edges,
@@ -55,14 +55,14 @@ pub(super) struct GraphSolver {
     pub(super) residual: GlobalResidual,
     pub(super) width: usize,
     pub(super) height: usize,
-    /// Whether nobody wants what is being solved any more.
-    pub(super) stop: Stop,
+    /// Cancellation token of the solve.
+    pub(super) cancel: CancelToken,
 }
 
 /// Both stores.
 type Stores<'a> = (&'a CudaKeyframes, &'a CudaEdges);
 
-/// What a solve can end with besides a result.
+/// Reasons for a solve to fail.
 enum Failure {
     Solve(SolveError),
     Device(DeviceError),
@@ -96,12 +96,12 @@ impl From<GlobalError> for Failure {
 }
 
 impl GraphSolver {
-    pub(super) fn heed(&mut self, stop: &Stop) {
-        self.solver.heed(stop);
-        self.stop = stop.clone();
+    pub(super) fn set_cancel(&mut self, cancel: &CancelToken) {
+        self.solver.set_cancel(cancel);
+        self.cancel = cancel.clone();
     }
 
-    /// Moves `poses` so that the edges agree; `keys` are those of the graph's keyframes.
+    /// Optimises `poses`; `keys` are the store keys of the graph's keyframes.
     pub(super) fn solve(
         &mut self,
         stream: &Stream,
@@ -110,20 +110,16 @@ impl GraphSolver {
         graph: &PoseGraph<'_>,
         poses: &mut [Sim3],
     ) -> Result<Result<GlobalReport, SolveError>, DeviceError> {
-        let capacity = self.solver.capacity();
-        let most = Most {
-            keyframes: capacity.keyframes.min(free(stores.0)),
-            edges: capacity.edges.min(stores.1.device().device_slots()),
-        };
+        let capacity = self.capacity(stores);
         let (start, before) = (
             Instant::now(),
             [stores.0.counts(), stores.1.counts()].map(|c| c.evicted),
         );
-        let fits = keys.len() <= most.keyframes && graph.edges.len() <= most.edges;
+        let fits = keys.len() <= capacity.keyframes && graph.edges.len() <= capacity.edges;
         let solved = if fits {
             self.in_place(stream, stores, keys, graph, poses)
         } else {
-            self.in_parts(stream, stores, keys, graph, poses, most)
+            self.in_parts(stream, stores, keys, graph, poses, capacity)
         };
         match solved {
             Ok(report) => {
@@ -145,6 +141,83 @@ impl GraphSolver {
         }
     }
 
+    /// Replaces `dst` by the normal equations of every edge at the graph's initial poses; `keys` as
+    /// in [`GraphSolver::solve`].
+    pub(super) fn equations(
+        &mut self,
+        stream: &Stream,
+        stores: Stores<'_>,
+        keys: &[u32],
+        graph: &PoseGraph<'_>,
+        dst: &mut Vec<EdgeEquations>,
+    ) -> Result<Result<(), SolveError>, DeviceError> {
+        match self.all_equations(stream, stores, keys, graph) {
+            Ok(found) => {
+                *dst = found;
+                Ok(Ok(()))
+            }
+            Err(Failure::Solve(error)) => Ok(Err(error)),
+            Err(Failure::Device(error)) => Err(error),
+        }
+    }
+
+    fn all_equations(
+        &mut self,
+        stream: &Stream,
+        stores: Stores<'_>,
+        keys: &[u32],
+        graph: &PoseGraph<'_>,
+    ) -> Result<Vec<EdgeEquations>, Failure> {
+        let links: Vec<(usize, usize)> = graph.edges.iter().map(|e| (e.i, e.j)).collect();
+        let described = Graph {
+            links: &links,
+            factors: &[],
+        };
+        described.validate(graph.start.iter().copied())?;
+        let parts = split(graph.edges, self.capacity(stores))?;
+        let mut equations = Vec::with_capacity(graph.edges.len());
+        for part in &parts {
+            let wanted = Wanted::Equations;
+            let (params, start) = (graph.params, graph.start);
+            equations.extend(self.part(stream, stores, keys, part, start, params, wanted)?);
+        }
+        Ok(equations)
+    }
+
+    /// The equations of a part of a graph whose keyframes are at `poses`.
+    #[allow(clippy::too_many_arguments)]
+    fn part(
+        &mut self,
+        stream: &Stream,
+        stores: Stores<'_>,
+        keys: &[u32],
+        part: &Part,
+        poses: &[Sim3],
+        params: &GlobalOptConfig,
+        wanted: Wanted,
+    ) -> Result<Vec<EdgeEquations>, Failure> {
+        let leases = Leases::new(stores, keys, part, Touch::Pass)?;
+        let (keyframes, edges) = leases.views(stores, part, poses)?;
+        let problem = DeviceProblem {
+            keyframes: &keyframes,
+            edges: &edges,
+            factors: &[],
+            residual: self.residual,
+            width: self.width,
+            height: self.height,
+        };
+        Ok(self.solver.equations(stream, &problem, params, wanted)?)
+    }
+
+    /// The largest problem that fits the solver and the slots.
+    fn capacity(&self, (keyframes, edges): Stores<'_>) -> Capacity {
+        let capacity = self.solver.capacity();
+        Capacity {
+            keyframes: capacity.keyframes.min(free(keyframes)),
+            edges: capacity.edges.min(edges.device().device_slots()),
+        }
+    }
+
     fn in_place(
         &mut self,
         stream: &Stream,
@@ -162,7 +235,7 @@ impl GraphSolver {
         let problem = DeviceProblem {
             keyframes: &keyframes,
             edges: &edges,
-            priors: graph.priors,
+            factors: graph.factors,
             residual: self.residual,
             width: self.width,
             height: self.height,
@@ -177,26 +250,26 @@ impl GraphSolver {
         keys: &[u32],
         graph: &PoseGraph<'_>,
         poses: &mut [Sim3],
-        most: Most,
+        capacity: Capacity,
     ) -> Result<GlobalReport, Failure> {
         let links: Vec<(usize, usize)> = graph.edges.iter().map(|e| (e.i, e.j)).collect();
         let described = Graph {
             links: &links,
-            priors: graph.priors,
+            factors: graph.factors,
         };
         described.validate(graph.start.iter().copied())?;
         let mut current = graph.start.to_vec();
-        let stop = self.stop.clone();
+        let cancel = self.cancel.clone();
         let mut parts = Parts {
-            parts: split(graph.edges, most)?,
+            parts: split(graph.edges, capacity)?,
             solver: self,
             stream,
             stores,
             keys,
             graph,
-            priors: Vec::new(),
+            factors: Vec::new(),
         };
-        let report = descent::descend(&mut parts, &described, graph.params, &stop, &mut current)?;
+        let report = descent::descend(&mut parts, &described, graph.params, &cancel, &mut current)?;
         if poses.len() != current.len() {
             return Err(Failure::Solve(SolveError::Shape {
                 what: "poses",
@@ -209,31 +282,31 @@ impl GraphSolver {
     }
 }
 
-/// Slots of the store that a solve may hold.
+/// Number of slots that a solve may hold.
 fn free(keyframes: &CudaKeyframes) -> usize {
     keyframes.device().device_slots().saturating_sub(OTHERS)
 }
 
-/// What can be on the GPU at once.
+/// Maximum number of keyframes and edges on the GPU at once.
 #[derive(Debug, Clone, Copy)]
-struct Most {
+struct Capacity {
     keyframes: usize,
     edges: usize,
 }
 
-/// Some edges and the keyframes that they join.
+/// Some edges and the keyframes they connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Part {
-    /// Places in the graph's keyframes.
+    /// Indices in the graph's keyframes.
     keyframes: Vec<usize>,
-    /// Edges; `i` and `j` count in `keyframes`.
+    /// Edges, with `i` and `j` as indices in `keyframes`.
     edges: Vec<GraphEdge>,
 }
 
-/// The edges in their order, in as few parts as their order allows.
-fn split(edges: &[GraphEdge], most: Most) -> Result<Vec<Part>, DeviceError> {
-    if most.keyframes < 2 || most.edges < 1 {
-        return Err(failed(TooFewSlots { most }));
+/// Splits the edges, in order, into as few parts as the order allows.
+fn split(edges: &[GraphEdge], capacity: Capacity) -> Result<Vec<Part>, DeviceError> {
+    if capacity.keyframes < 2 || capacity.edges < 1 {
+        return Err(failed(TooFewSlots { capacity }));
     }
     let mut parts: Vec<Part> = Vec::new();
     for edge in edges {
@@ -242,7 +315,7 @@ fn split(edges: &[GraphEdge], most: Most) -> Result<Vec<Part>, DeviceError> {
                 .iter()
                 .filter(|k| !part.keyframes.contains(k))
                 .count();
-            part.keyframes.len() + new <= most.keyframes && part.edges.len() < most.edges
+            part.keyframes.len() + new <= capacity.keyframes && part.edges.len() < capacity.edges
         });
         if !fits {
             parts.push(Part {
@@ -250,7 +323,7 @@ fn split(edges: &[GraphEdge], most: Most) -> Result<Vec<Part>, DeviceError> {
                 edges: Vec::new(),
             });
         }
-        // There is one: it was just made if there was none.
+        // Exists, because one was added above if there was none.
         let Some(part) = parts.last_mut() else { break };
         let mut place = |k: usize| {
             let found = part.keyframes.iter().position(|&known| known == k);
@@ -267,14 +340,14 @@ fn split(edges: &[GraphEdge], most: Most) -> Result<Vec<Part>, DeviceError> {
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "a solve needs slots for two keyframes and an edge, and has {} and {}: raise memory.keyframe_slots and memory.edges",
-    most.keyframes, most.edges
+    "a solve needs slots for at least two keyframes and one edge, found {} and {}: raise memory.keyframe_slots and memory.edges",
+    capacity.keyframes, capacity.edges
 )]
 struct TooFewSlots {
-    most: Most,
+    capacity: Capacity,
 }
 
-/// Leases on all that a part needs.
+/// Leases on everything that a part needs.
 struct Leases<'a> {
     keyframes: Vec<Lease<'a, crate::compute::cuda::slots::CudaSlots>>,
     edges: Vec<Lease<'a, super::edges::EdgeSlots>>,
@@ -301,7 +374,7 @@ impl<'a> Leases<'a> {
         })
     }
 
-    /// What the leases are on, with the poses that the keyframes start from.
+    /// Views of the leased data, with the initial poses of the keyframes.
     fn views(
         &self,
         stores: Stores<'a>,
@@ -340,10 +413,10 @@ impl<'a> Leases<'a> {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("keyframes' confidences are not kept in f16, which the solve reads")]
+#[error("the solve requires keyframe confidences in f16")]
 struct WideConfidence;
 
-/// A graph that is led past the GPU.
+/// A graph solved in chunks because it exceeds the device slots.
 struct Parts<'a> {
     parts: Vec<Part>,
     solver: &'a mut GraphSolver,
@@ -351,13 +424,13 @@ struct Parts<'a> {
     stores: Stores<'a>,
     keys: &'a [u32],
     graph: &'a PoseGraph<'a>,
-    priors: Vec<Term>,
+    factors: Vec<Term>,
 }
 
 impl Lineariser for Parts<'_> {
     type Error = Failure;
 
-    /// Each part selects its own matches, each time.
+    /// Each part selects its own matches every time.
     fn select(&mut self) -> Result<(), Failure> {
         Ok(())
     }
@@ -372,24 +445,10 @@ impl Lineariser for Parts<'_> {
         out.clear();
         let mut edge = 0;
         for part in &self.parts {
-            let leases = Leases::new(self.stores, self.keys, part, Touch::Pass)?;
-            let (keyframes, edges) = leases.views(self.stores, part, poses)?;
-            let GraphSolver {
-                solver,
-                residual,
-                width,
-                height,
-                ..
-            } = &mut *self.solver;
-            let problem = DeviceProblem {
-                keyframes: &keyframes,
-                edges: &edges,
-                priors: &[],
-                residual: *residual,
-                width: *width,
-                height: *height,
-            };
-            let equations = solver.equations(self.stream, &problem, self.graph.params, wanted)?;
+            let (keys, params) = (self.keys, self.graph.params);
+            let equations =
+                self.solver
+                    .part(self.stream, self.stores, keys, part, poses, params, wanted)?;
             for e in equations {
                 let (i, j) = match self.graph.edges.get(edge) {
                     Some(edge) => (edge.i, edge.j),
@@ -411,9 +470,9 @@ impl Lineariser for Parts<'_> {
                 edge += 1;
             }
         }
-        self.priors.clear();
-        let cost = prior_terms(self.graph.priors, poses, &mut self.priors);
-        out.push_priors(&self.priors, cost);
+        self.factors.clear();
+        let cost = factor_terms(self.graph.factors, poses, &mut self.factors);
+        out.push_factors(&self.factors, cost);
         Ok(())
     }
 
@@ -435,15 +494,16 @@ mod tests {
     use crate::compute::device::EdgeId;
     use proptest::prelude::*;
 
-    /// What comes with the program has room for its windows, and who lowers its memory is told.
+    /// The built-in configurations have room for their windows, and lowering the memory produces a
+    /// warning.
     #[test]
     fn windows_that_find_no_room_are_told() {
         use crate::config::{Base, builtin_names, load_with};
         for name in builtin_names() {
-            let config = load_with(Base::Builtin(name), &[]).unwrap();
+            let config = DeviceConfig::from(&load_with(Base::Builtin(name), &[]).unwrap());
             assert_eq!(crowded(&config), None, "{name}");
         }
-        type Change = fn(&mut Config);
+        type Change = fn(&mut DeviceConfig);
         let changes: [Change; 6] = [
             |c| c.memory.keyframe_slots = 123,
             |c| c.memory.edges = 511,
@@ -453,7 +513,7 @@ mod tests {
             |c| c.local_opt.window_edges = 0,
         ];
         for change in changes {
-            let mut config = Config::default();
+            let mut config = DeviceConfig::default();
             change(&mut config);
             let said = crowded(&config).unwrap();
             assert!(said.contains("at most"), "{said}");
@@ -473,8 +533,8 @@ mod tests {
                 .filter(|(_, (i, j))| i != j)
                 .map(|(n, &(i, j))| GraphEdge { id: EdgeId(n as u32), i, j })
                 .collect();
-            let most = Most { keyframes, edges };
-            let parts = split(&all, most).expect("enough for any edge");
+            let capacity = Capacity { keyframes, edges };
+            let parts = split(&all, capacity).expect("enough for any edge");
             let mut back = Vec::new();
             for part in &parts {
                 prop_assert!(part.keyframes.len() <= keyframes && part.edges.len() <= edges);
@@ -490,7 +550,7 @@ mod tests {
     #[test]
     fn too_few_slots_are_refused() {
         for (keyframes, edges) in [(1, 5), (0, 0), (5, 0)] {
-            let error = split(&[], Most { keyframes, edges }).expect_err("too few");
+            let error = split(&[], Capacity { keyframes, edges }).expect_err("too few");
             assert!(
                 error.to_string().contains("memory.keyframe_slots"),
                 "{error}"

@@ -1,132 +1,240 @@
-//! The tracking half: from the camera's bytes to a pose without leaving the GPU.
+//! The tracking half: from camera image to pose without leaving the GPU.
 //!
-//! What precedes the network, from the upload to its input, and what follows it, from sanitising to
-//! fusion, are the same for every frame: each is captured once as a graph and launched as a whole. What differs lies in device memory: the index map and
-//! whether it holds anything, the pose to start from, the fused pointmap. The host waits once, for
-//! the outcome.
+//! The work before the network (from upload to network input) and after it (from sanitising to
+//! fusion) is the same for every frame, so each is captured once as a graph and launched as a
+//! whole. Everything that varies is in device memory: the index map and its validity flag, the
+//! initial pose, the fused pointmap. The host waits once, for the outcome.
 
-use super::camera::Camera;
+use super::camera::{Camera, CameraBuffers, CameraFormat};
 use super::content;
 use super::errors::unknown;
-use super::exchange::{Exchange, Owner, Thing};
-use super::network::{Decoding, Network};
+use super::hand_off::{HandOff, HandOffItem, Owner};
+use super::network::{Decoding, Network, NetworkBuffers};
+use super::pair::{Pair, PairBuffers, PairModes};
 use super::repeated::Repeated;
-use crate::compute::cuda::convert::Convert;
-use crate::compute::cuda::fusion::{ExportTask, FusedPointmap, Fusion, UpdateTask};
-use crate::compute::cuda::matching::{Gates, MatchCounts, MatchTask, Matcher, Start};
-use crate::compute::cuda::sanitise::Sanitiser;
+use super::stores::Stores;
+use crate::compute::cuda::fusion::{ExportTask, FusedPointmap, FusionBuffers, UpdateTask};
+use crate::compute::cuda::matching::{Gates, MatchTask, Start};
 use crate::compute::cuda::slots::{CudaKeyframes, Floats, SlotView};
-use crate::compute::cuda::tracking::{
-    CameraRays, Compared, Outcome as Solved, PoseSolver, SolveTask, Unsolved,
-};
-use crate::compute::cuda::{CudaError, DeviceBuffer, DeviceSlice, Event, PinnedBuffer, Stream};
+use crate::compute::cuda::tracking::{CameraRays, SolveTask, Unsolved};
 use crate::compute::device::{
-    DeviceError, Fractions, FramePoints, FrameTimes, LostReason, Outcome, Ticket, Tracked,
-    TrackingDevice,
+    DeviceError, Fractions, FramePoints, Handle, LostReason, Outcome, Tracked, TrackingDevice,
 };
+use crate::compute::matching::Refinement;
 use crate::compute::store::Lane;
-use crate::config::Config;
+use crate::config::{DeviceConfig, FilteringMode};
+use crate::geometry::Sim3;
+use crate::gpu::{
+    Carver, Context, CudaError, DeviceBuffer, DeviceSlice, Event, PinnedBuffer, Stream,
+};
+use crate::image::Preprocessor;
 use crate::image::encoding::RawImage;
-use crate::inference::NetworkShape;
-use crate::time::millis;
+use crate::inference::{Backend, NetworkShape};
+use crate::time::{StageTimes, millis};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What a frame's graph reads and writes.
-pub(super) struct Frame {
-    pub(super) sanitiser: Sanitiser,
-    pub(super) matcher: Matcher,
-    pub(super) solver: PoseSolver,
-    pub(super) fusion: Fusion,
-    pub(super) convert: Convert,
-    pub(super) rays: Option<Arc<CameraRays>>,
-    /// The active keyframe's pointmap.
-    pub(super) pointmap: FusedPointmap,
-    pub(super) unusable: DeviceBuffer<u32>,
-    pub(super) host_unusable: PinnedBuffer<u32>,
-    pub(super) counts: DeviceBuffer<MatchCounts>,
-    pub(super) index: DeviceBuffer<u32>,
-    pub(super) has_index: DeviceBuffer<u32>,
-    pub(super) host_has_index: PinnedBuffer<u32>,
-    pub(super) valid: DeviceBuffer<u8>,
-    pub(super) quality: DeviceBuffer<f32>,
-    pub(super) gated: DeviceBuffer<f32>,
-    pub(super) pose: DeviceBuffer<f64>,
-    /// The pose that a keyframe's first frame starts from.
-    pub(super) host_identity: PinnedBuffer<f64>,
-    pub(super) outcome: DeviceBuffer<Solved>,
-    pub(super) host_outcome: PinnedBuffer<Solved>,
-    /// Start, matched, solved, fused.
-    pub(super) marks: [Event; 4],
+/// Buffers of the tracking thread.
+pub(super) struct TrackingBuffers {
+    pub(super) camera: CameraBuffers,
+    pub(super) network: NetworkBuffers,
+    pub(super) pair: PairBuffers,
+    pub(super) frame: FrameBuffers,
 }
 
-/// A frame's way to the network's outputs.
-pub(super) struct Stages {
+/// Memory of a [`Frame`].
+pub(super) struct FrameBuffers {
+    host_unusable: PinnedBuffer<u32>,
+    index: DeviceBuffer<u32>,
+    has_index: DeviceBuffer<u32>,
+    host_has_index: PinnedBuffer<u32>,
+    valid: DeviceBuffer<u8>,
+    quality: DeviceBuffer<f32>,
+    gated: DeviceBuffer<f32>,
+    pose: DeviceBuffer<f64>,
+    host_identity: PinnedBuffer<f64>,
+    fusion: FusionBuffers,
+    pointmap: FusedPointmap,
+    own: FusedPointmap,
+}
+
+impl FrameBuffers {
+    pub(super) fn carve(
+        c: &mut Carver<'_, '_>,
+        pixels: usize,
+        mode: FilteringMode,
+    ) -> Result<Self, CudaError> {
+        Ok(Self {
+            host_unusable: c.pinned("unusable pixels", &[2])?,
+            index: c.device("index", &[pixels])?,
+            has_index: c.device("has index", &[1])?,
+            host_has_index: c.pinned("has index", &[1])?,
+            valid: c.device("valid", &[pixels])?,
+            quality: c.device("quality", &[pixels])?,
+            gated: c.device("gated qualities", &[pixels])?,
+            pose: c.device("pose", &[8])?,
+            host_identity: c.pinned("identity", &[8])?,
+            fusion: FusionBuffers::carve(&mut c.part("fusion"), pixels, mode)?,
+            pointmap: FusedPointmap::carve(&mut c.part("pointmap"), pixels)?,
+            own: FusedPointmap::carve(&mut c.part("own pointmap"), pixels)?,
+        })
+    }
+}
+
+/// Buffers that a frame's graph reads and writes.
+struct Frame {
+    pair: Pair,
+    /// The active keyframe's pointmap.
+    pointmap: FusedPointmap,
+    /// The current frame's own pointmap, while it is copied.
+    own: FusedPointmap,
+    host_unusable: PinnedBuffer<u32>,
+    /// Matched pixels, where the next search starts.
+    index: DeviceBuffer<u32>,
+    /// 1 if `index` holds anything.
+    has_index: DeviceBuffer<u32>,
+    host_has_index: PinnedBuffer<u32>,
+    valid: DeviceBuffer<u8>,
+    quality: DeviceBuffer<f32>,
+    /// Qualities past every gate.
+    gated: DeviceBuffer<f32>,
+    /// Initial pose of the next solve.
+    pose: DeviceBuffer<f64>,
+    /// Initial pose for a keyframe's first frame.
+    host_identity: PinnedBuffer<f64>,
+    /// Start, matched, solved, fused.
+    marks: [Event; 4],
+}
+
+impl Frame {
+    fn new(
+        stream: &Stream,
+        pair: PairBuffers,
+        buffers: FrameBuffers,
+        shape: &NetworkShape,
+        modes: &PairModes,
+        rays: Option<Arc<CameraRays>>,
+    ) -> Result<Self, CudaError> {
+        let mut host_identity = buffers.host_identity;
+        host_identity.copy_from_slice(&Sim3::identity().to_array());
+        let pair = Pair::new(stream, pair, buffers.fusion, shape, modes, rays)?;
+        buffers.pointmap.clear(stream)?;
+        buffers.own.clear(stream)?;
+        Ok(Self {
+            pair,
+            pointmap: buffers.pointmap,
+            own: buffers.own,
+            host_unusable: buffers.host_unusable,
+            index: buffers.index,
+            has_index: buffers.has_index,
+            host_has_index: buffers.host_has_index,
+            valid: buffers.valid,
+            quality: buffers.quality,
+            gated: buffers.gated,
+            pose: buffers.pose,
+            host_identity,
+            marks: events(stream.context())?,
+        })
+    }
+}
+
+/// Events that are timed.
+fn events<const N: usize>(context: &Context) -> Result<[Event; N], CudaError> {
+    let events = (0..N).map(|_| context.event(true));
+    let events: Vec<Event> = events.collect::<Result<_, _>>()?;
+    events
+        .try_into()
+        .map_err(|found: Vec<Event>| CudaError::Length {
+            what: "events",
+            expected: N,
+            found: found.len(),
+        })
+}
+
+/// Timing marks up to the network's outputs.
+struct Stages {
     /// Start, preprocessed.
-    pub(super) camera: [Event; 2],
+    camera: [Event; 2],
     /// Encoded from, to; for a network on the GPU.
-    pub(super) encoder: [Event; 2],
+    encoder: [Event; 2],
     /// Decoded from, to; for a network on the GPU.
-    pub(super) decoder: [Event; 2],
+    decoder: [Event; 2],
 }
 
 /// The tracking half.
 pub(super) struct Tracking {
-    config: Arc<Config>,
+    config: Arc<DeviceConfig>,
     name: String,
     stream: Arc<Stream>,
     keyframes: Arc<CudaKeyframes>,
-    exchange: Arc<Exchange>,
+    hand_off: Arc<HandOff>,
     network: Network,
     camera: Camera,
     frame: Frame,
     stages: Stages,
-    /// What follows the network.
+    /// The work after the network.
     work: Repeated,
     tracked: u32,
-    times: FrameTimes,
+    times: StageTimes,
 }
 
 impl Tracking {
-    #[allow(clippy::too_many_arguments)]
+    /// Sends tables and has the backend prepare its first runs; `preprocessor` is for images in `format`.
     pub(super) fn new(
-        config: Arc<Config>,
-        name: String,
+        config: Arc<DeviceConfig>,
         stream: Arc<Stream>,
-        keyframes: Arc<CudaKeyframes>,
-        exchange: Arc<Exchange>,
-        network: Network,
-        camera: Camera,
-        frame: Frame,
-        stages: Stages,
-    ) -> Self {
-        Self {
+        stores: &Stores,
+        backend: Box<dyn Backend>,
+        buffers: TrackingBuffers,
+        (preprocessor, format): (&Preprocessor, CameraFormat),
+    ) -> Result<Self, DeviceError> {
+        let context = stream.context();
+        let mut network = Network::new(context, &stream, backend, buffers.network)?;
+        let camera = Camera::new(context, &stream, buffers.camera, preprocessor, format)?;
+        let decodings = [Decoding::Mono, Decoding::Pair];
+        network.warm_up(&stream, Some(camera.planes.all()), &decodings)?;
+        let modes = PairModes {
+            // The index of an invalid pixel initialises its search in the next frame.
+            refinement: Refinement::SingleAll,
+            fusion: config.tracking.filtering_mode,
+            score: config.tracking.filtering_score,
+        };
+        let shape = network.shape();
+        let (pair, rays) = (buffers.pair, stores.rays.clone());
+        let frame = Frame::new(&stream, pair, buffers.frame, shape, &modes, rays)?;
+        let stages = Stages {
+            camera: events(context)?,
+            encoder: events(context)?,
+            decoder: events(context)?,
+        };
+        Ok(Self {
             config,
-            name,
-            stream,
-            keyframes,
-            exchange,
+            name: context.info().name.clone(),
+            keyframes: Arc::clone(&stores.keyframes),
+            hand_off: Arc::clone(&stores.hand_off),
             network,
             camera,
             frame,
             stages,
-            work: Repeated::new("a frame's work behind the network"),
+            work: Repeated::new("a frame's work after the network"),
             tracked: 0,
-            times: FrameTimes::default(),
-        }
+            times: StageTimes::default(),
+            stream,
+        })
     }
 
-    /// Puts one frame's work, behind the network, on the stream: what is captured.
+    /// Enqueues a frame's work after the network: the part that is captured.
     fn enqueue(&mut self) -> Result<(), CudaError> {
         let (stream, frame, config) = (&self.stream, &mut self.frame, &self.config);
         let (first, second) = (self.network.view(0), self.network.view(1));
-        // SAFETY: pinned memory that is written before the frame's work is launched and left alone until
-        // it was waited for.
+        // SAFETY: the pinned memory is written before the frame's work is launched, and not touched
+        // until the stream has been synchronised.
         unsafe { stream.upload(&frame.host_has_index, frame.has_index.all())? };
         stream.mark(&frame.marks[0])?;
         frame
+            .pair
             .sanitiser
-            .enqueue(stream, first, Some(second), frame.unusable.all())?;
+            .enqueue(stream, first, Some(second), frame.pair.unusable.all())?;
         let gates = Gates {
             key_confidence: frame.pointmap.confidence.all(),
             key_count: frame.pointmap.count(),
@@ -145,9 +253,12 @@ impl Tracking {
             index: frame.index.all(),
             valid: frame.valid.all(),
             quality: frame.quality.all(),
-            counts: frame.counts.all(),
+            counts: frame.pair.counts.all(),
         };
-        frame.matcher.enqueue(stream, &config.matching, &task)?;
+        frame
+            .pair
+            .matcher
+            .enqueue(stream, &config.matching, &task)?;
         stream.mark(&frame.marks[1])?;
         let task = SolveTask {
             frame_points: first.points,
@@ -155,35 +266,35 @@ impl Tracking {
             index: frame.index.all(),
             quality: frame.gated.all(),
             min_quality: 0.0,
-            counts: Some(frame.counts.all()),
-            compared: compared(frame.rays.as_deref()),
+            counts: Some(frame.pair.counts.all()),
+            compared: frame.pair.compared(),
             pose: Some(frame.pose.all()),
-            outcome: frame.outcome.all(),
+            outcome: frame.pair.outcome.all(),
         };
-        frame.solver.enqueue(stream, &task, &config.tracking)?;
+        frame.pair.solver.enqueue(stream, &task, &config.tracking)?;
         stream.mark(&frame.marks[2])?;
         let task = UpdateTask {
             points: second.points,
             confidence: second.confidence,
-            outcome: Some(frame.outcome.all()),
+            outcome: Some(frame.pair.outcome.all()),
             restart: false,
         };
-        frame.fusion.update(stream, &frame.pointmap, &task)?;
+        frame.pair.fusion.update(stream, &frame.pointmap, &task)?;
         stream.mark(&frame.marks[3])?;
-        // SAFETY: waited for before anybody looks.
+        // SAFETY: the stream is synchronised before the data is read.
         unsafe {
-            stream.download(frame.outcome.all(), &mut frame.host_outcome)?;
-            stream.download(frame.unusable.all(), &mut frame.host_unusable)
+            stream.download(frame.pair.outcome.all(), &mut frame.pair.host_outcome)?;
+            stream.download(frame.pair.unusable.all(), &mut frame.host_unusable)
         }
     }
 
-    /// Runs one frame's work and waits for it.
+    /// Runs a frame's work and waits for it.
     fn run(&mut self) -> Result<(), CudaError> {
         self.tracked = self.tracked.saturating_add(1);
         let stream = Arc::clone(&self.stream);
         let mut work = std::mem::take(&mut self.work);
-        // SAFETY: all that the work touches belongs to this half, or is pinned memory that it leaves
-        // alone until the stream was waited for, below.
+        // SAFETY: everything the work accesses belongs to this half, or is pinned memory that is
+        // not touched until the stream has been synchronised below.
         let enqueued = unsafe { work.enqueue(&stream, || self.enqueue()) };
         self.work = work;
         enqueued?;
@@ -195,7 +306,8 @@ impl Tracking {
         self.network_times()
     }
 
-    /// Reads the stages before [`Tracking::run`]'s off, once the stream was waited for.
+    /// Reads the times of the stages before [`Tracking::run`], after the stream has been
+    /// synchronised.
     fn network_times(&mut self) -> Result<(), CudaError> {
         let Stages {
             camera,
@@ -221,8 +333,8 @@ impl Tracking {
         Ok(())
     }
 
-    /// The pose is the identity and the index map holds nothing: the next frame is the first one
-    /// tracked against a keyframe.
+    /// Resets the pose to the identity and invalidates the index map: the next frame is the first
+    /// one tracked against a keyframe.
     fn forget(&mut self) -> Result<(), CudaError> {
         let frame = &mut self.frame;
         frame.host_has_index.fill(0);
@@ -230,8 +342,8 @@ impl Tracking {
         unsafe { self.stream.upload(&frame.host_identity, frame.pose.all()) }
     }
 
-    /// The pointmap becomes the first estimate of the current frame's own view.
-    fn restart(&mut self) -> Result<(), CudaError> {
+    /// Restarts a pointmap with the current frame's own view as first estimate.
+    fn restart(&self, pointmap: &FusedPointmap) -> Result<(), CudaError> {
         let view = self.network.view(0);
         let task = UpdateTask {
             points: view.points,
@@ -239,25 +351,25 @@ impl Tracking {
             outcome: None,
             restart: true,
         };
-        let frame = &self.frame;
-        frame.fusion.update(&self.stream, &frame.pointmap, &task)
+        let fusion = &self.frame.pair.fusion;
+        fusion.update(&self.stream, pointmap, &task)
     }
 
-    /// Writes the current frame and the pointmap into a slot of the store; its key.
-    fn store(&self) -> Result<u32, DeviceError> {
-        let key = self.exchange.new_key();
+    /// Writes the current frame and a pointmap to a slot of the store; returns its key.
+    fn store(&self, pointmap: &FusedPointmap) -> Result<u32, DeviceError> {
+        let key = self.hand_off.new_key();
         let lease = self.keyframes.insert(Lane::Tracking, key)?;
         let slot = self.keyframes.device().slot(lease.slot())?;
-        let written = self.fill(&slot);
+        let written = self.fill(&slot, pointmap);
         drop(lease);
         if let Err(error) = written {
-            super::exchange::remove(&self.keyframes, key);
+            super::hand_off::remove(&self.keyframes, key);
             return Err(error.into());
         }
         Ok(key)
     }
 
-    fn fill(&self, slot: &SlotView<'_>) -> Result<(), CudaError> {
+    fn fill(&self, slot: &SlotView<'_>, pointmap: &FusedPointmap) -> Result<(), CudaError> {
         let (stream, frame) = (&self.stream, &self.frame);
         stream.copy(self.camera.image.all(), slot.image)?;
         let (confidence, half_confidence) = match slot.confidence {
@@ -265,42 +377,46 @@ impl Tracking {
             Floats::F16(v) => (None, Some(v)),
         };
         let task = ExportTask {
-            rays: frame.rays.as_deref(),
+            rays: frame.pair.rays.as_deref(),
             points: slot.points,
             confidence,
             half_confidence,
         };
-        frame.fusion.export(stream, &frame.pointmap, &task)?;
+        frame.pair.fusion.export(stream, pointmap, &task)?;
         let tokens = self.network.features(0);
         match slot.features {
             Floats::F32(v) => stream.copy(tokens, v),
-            Floats::F16(v) => frame.convert.narrow(stream, tokens, v),
+            Floats::F16(v) => frame.pair.convert.narrow(stream, tokens, v),
         }
     }
 
-    /// Puts the pointmap down as it is.
-    fn put_pointmap(&self, key: Option<u32>) -> Result<Ticket, DeviceError> {
-        let (number, parcel) = self.exchange.take_parcel()?;
+    /// Hands off a pointmap.
+    fn put_pointmap(
+        &self,
+        pointmap: &FusedPointmap,
+        key: Option<u32>,
+    ) -> Result<Handle, DeviceError> {
+        let (number, buffer) = self.hand_off.take_buffer()?;
         let (stream, frame) = (&self.stream, &self.frame);
         let task = ExportTask {
             rays: None,
-            points: parcel.points.all(),
-            confidence: Some(parcel.confidence.all()),
-            half_confidence: Some(parcel.half_confidence.all()),
+            points: buffer.points.all(),
+            confidence: Some(buffer.confidence.all()),
+            half_confidence: Some(buffer.half_confidence.all()),
         };
-        let done = parcel
+        let done = buffer
             .before_writing(stream)
-            .and_then(|()| frame.fusion.export(stream, &frame.pointmap, &task))
-            .and_then(|()| parcel.after_writing(stream));
+            .and_then(|()| frame.pair.fusion.export(stream, pointmap, &task))
+            .and_then(|()| buffer.after_writing(stream));
         if let Err(error) = done {
-            self.exchange.give_back(number);
+            self.hand_off.give_back(number);
             return Err(error.into());
         }
-        let thing = Thing {
+        let item = HandOffItem {
             key,
-            parcel: Some(number),
+            buffer: Some(number),
         };
-        Ok(self.exchange.put(thing, Owner::Ticket))
+        Ok(self.hand_off.put(item, Owner::Handle))
     }
 }
 
@@ -314,13 +430,13 @@ impl TrackingDevice for Tracking {
     }
 
     fn encode(&mut self, image: &RawImage<'_>) -> Result<(), DeviceError> {
-        self.times = FrameTimes::default();
+        self.times = StageTimes::default();
         let (camera, stages) = (&mut self.camera, &self.stages);
         camera.check(image)?;
-        // The image before has been preprocessed, unless its frame failed.
+        // The previous image has been preprocessed, unless its frame failed.
         stages.camera[1].synchronize()?;
         camera.take(image);
-        // SAFETY: the image is next written after the preprocessing was waited for, above.
+        // SAFETY: the image is overwritten only after the preprocessing has been waited for, above.
         unsafe { camera.enqueue(&self.stream, &stages.camera)? };
         let start = Instant::now();
         self.stream.record(&stages.encoder[0])?;
@@ -337,17 +453,18 @@ impl TrackingDevice for Tracking {
         Ok(())
     }
 
-    fn mono(&mut self) -> Result<usize, DeviceError> {
+    fn decode_single(&mut self) -> Result<usize, DeviceError> {
         self.decode(Decoding::Mono)?;
         let frame = &mut self.frame;
         let view = self.network.view(0);
         frame
+            .pair
             .sanitiser
-            .enqueue(&self.stream, view, None, frame.unusable.all())?;
-        // Of the one view.
+            .enqueue(&self.stream, view, None, frame.pair.unusable.all())?;
+        // Count of the only view.
         let mut unusable = [0];
         self.stream
-            .read(frame.unusable.slice(0..1)?, &mut unusable)?;
+            .read(frame.pair.unusable.slice(0..1)?, &mut unusable)?;
         self.network_times()?;
         let [unusable] = unusable.map(|n| n as usize);
         Ok(self.network.shape().pixels().saturating_sub(unusable))
@@ -367,7 +484,7 @@ impl TrackingDevice for Tracking {
             });
         }
         frame.host_has_index.fill(1);
-        let Some(solved) = frame.host_outcome.first() else {
+        let Some(solved) = frame.pair.host_outcome.first() else {
             return Err(unknown("outcome of frame", self.tracked));
         };
         let n = pixels as f32;
@@ -400,49 +517,53 @@ impl TrackingDevice for Tracking {
         })
     }
 
-    fn start_keyframe(&mut self) -> Result<Ticket, DeviceError> {
-        self.restart()?;
+    fn start_keyframe(&mut self) -> Result<Handle, DeviceError> {
+        self.restart(&self.frame.pointmap)?;
         self.forget()?;
         self.network.keep(&self.stream)?;
-        let key = Some(self.store()?);
-        let thing = Thing { key, parcel: None };
-        Ok(self.exchange.put(thing, Owner::Ticket))
+        let key = Some(self.store(&self.frame.pointmap)?);
+        let item = HandOffItem { key, buffer: None };
+        Ok(self.hand_off.put(item, Owner::Handle))
     }
 
-    fn put_down_frame(&mut self) -> Result<Ticket, DeviceError> {
-        self.restart()?;
-        let key = self.store()?;
-        let ticket = self.put_pointmap(Some(key));
-        if ticket.is_err() {
-            super::exchange::remove(&self.keyframes, key);
+    fn stash_frame(&mut self) -> Result<Handle, DeviceError> {
+        let pointmap = &self.frame.own;
+        self.restart(pointmap)?;
+        let key = self.store(pointmap)?;
+        let handle = self.put_pointmap(pointmap, Some(key));
+        if handle.is_err() {
+            super::hand_off::remove(&self.keyframes, key);
         }
-        ticket
+        handle
     }
 
-    fn resume_keyframe(&mut self, ticket: &Ticket) -> Result<(), DeviceError> {
-        let thing = self.exchange.get(ticket)?;
-        let (Some(key), Some(parcel)) = (thing.key, thing.parcel) else {
-            return Err(unknown("frame under ticket", ticket.number()));
+    fn track_against(&mut self, handle: &Handle) -> Result<(), DeviceError> {
+        let item = self.hand_off.get(handle)?;
+        let (Some(key), Some(buffer)) = (item.key, item.buffer) else {
+            return Err(unknown("frame under handle", handle.number()));
         };
-        let parcel = self.exchange.parcel(parcel)?;
+        let buffer = self.hand_off.buffer(buffer)?;
         let task = UpdateTask {
-            points: parcel.points.all(),
-            confidence: parcel.confidence.all(),
+            points: buffer.points.all(),
+            confidence: buffer.confidence.all(),
             outcome: None,
             restart: true,
         };
         let frame = &self.frame;
-        // A keyframe that the mapping half lent was written on its stream.
-        parcel.before_reading(&self.stream)?;
-        frame.fusion.update(&self.stream, &frame.pointmap, &task)?;
-        parcel.after_reading(&self.stream)?;
+        // A keyframe lent by the mapping half was written on that half's stream.
+        buffer.before_reading(&self.stream)?;
+        frame
+            .pair
+            .fusion
+            .update(&self.stream, &frame.pointmap, &task)?;
+        buffer.after_reading(&self.stream)?;
         {
             let lease = self.keyframes.read(Lane::Tracking, key)?;
             let slot = self.keyframes.device().slot(lease.slot())?;
             let tokens: DeviceSlice<'_, f32> = self.network.features(1);
             match slot.features {
                 Floats::F32(v) => self.stream.copy(v, tokens)?,
-                Floats::F16(v) => frame.convert.widen(&self.stream, v, tokens)?,
+                Floats::F16(v) => frame.pair.convert.widen(&self.stream, v, tokens)?,
             }
         }
         self.network.fetch(&self.stream, 1)?;
@@ -450,8 +571,8 @@ impl TrackingDevice for Tracking {
         Ok(())
     }
 
-    fn put_down_pointmap(&mut self) -> Result<Ticket, DeviceError> {
-        self.put_pointmap(None)
+    fn stash_pointmap(&mut self) -> Result<Handle, DeviceError> {
+        self.put_pointmap(&self.frame.pointmap, None)
     }
 
     fn read_frame(&mut self, dst: &mut FramePoints) -> Result<(), DeviceError> {
@@ -465,17 +586,12 @@ impl TrackingDevice for Tracking {
         Ok(self.network.self_test()?)
     }
 
-    fn times(&self) -> FrameTimes {
+    fn times(&self) -> StageTimes {
         self.times
     }
 }
 
-/// Calibrated, both pointmaps' points count as on their pixels' rays.
-pub(super) fn compared(rays: Option<&CameraRays>) -> Compared<'_> {
-    rays.map_or(Compared::Rays, Compared::Pixels)
-}
-
-/// Milliseconds from one event to another, both over.
+/// Milliseconds between two completed events.
 fn between(start: &Event, end: &Event) -> Result<f64, CudaError> {
     Ok(f64::from(start.milliseconds_until(end)?))
 }

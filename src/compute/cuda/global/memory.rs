@@ -1,100 +1,68 @@
-//! What a solve keeps on the device, all of it fixed at start.
+//! Device memory of a solve, fixed at start-up.
 
-use super::super::{
-    CudaError, DeviceArena, DeviceBuffer, DevicePointer, Element, KernelArgument, PinnedArena,
-    PinnedBuffer,
-};
 use super::GlobalError;
-use crate::compute::plan::Spec;
+use crate::gpu::{
+    Carver, CudaError, DeviceBuffer, DevicePointer, Element, KernelArgument, PinnedBuffer,
+};
 use half::f16;
 
-/// Pixels of a word of bits.
+/// Pixels per word of bits.
 const WORD: usize = 32;
-/// Pixels that a block adds up: `kWarps * kTile` in `global.cu`.
+/// Pixels summed per block: `kWarps * kTile` in `global.cu`.
 const CHUNK: usize = 4096;
-/// Words that a block tests: `kTestWords`.
+/// Words tested per block: `kTestWords`.
 const TEST_WORDS: usize = 64;
-/// Pixels of a keyframe that a thread tests: `kMaskPixels`.
+/// Keyframe pixels tested per thread: `kMaskPixels`.
 pub(super) const MASK_PIXELS: usize = 4;
-/// Sums of a block: `kSums`.
+/// Sums per block: `kSums`.
 const SUMS: usize = 32;
-/// Bits of a keyframe's pixel: `kMasks`.
+/// Bits per keyframe pixel: `kMasks`.
 const MASKS: usize = 3;
-/// Numbers of a pose on the device.
+/// Values per pose on the device.
 const POSE: usize = 8;
-/// `ms::Pose`: a scaled rotation and a translation.
+/// Values of `ms::Pose`: a scaled rotation and a translation.
 const RELATIVE: usize = 12;
 
-/// The largest problem.
+/// The maximum problem size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GlobalCapacity {
-    /// Pixels of a keyframe.
+    /// Pixels per keyframe.
     pub pixels: usize,
-    /// Keyframes that take part in a solve, fixed ones too.
+    /// Keyframes in a solve, including fixed ones.
     pub keyframes: usize,
-    /// Edges of a solve, each of two directions.
+    /// Edges in a solve, with two directions each.
     pub edges: usize,
 }
 
 impl GlobalCapacity {
-    /// Refuses what the kernels cannot count.
+    /// Rejects sizes that the kernels cannot represent.
     pub fn validate(self) -> Result<Self, GlobalError> {
-        let most_blocks = i32::MAX as usize;
+        let max_blocks = i32::MAX as usize;
         let blocks = (2 * self.edges).saturating_mul(self.pixels.div_ceil(TEST_WORDS * WORD));
         let limits = [
-            ("pixels of a keyframe", self.pixels, most_blocks),
+            ("pixels of a keyframe", self.pixels, max_blocks),
             ("keyframes of a solve", self.keyframes, u16::MAX as usize),
-            ("blocks of a solve's edges", blocks, most_blocks),
+            ("blocks of a solve's edges", blocks, max_blocks),
         ];
-        match limits.into_iter().find(|(_, found, most)| found > most) {
-            Some((what, found, most)) => Err(GlobalError::Capacity { what, found, most }),
+        match limits.into_iter().find(|(_, found, max)| found > max) {
+            Some((what, found, max)) => Err(GlobalError::Capacity { what, found, max }),
             None => Ok(self),
         }
     }
 
-    /// Words of one bit a pixel.
+    /// Words of one bit per pixel.
     pub(super) fn words(&self) -> usize {
         self.pixels.div_ceil(WORD)
     }
 
-    /// Blocks that add up a direction.
+    /// Blocks that sum one direction.
     pub(super) fn chunks(&self) -> usize {
         self.pixels.div_ceil(CHUNK)
     }
 
-    /// Blocks that test a direction.
+    /// Blocks that test one direction.
     pub(super) fn test_blocks(&self) -> usize {
         self.words().div_ceil(TEST_WORDS)
-    }
-
-    /// The device buffers, in the order in which they are carved.
-    pub fn device_buffers(&self) -> Vec<Spec> {
-        let [k, d, e] = [self.keyframes, 2 * self.edges, self.edges];
-        vec![
-            Spec::of::<KeyframeArgument>("keyframes", &[k]),
-            Spec::of::<DirectionArgument>("directions", &[d]),
-            Spec::of::<f64>("poses", &[k, POSE]),
-            Spec::of::<u8>("active edges", &[e]),
-            Spec::of::<u32>("usable pixels", &[k, MASKS, self.words()]),
-            Spec::of::<u32>("usable matches", &[d, self.words()]),
-            Spec::of::<u64>("matches outside", &[1]),
-            Spec::of::<f32>("relative poses", &[d, RELATIVE]),
-            Spec::of::<f32>("sums", &[d, self.chunks(), SUMS]),
-            Spec::of::<u32>("counts", &[d, self.chunks()]),
-        ]
-    }
-
-    /// The pinned buffers, in the order in which they are carved.
-    pub fn pinned_buffers(&self) -> Vec<Spec> {
-        let [k, d, e] = [self.keyframes, 2 * self.edges, self.edges];
-        vec![
-            Spec::of::<KeyframeArgument>("keyframes", &[k]),
-            Spec::of::<DirectionArgument>("directions", &[d]),
-            Spec::of::<f64>("poses", &[k, POSE]),
-            Spec::of::<u8>("active edges", &[e]),
-            Spec::of::<u64>("matches outside", &[1]),
-            Spec::of::<Equations>("equations", &[e]),
-        ]
     }
 }
 
@@ -106,7 +74,7 @@ pub(super) struct KeyframeArgument {
     pub(super) confidence: DevicePointer<f16>,
 }
 
-// SAFETY: two addresses, any bits, as in `global.cu`; the host never follows them.
+// SAFETY: two addresses, any bits, as in `global.cu`; the host never dereferences them.
 unsafe impl Element for KeyframeArgument {}
 
 /// `Direction` in `global.cu`.
@@ -138,7 +106,7 @@ pub(super) struct Equations {
 unsafe impl Element for Equations {}
 
 impl Equations {
-    /// Of an edge without matches.
+    /// Equations of an edge without matches.
     pub(super) const ZERO: Self = Self {
         hessian: [0.0; 28],
         gradient: [0.0; 7],
@@ -163,9 +131,9 @@ pub(super) struct ProblemArgument {
     pub(super) quality: f32,
     pub(super) confidence: f32,
     pub(super) depth: f32,
-    /// `Noise`: 1/σ of both, Huber's constant.
+    /// `Noise`: 1/σ of both components, Huber constant.
     pub(super) noise: [f32; 3],
-    /// `View`: focal lengths, principal point, middle, reach, least depth.
+    /// `View`: focal lengths, principal point, middle, reach, minimum depth.
     pub(super) view: [f32; 9],
     pub(super) inverse_focal: [f32; 2],
 }
@@ -180,7 +148,6 @@ const _: () = {
     assert!(size_of::<ProblemArgument>() == 112);
 };
 
-/// Buffers on the device.
 pub(super) struct DeviceMemory {
     pub(super) keyframes: DeviceBuffer<KeyframeArgument>,
     pub(super) directions: DeviceBuffer<DirectionArgument>,
@@ -195,68 +162,81 @@ pub(super) struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    pub(super) fn new(arena: &mut DeviceArena, c: &GlobalCapacity) -> Result<Self, CudaError> {
-        let [k, d, e] = [c.keyframes, 2 * c.edges, c.edges];
+    fn carve(device: &mut Carver<'_, '_>, capacity: &GlobalCapacity) -> Result<Self, CudaError> {
+        let [k, d, e] = [capacity.keyframes, 2 * capacity.edges, capacity.edges];
+        let (words, chunks) = (capacity.words(), capacity.chunks());
         Ok(Self {
-            keyframes: arena.carve("keyframes", k)?,
-            directions: arena.carve("directions", d)?,
-            poses: arena.carve("poses", POSE * k)?,
-            active: arena.carve("active edges", e)?,
-            masks: arena.carve("usable pixels", MASKS * c.words() * k)?,
-            gates: arena.carve("usable matches", c.words() * d)?,
-            outside: arena.carve("matches outside", 1)?,
-            relative: arena.carve("relative poses", RELATIVE * d)?,
-            sums: arena.carve("sums", SUMS * c.chunks() * d)?,
-            used: arena.carve("counts", c.chunks() * d)?,
+            keyframes: device.device("keyframes", &[k])?,
+            directions: device.device("directions", &[d])?,
+            poses: device.device("poses", &[k, POSE])?,
+            active: device.device("active edges", &[e])?,
+            masks: device.device("usable pixels", &[k, MASKS, words])?,
+            gates: device.device("usable matches", &[d, words])?,
+            outside: device.device("matches outside", &[1])?,
+            relative: device.device("relative poses", &[d, RELATIVE])?,
+            sums: device.device("sums", &[d, chunks, SUMS])?,
+            used: device.device("counts", &[d, chunks])?,
         })
     }
 }
 
-/// Buffers on the host that the device copies from and to, or writes.
+/// Pinned buffers for copies to and from the device, or written by the device directly.
 pub(super) struct PinnedMemory {
     pub(super) keyframes: PinnedBuffer<KeyframeArgument>,
     pub(super) directions: PinnedBuffer<DirectionArgument>,
     pub(super) poses: PinnedBuffer<f64>,
     pub(super) active: PinnedBuffer<u8>,
     pub(super) outside: PinnedBuffer<u64>,
+    /// The device writes here: a copy afterwards would cost more than the writing.
     pub(super) equations: PinnedBuffer<Equations>,
-    /// Where the device writes them: a copy afterwards would cost more than the writing.
-    pub(super) equations_on_device: DevicePointer<Equations>,
 }
 
 impl PinnedMemory {
-    pub(super) fn new(arena: &mut PinnedArena, c: &GlobalCapacity) -> Result<Self, CudaError> {
-        let [k, d, e] = [c.keyframes, 2 * c.edges, c.edges];
-        let keyframes = arena.carve("keyframes", k)?;
-        let directions = arena.carve("directions", d)?;
-        let poses = arena.carve("poses", POSE * k)?;
-        let active = arena.carve("active edges", e)?;
-        let outside = arena.carve("matches outside", 1)?;
-        let equations: PinnedBuffer<Equations> = arena.carve("equations", e)?;
+    fn carve(pinned: &mut Carver<'_, '_>, capacity: &GlobalCapacity) -> Result<Self, CudaError> {
+        let [k, d, e] = [capacity.keyframes, 2 * capacity.edges, capacity.edges];
         Ok(Self {
-            keyframes,
-            directions,
-            poses,
-            active,
-            outside,
-            equations_on_device: equations.on_device()?,
-            equations,
+            keyframes: pinned.pinned("keyframes", &[k])?,
+            directions: pinned.pinned("directions", &[d])?,
+            poses: pinned.pinned("poses", &[k, POSE])?,
+            active: pinned.pinned("active edges", &[e])?,
+            outside: pinned.pinned("matches outside", &[1])?,
+            equations: pinned.pinned("equations", &[e])?,
         })
     }
 }
 
-/// `(magic, shift)` with `n / width = (n·magic >> 32) >> shift` for all `n` below 2³¹: with
+/// Memory of a [`super::DeviceGlobalSolver`].
+pub struct GlobalBuffers {
+    pub(super) capacity: GlobalCapacity,
+    pub(super) device: DeviceMemory,
+    pub(super) pinned: PinnedMemory,
+}
+
+impl GlobalBuffers {
+    /// Buffers for problems up to `capacity`.
+    pub fn carve(c: &mut Carver<'_, '_>, capacity: GlobalCapacity) -> Result<Self, CudaError> {
+        Ok(Self {
+            device: DeviceMemory::carve(c, &capacity)?,
+            pinned: PinnedMemory::carve(c, &capacity)?,
+            capacity,
+        })
+    }
+}
+
+/// `(magic, shift)` such that `n / width = (n·magic >> 32) >> shift` for all `n` below 2³¹: with
 /// `magic = ⌈2^(31+l)/width⌉`, `l = ⌈log₂ width⌉`, the error is below `n·2^l / 2^(31+l)/width`.
 pub(super) fn division(width: u32) -> (u32, u32) {
     let l = width.max(2).next_power_of_two().trailing_zeros();
     let magic = (1_u64 << (31 + l)).div_ceil(u64::from(width.max(1)));
-    // 2^32 for a width of 1, whose only pixel then is 0; else below.
+    // 2^32 for a width of 1, where the only pixel is 0; smaller otherwise.
     (u32::try_from(magic).unwrap_or(u32::MAX), l - 1)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gpu::Carving;
+    use crate::gpu::plan::Group;
 
     #[test]
     fn division_by_multiplication_is_exact() {
@@ -294,8 +274,11 @@ mod tests {
         assert!(bad(|c| c.pixels = 1 << 31).starts_with("pixels of a keyframe"));
         assert!(bad(|c| c.keyframes = 70_000).starts_with("keyframes of a solve"));
         assert!(bad(|c| c.edges = 12_000_000).starts_with("blocks of a solve's edges"));
-        // The largest of issue 3: gates and sums, not copies of the matches.
-        let total: u64 = good.device_buffers().iter().map(Spec::bytes).sum();
+        // Gates and sums, not copies of the matches.
+        let mut carving = Carving::on_paper();
+        let mut part = carving.part(Group::Mapping, "solve");
+        GlobalBuffers::carve(&mut part, good).expect("on paper");
+        let total = carving.into_plan().device_bytes();
         assert!(total < 35 << 20, "{total}");
     }
 }

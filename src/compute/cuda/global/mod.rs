@@ -1,99 +1,94 @@
-//! The global solve on the device: [`crate::compute::global`] with the matches of every edge added up
-//! by kernels, and the same control flow and sparse solve on the host.
+//! The global solve on the device: [`crate::compute::global`] with matches summed by kernels, and
+//! the same control flow and sparse solve on the host.
 //!
-//! An iteration sends the poses to the device (64 B a keyframe), which writes 296 B an edge to pinned memory. Sums are
-//! f32 in a thread and f64 beyond, in a fixed order: the same input gives the same bits, and differs
-//! from the CPU's by rounding.
+//! An iteration uploads the poses to the device (64 B per keyframe), which writes 296 B per edge to
+//! pinned memory. Sums are f32 within a thread and f64 beyond, in a fixed order: the same input
+//! gives the same bits, which differ from the CPU's by rounding.
 
 mod memory;
 mod run;
-mod times;
 
-pub use memory::GlobalCapacity;
-pub use times::StageTimes;
+pub use memory::{GlobalBuffers, GlobalCapacity};
 
-use super::{Context, CudaError, DeviceArena, DeviceSlice, Kernel, PinnedArena, Stream};
+use crate::compute::cancel::CancelToken;
 use crate::compute::global::descent::{self, Graph, Lineariser, Wanted};
-use crate::compute::global::{EdgeEquations, GlobalReport, GlobalResidual, PosePrior, SolveError};
-use crate::compute::stop::Stop;
-use crate::config::LocalOptConfig;
+use crate::compute::global::{EdgeEquations, GlobalReport, GlobalResidual, PoseFactor, SolveError};
+use crate::config::GlobalOptConfig;
 use crate::geometry::{Sim3, Tangent};
+use crate::gpu::{Context, CudaError, DevicePointer, DeviceSlice, Kernel, Stream};
 use half::f16;
-use memory::{DeviceMemory, PinnedMemory};
+use memory::Equations;
 use run::{Run, full};
 pub(super) use run::{rounding, whitened_error};
 
-/// Why a solve on the device failed.
+/// Error from a solve on the device.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum GlobalError {
-    /// As on the CPU.
+    /// An error that also occurs on the CPU.
     #[error(transparent)]
     Solve(#[from] SolveError),
-    /// The device.
+    /// The device failed.
     #[error(transparent)]
     Cuda(#[from] CudaError),
-    /// A problem that is larger than what was planned for.
-    #[error("{what}: {found}, of at most {most}")]
+    /// The problem exceeds the planned capacity.
+    #[error("{what}: {found}, of at most {max}")]
     Capacity {
-        /// What there is too much of.
         what: &'static str,
-        /// How much there is.
         found: usize,
-        /// How much there may be.
-        most: usize,
+        max: usize,
     },
 }
 
-/// A keyframe as the solve sees it; N = `width·height` of the call.
+/// Input of the solve for one keyframe; N = `width·height`.
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceKeyframe<'a> {
-    /// N×3, the pointmap in the keyframe's own camera. For [`GlobalResidual::Calibrated`] only its
-    /// depths are read.
+    /// N×3, the pointmap in the keyframe's own camera frame. For [`GlobalResidual::Calibrated`]
+    /// only its depths are used.
     pub points: DeviceSlice<'a, f32>,
-    /// N average confidences; a gate, not a weight.
+    /// N average confidences, used as a gate, not as a weight.
     pub confidence: DeviceSlice<'a, f16>,
-    /// Where the solve starts from.
+    /// Initial pose.
     pub world_from_camera: Sim3,
 }
 
-/// The pixels of one keyframe matched with those of another.
+/// Matches of one keyframe's pixels with those of another.
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceMatches<'a> {
-    /// N: for each pixel its pixel of the other keyframe.
+    /// N: for each pixel, the matched pixel of the other keyframe.
     pub index: DeviceSlice<'a, u32>,
-    /// N: not 0 where that match holds.
+    /// N: non-zero if the match is valid.
     pub valid: DeviceSlice<'a, u8>,
-    /// N: its quality.
+    /// N: quality of the match.
     pub quality: DeviceSlice<'a, f32>,
 }
 
-/// Two matched keyframes. `i` and `j` count in the slice of keyframes; their order means nothing.
+/// Two matched keyframes. `i` and `j` index the slice of keyframes, in any order.
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceEdge<'a> {
     /// One keyframe.
     pub i: usize,
     /// The other.
     pub j: usize,
-    /// For each pixel of `j` its pixel of `i`.
+    /// For each pixel of `j`, the matched pixel of `i`.
     pub i_from_j: DeviceMatches<'a>,
-    /// For each pixel of `i` its pixel of `j`.
+    /// For each pixel of `i`, the matched pixel of `j`.
     pub j_from_i: DeviceMatches<'a>,
 }
 
-/// What is solved.
+/// Input of a solve.
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceProblem<'a> {
-    /// All keyframes; the first `pin` stay.
+    /// All keyframes; the first `pin` are fixed.
     pub keyframes: &'a [DeviceKeyframe<'a>],
     /// Their matches.
     pub edges: &'a [DeviceEdge<'a>],
     /// As on the CPU.
-    pub priors: &'a [PosePrior],
-    /// What is compared.
+    pub factors: &'a [PoseFactor],
+    /// The residual to minimise.
     pub residual: GlobalResidual,
-    /// Of the keyframes' images.
+    /// Columns of the keyframes' images.
     pub width: usize,
-    /// Of the keyframes' images.
+    /// Rows of the keyframes' images.
     pub height: usize,
 }
 
@@ -106,31 +101,28 @@ struct Kernels {
     reduce: Kernel,
 }
 
-/// One for each model.
+/// One kernel per model.
 struct SumKernels {
     rays: Kernel,
     pixels: Kernel,
     points: Kernel,
 }
 
-/// Solves for keyframe poses with the memory of a [`GlobalCapacity`].
+/// Solves for keyframe poses within the memory of a [`GlobalCapacity`].
 pub struct DeviceGlobalSolver {
-    capacity: GlobalCapacity,
+    buffers: GlobalBuffers,
     kernels: Kernels,
-    device: DeviceMemory,
-    pinned: PinnedMemory,
-    stop: Stop,
+    equations_on_device: DevicePointer<Equations>,
+    cancel: CancelToken,
 }
 
 impl DeviceGlobalSolver {
-    /// Takes [`GlobalCapacity::device_buffers`] and [`GlobalCapacity::pinned_buffers`] from the arenas.
-    pub fn new(
-        context: &Context,
-        device: &mut DeviceArena,
-        pinned: &mut PinnedArena,
-        capacity: GlobalCapacity,
-    ) -> Result<Self, GlobalError> {
-        let capacity = capacity.validate()?;
+    /// For problems up to the capacity of `buffers`.
+    ///
+    /// # Errors
+    /// [`GlobalError::Capacity`] for more than the kernels can count.
+    pub fn new(context: &Context, buffers: GlobalBuffers) -> Result<Self, GlobalError> {
+        buffers.capacity.validate()?;
         Ok(Self {
             kernels: Kernels {
                 mask: context.kernel("ms_global_mask")?,
@@ -148,34 +140,33 @@ impl DeviceGlobalSolver {
                 },
                 reduce: context.kernel("ms_global_reduce")?,
             },
-            device: DeviceMemory::new(device, &capacity)?,
-            pinned: PinnedMemory::new(pinned, &capacity)?,
-            capacity,
-            stop: Stop::default(),
+            equations_on_device: buffers.pinned.equations.on_device()?,
+            buffers,
+            cancel: CancelToken::default(),
         })
     }
 
-    /// As [`crate::compute::global::GlobalSolver::heed`].
-    pub fn heed(&mut self, stop: &Stop) {
-        self.stop = stop.clone();
+    /// See [`crate::compute::global::GlobalSolver::set_cancel`].
+    pub fn set_cancel(&mut self, cancel: &CancelToken) {
+        self.cancel = cancel.clone();
     }
 
-    /// The largest problem.
+    /// The maximum problem size.
     pub fn capacity(&self) -> GlobalCapacity {
-        self.capacity
+        self.buffers.capacity
     }
 
-    /// As [`crate::compute::global::GlobalSolver::solve`]. Waits for `stream` once an iteration; what
-    /// the problem's slices hold must have been put there by earlier work on it.
+    /// See [`crate::compute::global::GlobalSolver::solve`]. Synchronises `stream` once per
+    /// iteration; the contents of the problem's slices must come from earlier work on that stream.
     ///
     /// # Errors
-    /// As on the CPU, and [`GlobalError::Capacity`] or [`GlobalError::Cuda`]. `poses` is then left as it
-    /// was.
+    /// Errors of the CPU solver, [`GlobalError::Capacity`] or [`GlobalError::Cuda`]. `poses` is
+    /// then unchanged.
     pub fn solve(
         &mut self,
         stream: &Stream,
         problem: &DeviceProblem<'_>,
-        params: &LocalOptConfig,
+        params: &GlobalOptConfig,
         poses: &mut [Sim3],
     ) -> Result<GlobalReport, GlobalError> {
         let mut current = start(problem);
@@ -189,36 +180,36 @@ impl DeviceGlobalSolver {
         let links = links(problem);
         let graph = Graph {
             links: &links,
-            priors: problem.priors,
+            factors: problem.factors,
         };
-        let stop = self.stop.clone();
+        let cancel = self.cancel.clone();
         let mut run = Run::new(self, stream, problem, params, &graph)?;
         let report =
-            run.finish_after(|run| descent::descend(run, &graph, params, &stop, &mut current))?;
+            run.finish_after(|run| descent::descend(run, &graph, params, &cancel, &mut current))?;
         poses.copy_from_slice(&current);
         Ok(report)
     }
 
-    /// The equations of every edge at the keyframes' poses, to be compared with the CPU's; all zero but cost
-    /// and matches where only the cost is `wanted`.
+    /// The equations of every edge at the keyframes' poses, for comparison with the CPU's; all zero
+    /// except cost and match count if only the cost is `wanted`.
     pub fn equations(
         &mut self,
         stream: &Stream,
         problem: &DeviceProblem<'_>,
-        params: &LocalOptConfig,
+        params: &GlobalOptConfig,
         wanted: Wanted,
     ) -> Result<Vec<EdgeEquations>, GlobalError> {
         let links = links(problem);
         let graph = Graph {
             links: &links,
-            priors: problem.priors,
+            factors: problem.factors,
         };
         let mut run = Run::new(self, stream, problem, params, &graph)?;
         run.finish_after(|run| {
             run.select()?;
             run.enqueue_linearise(&start(problem), &vec![true; links.len()], wanted)?;
             run.wait()?;
-            let out = run.solver.pinned.equations.iter();
+            let out = run.solver.buffers.pinned.equations.iter();
             Ok(out
                 .take(links.len())
                 .map(|e| EdgeEquations {

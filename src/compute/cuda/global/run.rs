@@ -1,23 +1,24 @@
-//! One problem on its way through a solver's memory.
+//! Execution of one solve in a solver's memory.
 
 use super::memory::{
-    DirectionArgument, Equations, KeyframeArgument, MASK_PIXELS, ProblemArgument, division,
+    DirectionArgument, Equations, GlobalBuffers, KeyframeArgument, MASK_PIXELS, ProblemArgument,
+    division,
 };
 use super::{DeviceGlobalSolver, DeviceProblem, GlobalCapacity, GlobalError};
-use crate::compute::cuda::{CudaError, Grid, Stream};
 use crate::compute::global::descent::{Graph, Lineariser, Wanted};
-use crate::compute::global::terms::{Linearised, Term, prior_terms};
+use crate::compute::global::terms::{Linearised, Term, factor_terms};
 use crate::compute::global::{GlobalResidual, Matrix7, SolveError, model};
 use crate::compute::residual::Model;
-use crate::config::LocalOptConfig;
+use crate::config::GlobalOptConfig;
 use crate::geometry::{Sim3, Tangent};
+use crate::gpu::{CudaError, Grid, Stream};
 
-/// Threads of the blocks that test pixels, that add matches up, and that add the sums up.
+/// Threads per block for testing pixels, for summing matches, and for adding up the sums.
 const TEST_THREADS: u32 = 256;
 const SUM_THREADS: u32 = 128;
 const REDUCE_THREADS: u32 = 192;
 
-/// A matrix from its upper triangle, row by row.
+/// Expands an upper triangle, stored row by row, to a full matrix.
 pub(super) fn full(upper: &[f64; 28]) -> Matrix7 {
     let mut m = Matrix7::zeros();
     let mut k = 0;
@@ -31,7 +32,7 @@ pub(super) fn full(upper: &[f64; 28]) -> Matrix7 {
     m
 }
 
-/// One problem of a solve.
+/// One solve.
 pub(super) struct Run<'a> {
     pub(super) solver: &'a mut DeviceGlobalSolver,
     stream: &'a Stream,
@@ -40,9 +41,9 @@ pub(super) struct Run<'a> {
     model: Model,
     /// Error of a whitened residual, about one standard deviation.
     error: f64,
-    /// Terms and cost of the priors while the device works.
-    priors: Vec<Term>,
-    /// Whether the count of matches outside the image was looked at.
+    /// Terms of the factors, computed while the device works.
+    factors: Vec<Term>,
+    /// Whether the number of matches outside the image has been checked.
     checked: bool,
 }
 
@@ -51,11 +52,11 @@ impl<'a> Run<'a> {
         solver: &'a mut DeviceGlobalSolver,
         stream: &'a Stream,
         problem: &'a DeviceProblem<'a>,
-        params: &LocalOptConfig,
+        params: &GlobalOptConfig,
         graph: &Graph<'_>,
     ) -> Result<Self, GlobalError> {
         let pixels = problem.width * problem.height;
-        let capacity = solver.capacity;
+        let capacity = solver.buffers.capacity;
         let counts = [
             ("pixels of a keyframe", pixels, capacity.pixels),
             (
@@ -65,8 +66,8 @@ impl<'a> Run<'a> {
             ),
             ("edges of a solve", problem.edges.len(), capacity.edges),
         ];
-        if let Some((what, found, most)) = counts.into_iter().find(|(_, n, most)| n > most) {
-            return Err(GlobalError::Capacity { what, found, most });
+        if let Some((what, found, max)) = counts.into_iter().find(|(_, n, max)| n > max) {
+            return Err(GlobalError::Capacity { what, found, max });
         }
         let one_column =
             problem.width == 1 && matches!(problem.residual, GlobalResidual::Calibrated(_));
@@ -74,7 +75,7 @@ impl<'a> Run<'a> {
             return Err(GlobalError::Capacity {
                 what: "rows of an image of one column",
                 found: problem.height,
-                most: 1,
+                max: 1,
             });
         }
         for keyframe in problem.keyframes {
@@ -98,12 +99,12 @@ impl<'a> Run<'a> {
             problem,
             argument,
             model,
-            priors: Vec::with_capacity(problem.priors.len()),
+            factors: Vec::with_capacity(problem.factors.len()),
             checked: false,
         })
     }
 
-    /// Runs `work` and, whatever came of it, leaves nothing on the stream that still uses the pinned
+    /// Runs `work` and, whatever its result, leaves no work on the stream that uses the pinned
     /// memory.
     pub(super) fn finish_after<T>(
         &mut self,
@@ -120,11 +121,11 @@ impl<'a> Run<'a> {
     fn image(&self) -> GlobalCapacity {
         GlobalCapacity {
             pixels: self.argument.pixels as usize,
-            ..self.solver.capacity
+            ..self.solver.buffers.capacity
         }
     }
 
-    /// Whether there is nothing to add up.
+    /// Whether there is nothing to sum.
     pub(super) fn is_empty(&self) -> bool {
         self.problem.edges.is_empty() || self.argument.pixels == 0
     }
@@ -133,9 +134,9 @@ impl<'a> Run<'a> {
         2 * self.problem.edges.len()
     }
 
-    /// Sends what stays the same for all linearisations.
+    /// Uploads what is the same for all linearisations.
     fn upload(&mut self) -> Result<(), CudaError> {
-        let DeviceGlobalSolver { pinned, device, .. } = &mut *self.solver;
+        let GlobalBuffers { pinned, device, .. } = &mut self.solver.buffers;
         let keyframes = self.problem.keyframes;
         for (to, k) in pinned.keyframes.iter_mut().zip(keyframes) {
             *to = KeyframeArgument {
@@ -153,7 +154,7 @@ impl<'a> Run<'a> {
                 index: m.index.pointer(),
                 valid: m.valid.pointer(),
                 quality: m.quality.pointer(),
-                // Below the capacity, which is below 2^16.
+                // Smaller than the capacity, which is below 2^16.
                 i: i as u32,
                 j: j as u32,
             };
@@ -161,8 +162,9 @@ impl<'a> Run<'a> {
         let edges = self.problem.edges.len();
         pinned.active[..edges].fill(1);
         let (k, d) = (keyframes.len(), 2 * edges);
-        // SAFETY: pinned memory is written only while the stream has nothing to do with it: here, after
-        // the last solve waited, and in `enqueue_linearise`, after the last linearisation did.
+        // SAFETY: pinned memory is written only while no work on the stream uses it: here, after
+        // the last solve was synchronised, and in `enqueue_linearise`, after the last linearisation
+        // was.
         unsafe {
             self.stream
                 .upload(&pinned.keyframes[..k], device.keyframes.slice(0..k)?)?;
@@ -175,19 +177,19 @@ impl<'a> Run<'a> {
     }
 
     pub(super) fn enqueue_mask(&self) -> Result<(), CudaError> {
-        let (kernels, device) = (&self.solver.kernels, &self.solver.device);
+        let (kernels, device) = (&self.solver.kernels, &self.solver.buffers.device);
         let keyframes = self.problem.keyframes.len();
         let threads = (self.argument.pixels as usize).div_ceil(MASK_PIXELS);
         let mut grid = Grid::over(threads, TEST_THREADS);
         grid.blocks.1 = keyframes as u32;
         let arguments = (self.argument, device.masks.pointer());
-        // SAFETY: keyframes' arrays have `pixels` entries (checked) and the masks room for the
-        // capacity, which holds these keyframes; all of them are used by this stream alone.
+        // SAFETY: the keyframes' arrays have `pixels` entries (checked), and the masks have room
+        // for the capacity, which includes these keyframes; only this stream uses them.
         unsafe { kernels.mask.launch(self.stream, grid, arguments) }
     }
 
     pub(super) fn enqueue_gate(&self) -> Result<(), CudaError> {
-        let (kernels, device) = (&self.solver.kernels, &self.solver.device);
+        let (kernels, device) = (&self.solver.kernels, &self.solver.buffers.device);
         self.stream.fill(device.outside.all(), 0)?;
         let blocks = self.image().test_blocks();
         let grid = Grid::blocks((blocks * self.directions()) as u32, TEST_THREADS);
@@ -198,13 +200,13 @@ impl<'a> Run<'a> {
             device.gates.pointer(),
             device.outside.pointer(),
         );
-        // SAFETY: as above for the directions' arrays and the gates; their keyframes are among those
-        // whose masks were made (validated).
+        // SAFETY: as above for the directions' arrays and the gates; their keyframes are among
+        // those with masks (validated).
         unsafe { kernels.gate.launch(self.stream, grid, arguments) }
     }
 
     pub(super) fn enqueue_relate(&self) -> Result<(), CudaError> {
-        let (kernels, device) = (&self.solver.kernels, &self.solver.device);
+        let (kernels, device) = (&self.solver.kernels, &self.solver.buffers.device);
         let grid = Grid::over(self.directions(), TEST_THREADS);
         let arguments = (
             self.argument,
@@ -217,7 +219,7 @@ impl<'a> Run<'a> {
     }
 
     pub(super) fn enqueue_sums(&self, wanted: Wanted) -> Result<(), CudaError> {
-        let device = &self.solver.device;
+        let device = &self.solver.buffers.device;
         let kernels = match wanted {
             Wanted::Equations => &self.solver.kernels.sums,
             Wanted::Cost => &self.solver.kernels.costs,
@@ -236,7 +238,7 @@ impl<'a> Run<'a> {
             device.sums.pointer(),
             device.used.pointer(),
         );
-        // SAFETY: as above; a gate is set only where the match's index is inside the image, and there
+        // SAFETY: as above; a gate is set only if the match's index is inside the image, and there
         // are sums and counts for each block of the capacity.
         unsafe {
             kernel.launch(
@@ -248,7 +250,7 @@ impl<'a> Run<'a> {
     }
 
     pub(super) fn enqueue_reduce(&self) -> Result<(), CudaError> {
-        let (kernels, device) = (&self.solver.kernels, &self.solver.device);
+        let (kernels, device) = (&self.solver.kernels, &self.solver.buffers.device);
         let grid = Grid::blocks(self.problem.edges.len() as u32, REDUCE_THREADS);
         let arguments = (
             self.argument,
@@ -261,14 +263,14 @@ impl<'a> Run<'a> {
                 Model::Calibrated(_) => 1,
                 Model::Points => 2,
             },
-            self.solver.pinned.equations_on_device,
+            self.solver.equations_on_device,
         );
-        // SAFETY: the sums of every active edge's blocks were just made; room as above. Nobody looks at the
-        // equations, which are pinned memory, before `wait`.
+        // SAFETY: the sums of every active edge's blocks have just been computed; capacity as
+        // above. The equations, in pinned memory, are not read before `wait`.
         unsafe { kernels.reduce.launch(self.stream, grid, arguments) }
     }
 
-    /// Everything of a linearisation but the wait for it.
+    /// Everything in a linearisation except waiting for it.
     pub(super) fn enqueue_linearise(
         &mut self,
         poses: &[Sim3],
@@ -276,7 +278,7 @@ impl<'a> Run<'a> {
         wanted: Wanted,
     ) -> Result<(), CudaError> {
         let edges = self.problem.edges.len();
-        let DeviceGlobalSolver { pinned, device, .. } = &mut *self.solver;
+        let GlobalBuffers { pinned, device, .. } = &mut self.solver.buffers;
         for (to, pose) in pinned.poses.chunks_exact_mut(8).zip(poses) {
             to.copy_from_slice(&pose.to_array());
         }
@@ -298,15 +300,15 @@ impl<'a> Run<'a> {
             }
         }
         if self.is_empty() {
-            self.solver.pinned.equations[..edges].fill(Equations::ZERO);
+            self.solver.buffers.pinned.equations[..edges].fill(Equations::ZERO);
             return Ok(());
         }
         self.enqueue_relate()?;
         self.enqueue_sums(wanted)?;
         self.enqueue_reduce()?;
         if !self.checked {
-            let DeviceGlobalSolver { pinned, device, .. } = &mut *self.solver;
-            // SAFETY: nobody looks at the pinned memory before `wait`.
+            let GlobalBuffers { pinned, device, .. } = &mut self.solver.buffers;
+            // SAFETY: the pinned memory is not read before `wait`.
             unsafe {
                 self.stream
                     .download(device.outside.all(), &mut pinned.outside)?;
@@ -315,11 +317,18 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Waits for the linearisation; the first time, says if matches point outside the image.
+    /// Waits for the linearisation; the first time, checks for matches outside the image.
     pub(super) fn wait(&mut self) -> Result<(), GlobalError> {
         self.stream.synchronize()?;
         if !std::mem::replace(&mut self.checked, true) && !self.is_empty() {
-            let count = self.solver.pinned.outside.first().copied().unwrap_or(0);
+            let count = self
+                .solver
+                .buffers
+                .pinned
+                .outside
+                .first()
+                .copied()
+                .unwrap_or(0);
             if count > 0 {
                 let pixels = self.argument.pixels as usize;
                 return Err(SolveError::Index { count, pixels }.into());
@@ -349,11 +358,11 @@ impl Lineariser for Run<'_> {
         out: &mut Linearised,
     ) -> Result<(), GlobalError> {
         self.enqueue_linearise(poses, active, wanted)?;
-        self.priors.clear();
-        let cost = prior_terms(self.problem.priors, poses, &mut self.priors);
+        self.factors.clear();
+        let cost = factor_terms(self.problem.factors, poses, &mut self.factors);
         self.wait()?;
         out.clear();
-        let equations = self.solver.pinned.equations.iter();
+        let equations = self.solver.buffers.pinned.equations.iter();
         for (edge, e) in self.problem.edges.iter().zip(equations) {
             let term = Term {
                 i: edge.i,
@@ -363,7 +372,7 @@ impl Lineariser for Run<'_> {
             };
             out.push_edge(term, e.robust, e.matches);
         }
-        out.push_priors(&self.priors, cost);
+        out.push_factors(&self.factors, cost);
         Ok(())
     }
 
@@ -372,25 +381,25 @@ impl Lineariser for Run<'_> {
     }
 }
 
-/// The relative difference of two costs near `robust`, of `used` matches, that says nothing. Residuals
-/// are f32: each whitened one is off by `error`, and at poses that differ by a step by another error. Of
-/// costs `½Σw²` that is `Σw·error` at random, four standard deviations of it here, and `error²` for each
-/// match's residuals where they are no larger than that.
+/// Relative difference of two costs near `robust`, over `used` matches, that is within rounding.
+/// Residuals are f32: each whitened one has an error of `error`, which differs between poses that
+/// differ by a step. In the cost `½Σw²` this amounts to a random `Σw·error`, of which four standard
+/// deviations are taken here, and `error²` for each match with residuals no larger than that.
 pub(in crate::compute::cuda) fn rounding(error: f64, robust: f64, used: u64) -> f64 {
     let noise = 4.0 * error * (2.0 * robust).sqrt() + 2.0 * used as f64 * error * error;
     if robust > 0.0 { noise / robust } else { 0.0 }
 }
 
-/// Error of a whitened residual: 2⁻²² (four roundings) of what the residual is the difference of, by
-/// its σ, for a match of quality 9.
+/// Error of a whitened residual: 2⁻²² (four roundings) of the quantities whose difference it is,
+/// divided by its σ, for a match of quality 9.
 pub(in crate::compute::cuda) fn whitened_error(
     residual: GlobalResidual,
     (width, height): (usize, usize),
-    params: &LocalOptConfig,
+    params: &GlobalOptConfig,
 ) -> f64 {
     let (size, sigma) = match residual {
         GlobalResidual::Rays => (1.0, params.sigma_ray),
-        // Ten metres away.
+        // At ten metres.
         GlobalResidual::Points => (10.0, params.sigma_point),
         GlobalResidual::Calibrated(_) => (width.max(height) as f64, params.sigma_pixel),
     };
@@ -400,18 +409,18 @@ pub(in crate::compute::cuda) fn whitened_error(
 fn argument(
     solver: &DeviceGlobalSolver,
     problem: &DeviceProblem<'_>,
-    params: &LocalOptConfig,
+    params: &GlobalOptConfig,
 ) -> ProblemArgument {
     let (model, noise) = model(problem.residual, problem.width, problem.height, params);
     let here = GlobalCapacity {
         pixels: problem.width * problem.height,
-        ..solver.capacity
+        ..solver.buffers.capacity
     };
-    // Below 2^31 all of them: the capacity was validated.
+    // All are below 2^31: the capacity was validated.
     let (magic, shift) = division(problem.width as u32);
     let mut argument = ProblemArgument {
-        keyframes: solver.device.keyframes.pointer(),
-        directions: solver.device.directions.pointer(),
+        keyframes: solver.buffers.device.keyframes.pointer(),
+        directions: solver.buffers.device.directions.pointer(),
         pixels: here.pixels as u32,
         words: here.words() as u32,
         chunks: here.chunks() as u32,
@@ -452,7 +461,7 @@ fn argument(
     argument
 }
 
-/// The largest f32 that is not above `limit`: an f32 is above it just where it is above `limit`.
+/// The largest f32 not above `limit`: an f32 exceeds it exactly if it exceeds `limit`.
 fn at_most(limit: f64) -> f32 {
     let near = limit as f32;
     if f64::from(near) > limit {

@@ -1,83 +1,82 @@
-//! The keyframes' words on the device, and queries.
+//! The place database on the device, and queries.
 
 use super::describe::Describer;
-use super::{
-    Context, CudaError, DeviceArena, DeviceBuffer, GROUPS, KEPT, Kernel, MAX_HITS, PAIRS,
-    RetrievalPlan, Stream,
-};
-use crate::compute::cuda::Grid;
-use crate::compute::plan::Spec;
+use super::{GROUPS, KEPT, MAX_HITS, PAIRS, RetrievalPlan};
+use crate::gpu::Grid;
+use crate::gpu::{Carver, Context, CudaError, DeviceBuffer, DeviceSlice, Kernel, Stream};
 
-/// Keyframes of a block in the kernel that scores.
+/// Keyframes per block in the scoring kernel.
 const KEYFRAMES_PER_BLOCK: usize = 8;
 
-/// Words and bits by keyframe.
-pub(super) struct Database {
-    mark: Kernel,
-    score: Kernel,
-    best: Kernel,
-    insert: Kernel,
+/// Memory of a [`Database`]: words and bits by keyframe.
+pub(super) struct DatabaseBuffers {
     words: DeviceBuffer<u32>,
     bits: DeviceBuffer<u32>,
     counts: DeviceBuffer<u32>,
     ids: DeviceBuffer<u32>,
     slots: DeviceBuffer<u32>,
     lookup: DeviceBuffer<u16>,
-    pub sums: DeviceBuffer<i64>,
+    sums: DeviceBuffer<i64>,
     keys: DeviceBuffer<u64>,
-    pub hits: DeviceBuffer<[u32; 2]>,
+    hits: DeviceBuffer<[u32; 2]>,
+}
+
+impl DatabaseBuffers {
+    pub fn carve(c: &mut Carver<'_, '_>, plan: &RetrievalPlan) -> Result<Self, CudaError> {
+        let (n, stride) = (plan.keyframes, plan.stride());
+        Ok(Self {
+            words: c.device("database words", &[n, stride])?,
+            bits: c.device("database bits", &[n, stride, plan.integers()])?,
+            counts: c.device("database counts", &[n])?,
+            ids: c.device("database ids", &[n])?,
+            slots: c.device("database slots", &[1])?,
+            lookup: c.device("database lookup", &[plan.words])?,
+            sums: c.device("database sums", &[n])?,
+            keys: c.device("database keys", &[n])?,
+            hits: c.device("database hits", &[MAX_HITS])?,
+        })
+    }
+}
+
+/// The keyframes' words, and queries.
+pub(super) struct Database {
+    mark: Kernel,
+    score: Kernel,
+    best: Kernel,
+    insert: Kernel,
+    buffers: DatabaseBuffers,
 }
 
 impl Database {
-    pub fn buffers(plan: &RetrievalPlan) -> Vec<Spec> {
-        let (n, stride) = (plan.keyframes, plan.stride());
-        vec![
-            Spec::of::<u32>("database words", &[n, stride]),
-            Spec::of::<u32>("database bits", &[n, stride, plan.integers()]),
-            Spec::of::<u32>("database counts", &[n]),
-            Spec::of::<u32>("database ids", &[n]),
-            Spec::of::<u32>("database slots", &[1]),
-            Spec::of::<u16>("database lookup", &[plan.words]),
-            Spec::of::<i64>("database sums", &[n]),
-            Spec::of::<u64>("database keys", &[n]),
-            Spec::of::<[u32; 2]>("database hits", &[MAX_HITS]),
-        ]
-    }
-
-    pub fn new(
-        context: &Context,
-        plan: &RetrievalPlan,
-        arena: &mut DeviceArena,
-    ) -> Result<Self, CudaError> {
-        let stored = plan.keyframes * plan.stride();
+    pub fn new(context: &Context, buffers: DatabaseBuffers) -> Result<Self, CudaError> {
         Ok(Self {
             mark: context.kernel("ms_retrieval_mark")?,
             score: context.kernel("ms_retrieval_score")?,
             best: context.kernel("ms_retrieval_best")?,
             insert: context.kernel("ms_retrieval_insert")?,
-            words: arena.carve("database words", stored)?,
-            bits: arena.carve("database bits", stored * plan.integers())?,
-            counts: arena.carve("database counts", plan.keyframes)?,
-            ids: arena.carve("database ids", plan.keyframes)?,
-            slots: arena.carve("database slots", 1)?,
-            lookup: arena.carve("database lookup", plan.words)?,
-            sums: arena.carve("database sums", plan.keyframes)?,
-            keys: arena.carve("database keys", plan.keyframes)?,
-            hits: arena.carve("database hits", MAX_HITS)?,
+            buffers,
         })
     }
 
+    pub fn sums(&self) -> DeviceSlice<'_, i64> {
+        self.buffers.sums.all()
+    }
+
+    pub fn hits(&self) -> DeviceSlice<'_, [u32; 2]> {
+        self.buffers.hits.all()
+    }
+
     pub fn clear(&self, stream: &Stream) -> Result<(), CudaError> {
-        stream.fill(self.counts.all(), 0)?;
-        stream.fill(self.slots.all(), 0)?;
-        stream.fill(self.lookup.all(), 0)?;
-        stream.fill(self.sums.all(), 0)?;
-        stream.fill(self.hits.all(), 0)
+        stream.fill(self.buffers.counts.all(), 0)?;
+        stream.fill(self.buffers.slots.all(), 0)?;
+        stream.fill(self.buffers.lookup.all(), 0)?;
+        stream.fill(self.buffers.sums.all(), 0)?;
+        stream.fill(self.buffers.hits.all(), 0)
     }
 
     pub fn forget(&self, stream: &Stream, slot: u32) -> Result<(), CudaError> {
         let slot = slot as usize;
-        stream.fill(self.counts.slice(slot..slot + 1)?, 0)
+        stream.fill(self.buffers.counts.slice(slot..slot + 1)?, 0)
     }
 
     pub fn query(
@@ -89,15 +88,15 @@ impl Database {
         min_score: f32,
     ) -> Result<(), CudaError> {
         let capacity = plan.keyframes as u32;
-        let words = described.groups.pointer();
-        let status = described.status.pointer();
-        // SAFETY: the buffers were carved for the numbers of the plan, which are those that the kernels get;
-        // the query's words begin the groups.
+        let words = described.buffers.groups.pointer();
+        let status = described.buffers.status.pointer();
+        // SAFETY: the buffers were carved for the sizes of the plan, which are those passed to the
+        // kernels; the query's words are at the start of the groups.
         unsafe {
             self.mark.launch(
                 stream,
                 Grid::over(PAIRS, 256),
-                (words, status, self.lookup.pointer()),
+                (words, status, self.buffers.lookup.pointer()),
             )?;
             self.score.launch(
                 stream,
@@ -106,34 +105,34 @@ impl Database {
                     KEYFRAMES_PER_BLOCK as u32 * 32,
                 ),
                 (
-                    self.words.pointer(),
-                    self.bits.pointer(),
-                    self.counts.pointer(),
-                    self.ids.pointer(),
+                    self.buffers.words.pointer(),
+                    self.buffers.bits.pointer(),
+                    self.buffers.counts.pointer(),
+                    self.buffers.ids.pointer(),
                     capacity,
                     plan.stride() as u32,
-                    self.slots.pointer(),
-                    self.lookup.pointer(),
-                    described.query_bits.pointer(),
+                    self.buffers.slots.pointer(),
+                    self.buffers.lookup.pointer(),
+                    described.buffers.query_bits.pointer(),
                     plan.dim as u32,
                     plan.integers() as u32,
                     min_score,
                     status,
-                    self.sums.pointer(),
-                    self.keys.pointer(),
+                    self.buffers.sums.pointer(),
+                    self.buffers.keys.pointer(),
                 ),
             )?;
             self.best.launch(
                 stream,
                 Grid::blocks(1, 1024),
                 (
-                    self.keys.pointer(),
+                    self.buffers.keys.pointer(),
                     capacity,
-                    self.slots.pointer(),
+                    self.buffers.slots.pointer(),
                     k.min(MAX_HITS) as u32,
                     words,
-                    self.lookup.pointer(),
-                    self.hits.pointer(),
+                    self.buffers.lookup.pointer(),
+                    self.buffers.hits.pointer(),
                     status,
                 ),
             )
@@ -148,26 +147,26 @@ impl Database {
         slot: u32,
         id: u32,
     ) -> Result<(), CudaError> {
-        let stored = described.groups.slice(GROUPS..2 * GROUPS)?;
-        // SAFETY: as above; the stored words begin the second half of the groups.
+        let stored = described.buffers.groups.slice(GROUPS..2 * GROUPS)?;
+        // SAFETY: as above; the stored words are at the start of the second half of the groups.
         unsafe {
             self.insert.launch(
                 stream,
                 Grid::blocks(KEPT as u32, 128),
                 (
                     stored.pointer(),
-                    described.stored_bits.pointer(),
-                    described.status.pointer(),
+                    described.buffers.stored_bits.pointer(),
+                    described.buffers.status.pointer(),
                     slot,
                     id,
                     plan.keyframes as u32,
                     plan.stride() as u32,
                     plan.integers() as u32,
-                    self.words.pointer(),
-                    self.bits.pointer(),
-                    self.counts.pointer(),
-                    self.ids.pointer(),
-                    self.slots.pointer(),
+                    self.buffers.words.pointer(),
+                    self.buffers.bits.pointer(),
+                    self.buffers.counts.pointer(),
+                    self.buffers.ids.pointer(),
+                    self.buffers.slots.pointer(),
                 ),
             )
         }

@@ -1,15 +1,12 @@
-//! From an image's tokens to its words and bits.
+//! Computes the words and bits of an image from its tokens.
 
 use super::super::slots::Floats;
-use super::{
-    Context, CudaError, DeviceArena, DeviceBuffer, GROUPS, KEPT, KEPT_PADDED, Kernel, NEAREST,
-    NONE, PAIRS, PANEL, ROW_TILE, RetrievalPlan, Status, Stream,
-};
-use crate::compute::cuda::Grid;
-use crate::compute::plan::Spec;
-use crate::compute::retrieval::{BinaryWords, Codebook};
+use super::{GROUPS, KEPT, KEPT_PADDED, NEAREST, PAIRS, PANEL, ROW_TILE, RetrievalPlan, Status};
+use crate::compute::retrieval::Codebook;
+use crate::gpu::Grid;
+use crate::gpu::{Carver, Context, CudaError, DeviceBuffer, Kernel, Stream};
 
-/// A network's whitening and words.
+/// Whitening and visual words of a network.
 pub(super) struct Model {
     mean_high: DeviceBuffer<f32>,
     mean_low: DeviceBuffer<f32>,
@@ -19,7 +16,7 @@ pub(super) struct Model {
     half_norms: DeviceBuffer<f32>,
 }
 
-/// `v` as the sum of two f32, to 48 bits.
+/// Splits `v` into the sum of two f32, accurate to 48 bits.
 fn split(v: f64) -> (f32, f32) {
     let high = v as f32;
     (high, (v - f64::from(high)) as f32)
@@ -34,27 +31,16 @@ fn wrong(what: &'static str, expected: usize, found: usize) -> CudaError {
 }
 
 impl Model {
-    pub fn buffers(plan: &RetrievalPlan) -> Vec<Spec> {
+    pub fn carve(c: &mut Carver<'_, '_>, plan: &RetrievalPlan) -> Result<Self, CudaError> {
         let projection = [plan.padded_dim(), plan.padded_columns()];
-        vec![
-            Spec::of::<f32>("mean, high", &[plan.dim]),
-            Spec::of::<f32>("mean, low", &[plan.dim]),
-            Spec::of::<f32>("projection, high", &projection),
-            Spec::of::<f32>("projection, low", &projection),
-            Spec::of::<f32>("codebook", &[plan.panels(), plan.padded_dim(), PANEL]),
-            Spec::of::<f32>("half norms", &[plan.panels() * PANEL]),
-        ]
-    }
-
-    pub fn new(plan: &RetrievalPlan, arena: &mut DeviceArena) -> Result<Self, CudaError> {
-        let projection = plan.padded_dim() * plan.padded_columns();
+        let panels = plan.panels();
         Ok(Self {
-            mean_high: arena.carve("mean, high", plan.dim)?,
-            mean_low: arena.carve("mean, low", plan.dim)?,
-            projection_high: arena.carve("projection, high", projection)?,
-            projection_low: arena.carve("projection, low", projection)?,
-            codebook: arena.carve("codebook", plan.panels() * plan.padded_dim() * PANEL)?,
-            half_norms: arena.carve("half norms", plan.panels() * PANEL)?,
+            mean_high: c.device("mean, high", &[plan.dim])?,
+            mean_low: c.device("mean, low", &[plan.dim])?,
+            projection_high: c.device("projection, high", &projection)?,
+            projection_low: c.device("projection, low", &projection)?,
+            codebook: c.device("codebook", &[panels, plan.padded_dim(), PANEL])?,
+            half_norms: c.device("half norms", &[panels * PANEL])?,
         })
     }
 
@@ -115,24 +101,56 @@ impl Model {
     }
 }
 
-/// What a description consists of, on the host.
-#[derive(Debug, Clone, PartialEq)]
-pub struct DeviceDescription {
+/// Memory of a [`Describer`]: an image's description and the steps to it. An image that cannot be described has
+/// no tokens and no words.
+pub struct DescriberBuffers {
+    centred_high: DeviceBuffer<f32>,
+    centred_low: DeviceBuffer<f32>,
     /// Whitened tokens, `T × C`.
-    pub whitened: Vec<f32>,
-    /// The tokens in use, ascending; none if the image cannot be described.
-    pub kept: Vec<u32>,
-    /// Their nearest words, five each, `u32::MAX` where there are fewer.
-    pub nearest: Vec<u32>,
-    /// The words' ranks ([`crate::compute::retrieval::Nearest::rank`]).
-    pub ranks: Vec<f32>,
-    /// Features in their five nearest words.
-    pub query: BinaryWords,
-    /// Features in their nearest word.
-    pub stored: BinaryWords,
+    pub whitened: DeviceBuffer<f32>,
+    squares: DeviceBuffer<u64>,
+    /// The tokens in use, ascending, then `u32::MAX`.
+    pub kept: DeviceBuffer<u32>,
+    rows: DeviceBuffer<f32>,
+    candidates: DeviceBuffer<[u32; 2]>,
+    /// The nearest words of each token in use, five each, `u32::MAX` where there are fewer.
+    pub words: DeviceBuffer<u32>,
+    /// These words' ranks ([`crate::compute::retrieval::Nearest::rank`]).
+    pub ranks: DeviceBuffer<f32>,
+    /// Two groupings of features by word, of a query and of what is stored; each begins with its words.
+    pub groups: DeviceBuffer<u32>,
+    /// The query's bits, for each of its words.
+    pub query_bits: DeviceBuffer<u32>,
+    /// The stored bits, for each of their words.
+    pub stored_bits: DeviceBuffer<u32>,
+    /// `Status` of `retrieval.cuh`: among others the tokens in use, the query's words and the stored words, at 3,
+    /// 4 and 5.
+    pub status: DeviceBuffer<Status>,
 }
 
-/// The kernels that describe an image, and what they leave.
+impl DescriberBuffers {
+    pub(super) fn carve(c: &mut Carver<'_, '_>, plan: &RetrievalPlan) -> Result<Self, CudaError> {
+        let centred = [plan.padded_dim(), plan.padded_tokens()];
+        let candidates = [plan.panels(), KEPT_PADDED, NEAREST];
+        Ok(Self {
+            centred_high: c.device("centred, high", &centred)?,
+            centred_low: c.device("centred, low", &centred)?,
+            whitened: c.device("whitened", &[plan.tokens, plan.dim])?,
+            squares: c.device("norms", &[plan.tokens])?,
+            kept: c.device("kept", &[KEPT_PADDED])?,
+            rows: c.device("rows", &[plan.padded_dim(), KEPT_PADDED])?,
+            candidates: c.device("candidates", &candidates)?,
+            words: c.device("nearest", &[PAIRS])?,
+            ranks: c.device("ranks", &[PAIRS])?,
+            groups: c.device("groups", &[2, GROUPS])?,
+            query_bits: c.device("query bits", &[PAIRS, plan.integers()])?,
+            stored_bits: c.device("stored bits", &[KEPT, plan.integers()])?,
+            status: c.device("status", &[1])?,
+        })
+    }
+}
+
+/// The kernels that describe an image.
 pub(super) struct Describer {
     begin: Kernel,
     centre: Kernel,
@@ -144,22 +162,10 @@ pub(super) struct Describer {
     nearest: Kernel,
     group: Kernel,
     residuals: Kernel,
-    centred_high: DeviceBuffer<f32>,
-    centred_low: DeviceBuffer<f32>,
-    whitened: DeviceBuffer<f32>,
-    squares: DeviceBuffer<u64>,
-    kept: DeviceBuffer<u32>,
-    rows: DeviceBuffer<f32>,
-    candidates: DeviceBuffer<[u32; 2]>,
-    words: DeviceBuffer<u32>,
-    ranks: DeviceBuffer<f32>,
-    pub groups: DeviceBuffer<u32>,
-    pub query_bits: DeviceBuffer<u32>,
-    pub stored_bits: DeviceBuffer<u32>,
-    pub status: DeviceBuffer<Status>,
+    pub buffers: DescriberBuffers,
 }
 
-/// A grid of two dimensions.
+/// A two-dimensional grid.
 fn plane(x: usize, y: usize, threads: (u32, u32, u32)) -> Grid {
     let blocks = |n: usize| u32::try_from(n.max(1)).unwrap_or(u32::MAX);
     Grid {
@@ -170,33 +176,8 @@ fn plane(x: usize, y: usize, threads: (u32, u32, u32)) -> Grid {
 }
 
 impl Describer {
-    pub fn buffers(plan: &RetrievalPlan) -> Vec<Spec> {
-        let centred = [plan.padded_dim(), plan.padded_tokens()];
-        let candidates = [plan.panels(), KEPT_PADDED, NEAREST];
-        vec![
-            Spec::of::<f32>("centred, high", &centred),
-            Spec::of::<f32>("centred, low", &centred),
-            Spec::of::<f32>("whitened", &[plan.tokens, plan.dim]),
-            Spec::of::<u64>("norms", &[plan.tokens]),
-            Spec::of::<u32>("kept", &[KEPT_PADDED]),
-            Spec::of::<f32>("rows", &[plan.padded_dim(), KEPT_PADDED]),
-            Spec::of::<[u32; 2]>("candidates", &candidates),
-            Spec::of::<u32>("nearest", &[PAIRS]),
-            Spec::of::<f32>("ranks", &[PAIRS]),
-            Spec::of::<u32>("groups", &[2, GROUPS]),
-            Spec::of::<u32>("query bits", &[PAIRS, plan.integers()]),
-            Spec::of::<u32>("stored bits", &[KEPT, plan.integers()]),
-            Spec::of::<Status>("status", &[1]),
-        ]
-    }
-
-    pub fn new(
-        context: &Context,
-        plan: &RetrievalPlan,
-        arena: &mut DeviceArena,
-    ) -> Result<Self, CudaError> {
+    pub fn new(context: &Context, buffers: DescriberBuffers) -> Result<Self, CudaError> {
         let kernel = |name| context.kernel(name);
-        let centred = plan.padded_dim() * plan.padded_tokens();
         Ok(Self {
             begin: kernel("ms_retrieval_begin")?,
             centre: kernel("ms_retrieval_centre")?,
@@ -208,19 +189,7 @@ impl Describer {
             nearest: kernel("ms_retrieval_nearest")?,
             group: kernel("ms_retrieval_group")?,
             residuals: kernel("ms_retrieval_residuals")?,
-            centred_high: arena.carve("centred, high", centred)?,
-            centred_low: arena.carve("centred, low", centred)?,
-            whitened: arena.carve("whitened", plan.tokens * plan.dim)?,
-            squares: arena.carve("norms", plan.tokens)?,
-            kept: arena.carve("kept", KEPT_PADDED)?,
-            rows: arena.carve("rows", plan.padded_dim() * KEPT_PADDED)?,
-            candidates: arena.carve("candidates", plan.panels() * KEPT_PADDED * NEAREST)?,
-            words: arena.carve("nearest", PAIRS)?,
-            ranks: arena.carve("ranks", PAIRS)?,
-            groups: arena.carve("groups", 2 * GROUPS)?,
-            query_bits: arena.carve("query bits", PAIRS * plan.integers())?,
-            stored_bits: arena.carve("stored bits", KEPT * plan.integers())?,
-            status: arena.carve("status", 1)?,
+            buffers,
         })
     }
 
@@ -235,8 +204,8 @@ impl Describer {
         if tokens.len() != expected {
             return Err(wrong("values of encoder tokens", expected, tokens.len()));
         }
-        // SAFETY: the tokens were measured, everything else was carved for the numbers of the plan, which are
-        // those that the kernels get.
+        // SAFETY: the length of the tokens was checked, everything else was carved for the sizes of
+        // the plan, which are those passed to the kernels.
         unsafe {
             self.whiten(plan, model, stream, tokens)?;
             self.assign(plan, model, stream)
@@ -244,7 +213,7 @@ impl Describer {
     }
 
     /// # Safety
-    /// `tokens` are the plan's.
+    /// `tokens` must have the length given by the plan.
     unsafe fn whiten(
         &self,
         plan: &RetrievalPlan,
@@ -255,9 +224,9 @@ impl Describer {
         let (count, padded_tokens) = (plan.tokens as u32, plan.padded_tokens() as u32);
         let (dim, padded_dim) = (plan.dim as u32, plan.padded_dim() as u32);
         let rows = plan.padded_tokens() / 32;
-        let status = self.status.pointer();
+        let status = self.buffers.status.pointer();
         let (half_features, features) = tokens.pointers();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             self.begin.launch(stream, Grid::blocks(1, 32), (status,))?;
             self.centre.launch(
@@ -268,8 +237,8 @@ impl Describer {
                     features,
                     model.mean_high.pointer(),
                     model.mean_low.pointer(),
-                    self.centred_high.pointer(),
-                    self.centred_low.pointer(),
+                    self.buffers.centred_high.pointer(),
+                    self.buffers.centred_low.pointer(),
                     count,
                     padded_tokens,
                     dim,
@@ -281,11 +250,11 @@ impl Describer {
                 stream,
                 plane(rows, plan.padded_columns() / 64, (128, 1, 1)),
                 (
-                    self.centred_high.pointer(),
-                    self.centred_low.pointer(),
+                    self.buffers.centred_high.pointer(),
+                    self.buffers.centred_low.pointer(),
                     model.projection_high.pointer(),
                     model.projection_low.pointer(),
-                    self.whitened.pointer(),
+                    self.buffers.whitened.pointer(),
                     count,
                     padded_tokens,
                     dim,
@@ -297,16 +266,21 @@ impl Describer {
             self.norms.launch(
                 stream,
                 plane(rows, 1, (128, 1, 1)),
-                (self.whitened.pointer(), count, dim, self.squares.pointer()),
+                (
+                    self.buffers.whitened.pointer(),
+                    count,
+                    dim,
+                    self.buffers.squares.pointer(),
+                ),
             )?;
             self.select.launch(
                 stream,
                 Grid::blocks(1, 1024),
                 (
-                    self.squares.pointer(),
+                    self.buffers.squares.pointer(),
                     count,
                     KEPT as u32,
-                    self.kept.pointer(),
+                    self.buffers.kept.pointer(),
                     status,
                 ),
             )?;
@@ -314,9 +288,9 @@ impl Describer {
                 stream,
                 plane(KEPT_PADDED / 32, plan.padded_dim().div_ceil(32), (32, 8, 1)),
                 (
-                    self.whitened.pointer(),
-                    self.kept.pointer(),
-                    self.rows.pointer(),
+                    self.buffers.whitened.pointer(),
+                    self.buffers.kept.pointer(),
+                    self.buffers.rows.pointer(),
                     dim,
                     padded_dim,
                 ),
@@ -325,7 +299,7 @@ impl Describer {
     }
 
     /// # Safety
-    /// [`Describer::whiten`] was enqueued.
+    /// [`Describer::whiten`] must have been enqueued.
     unsafe fn assign(
         &self,
         plan: &RetrievalPlan,
@@ -333,85 +307,57 @@ impl Describer {
         stream: &Stream,
     ) -> Result<(), CudaError> {
         let (dim, padded_dim) = (plan.dim as u32, plan.padded_dim() as u32);
-        let status = self.status.pointer();
-        // SAFETY: the caller's promise.
+        let status = self.buffers.status.pointer();
+        // SAFETY: guaranteed by the caller.
         unsafe {
             self.assign.launch(
                 stream,
                 plane(KEPT_PADDED / ROW_TILE, plan.panels(), (256, 1, 1)),
                 (
-                    self.rows.pointer(),
+                    self.buffers.rows.pointer(),
                     model.codebook.pointer(),
                     model.half_norms.pointer(),
                     padded_dim,
                     status,
-                    self.candidates.pointer(),
+                    self.buffers.candidates.pointer(),
                 ),
             )?;
             self.nearest.launch(
                 stream,
                 Grid::blocks(KEPT as u32, 128),
                 (
-                    self.candidates.pointer(),
+                    self.buffers.candidates.pointer(),
                     plan.panels() as u32,
                     status,
-                    self.words.pointer(),
-                    self.ranks.pointer(),
+                    self.buffers.words.pointer(),
+                    self.buffers.ranks.pointer(),
                 ),
             )?;
             self.group.launch(
                 stream,
                 Grid::blocks(2, 512),
-                (self.words.pointer(), self.groups.pointer(), status),
+                (
+                    self.buffers.words.pointer(),
+                    self.buffers.groups.pointer(),
+                    status,
+                ),
             )?;
             self.residuals.launch(
                 stream,
                 plane(PAIRS, 2, (256, 1, 1)),
                 (
-                    self.whitened.pointer(),
-                    self.kept.pointer(),
+                    self.buffers.whitened.pointer(),
+                    self.buffers.kept.pointer(),
                     model.codebook.pointer(),
-                    self.groups.pointer(),
+                    self.buffers.groups.pointer(),
                     status,
                     dim,
                     padded_dim,
                     plan.integers() as u32,
-                    self.query_bits.pointer(),
-                    self.stored_bits.pointer(),
+                    self.buffers.query_bits.pointer(),
+                    self.buffers.stored_bits.pointer(),
                 ),
             )
         }
-    }
-
-    pub fn read(
-        &self,
-        plan: &RetrievalPlan,
-        stream: &Stream,
-    ) -> Result<DeviceDescription, CudaError> {
-        let [status] = stream.read_vec(self.status.all())?[..] else {
-            return Err(wrong("status", 1, self.status.len()));
-        };
-        let [_, _, _, kept, query, stored, _] = status.map(|n| n as usize);
-        let integers = plan.integers();
-        let words = |at: usize, count: usize, bits: &DeviceBuffer<u32>| {
-            let bits = stream.read_vec(bits.slice(0..count * integers)?)?;
-            Ok::<_, CudaError>(BinaryWords {
-                words: stream.read_vec(self.groups.slice(at..at + count)?)?,
-                bits: bits
-                    .chunks_exact(2)
-                    .map(|b| u64::from(b[0]) | u64::from(b[1]) << 32)
-                    .collect(),
-            })
-        };
-        let mut all = stream.read_vec(self.kept.all())?;
-        all.retain(|&row| row != NONE);
-        Ok(DeviceDescription {
-            whitened: stream.read_vec(self.whitened.all())?,
-            kept: all,
-            nearest: stream.read_vec(self.words.slice(0..kept * NEAREST)?)?,
-            ranks: stream.read_vec(self.ranks.slice(0..kept * NEAREST)?)?,
-            query: words(0, query, &self.query_bits)?,
-            stored: words(GROUPS, stored, &self.stored_bits)?,
-        })
     }
 }

@@ -1,63 +1,64 @@
-//! Place recognition on the device: what [`crate::compute::retrieval`] does on the CPU (spec 7).
+//! Place recognition on the device, equivalent to [`crate::compute::retrieval`] (docs/algorithm.md,
+//! Place recognition).
 //!
-//! [`Retrieval::describe`] and [`Retrieval::query`] enqueue; [`Retrieval::hits`] waits and tells; then
-//! [`Retrieval::insert`] remembers the image that was described last. Given the same features the
-//! whitened ones differ from the CPU's, which computes in f64, in the last bit of few; given the same
-//! whitened features everything else is the same, bit for bit (ranks: on CPUs with fused
-//! multiply-adds), on every run.
+//! [`Retrieval::describe`] and [`Retrieval::query`] enqueue; [`Retrieval::hits`] waits and returns
+//! the result; then [`Retrieval::insert`] adds the image described last. Whitened features differ
+//! from the CPU's, which are computed in f64, in the last bit of a few values; given the same
+//! whitened features, everything else is bit-identical on every run (ranks: on CPUs with fused
+//! multiply-add).
 //!
-//! `describe` and `query` can be captured: nothing that they enqueue changes from call to call but
-//! what lies in device memory. [`Retrieval::insert`] names a place in the database and is enqueued afresh.
+//! `describe` and `query` can be captured: everything they enqueue is constant except for the
+//! contents of device memory. [`Retrieval::insert`] refers to a position in the database and must
+//! be enqueued each time.
 
 mod database;
 mod describe;
 
-use super::{
-    Context, CudaError, DeviceArena, DeviceBuffer, Kernel, PinnedArena, PinnedBuffer, Stream,
-};
-use crate::compute::plan::Spec;
 use crate::compute::retrieval::Codebook;
-use database::Database;
+use crate::gpu::{Carver, Context, CudaError, DeviceSlice, PinnedBuffer, Stream};
+use database::{Database, DatabaseBuffers};
 use describe::{Describer, Model};
 use std::collections::HashMap;
 
-pub use crate::compute::retrieval::Hit as PlaceHit;
-pub use describe::DeviceDescription;
+use crate::compute::retrieval::Hit;
+pub use describe::DescriberBuffers;
 
-/// Most features of an image that are used, padded to whole tiles; as in `retrieval.cuh`.
+/// Maximum number of features used per image, and the number padded to whole tiles; must match
+/// `retrieval.cuh`.
 const KEPT: usize = 300;
 const KEPT_PADDED: usize = 320;
-/// Words that a feature of a query belongs to.
+/// Words assigned to each feature of a query.
 const NEAREST: usize = 5;
-/// Words of a panel of the codebook.
+/// Words per panel of the codebook.
 const PANEL: usize = 256;
-/// Components that are loaded at once.
+/// Components loaded at a time.
 const STEP: usize = 16;
-/// Most pairs of word and feature.
+/// Maximum number of pairs of word and feature.
 const PAIRS: usize = KEPT * NEAREST;
-/// Integers of one grouping of features by word.
+/// Integers per grouping of features by word.
 const GROUPS: usize = 3 * PAIRS + 1;
-/// Features of a tile in the search for words.
+/// Features per tile in the word search.
 const ROW_TILE: usize = 64;
 
-/// Most hits of a query.
+/// Maximum number of hits per query.
 pub const MAX_HITS: usize = 32;
 
-/// Largest dimension: keeps sums of `C³` over all words of an image within 64 bits.
+/// Maximum dimension: keeps sums of `C³` over all words of an image within 64 bits.
 const MAX_DIM: usize = 1 << 14;
-/// Most words: a word and a feature share 32 bits, and the last value means none.
+/// Maximum number of words: a word and a feature share 32 bits, and the last value is reserved for
+/// "none".
 const MAX_WORDS: usize = (1 << 23) - 1;
 
 /// Sizes of place recognition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetrievalPlan {
-    /// Tokens of an image, `T`.
+    /// Tokens per image, `T`.
     pub tokens: usize,
-    /// Components of a token, `C`.
+    /// Components per token, `C`.
     pub dim: usize,
-    /// Visual words, `K`.
+    /// Number of visual words, `K`.
     pub words: usize,
-    /// Most keyframes in the database.
+    /// Maximum number of keyframes in the database.
     pub keyframes: usize,
 }
 
@@ -78,12 +79,12 @@ impl RetrievalPlan {
         self.words.div_ceil(PANEL)
     }
 
-    /// 32-bit integers of a word's bits.
+    /// 32-bit integers per word.
     fn integers(&self) -> usize {
         2 * self.dim.div_ceil(64)
     }
 
-    /// Words that a keyframe can have in the database.
+    /// Maximum number of words per keyframe in the database.
     fn stride(&self) -> usize {
         self.tokens.min(KEPT)
     }
@@ -107,10 +108,10 @@ impl RetrievalPlan {
     }
 }
 
-/// Why a place is not recognised.
+/// Error from place recognition on the device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlaceError {
-    /// The network's features hold NaN or infinity.
+    /// The network's features contain NaN or infinity.
     #[error("feature {row} of the image is not finite: the network's output is unusable")]
     NotFinite {
         /// The first such row.
@@ -121,16 +122,10 @@ pub enum PlaceError {
     AllZero,
     /// The keyframe is already in the database.
     #[error("keyframe {id} is already in the retrieval database")]
-    Duplicate {
-        /// Its id.
-        id: u32,
-    },
+    Duplicate { id: u32 },
     /// The database has its planned number of keyframes.
     #[error("the retrieval database is full: it was planned for {capacity} keyframes")]
-    Full {
-        /// Keyframes that it was planned for.
-        capacity: usize,
-    },
+    Full { capacity: usize },
     /// The device failed.
     #[error(transparent)]
     Cuda(#[from] CudaError),
@@ -140,13 +135,41 @@ pub enum PlaceError {
 type Status = [u32; 7];
 const NONE: u32 = u32::MAX;
 
+/// Memory of a [`Retrieval`].
+pub struct RetrievalBuffers {
+    plan: RetrievalPlan,
+    model: Model,
+    describer: DescriberBuffers,
+    database: DatabaseBuffers,
+    status: PinnedBuffer<Status>,
+    found: PinnedBuffer<[u32; 2]>,
+}
+
+impl RetrievalBuffers {
+    /// Buffers for the database of `plan`.
+    ///
+    /// # Errors
+    /// [`CudaError::Length`] for sizes that the kernels cannot count.
+    pub fn carve(c: &mut Carver<'_, '_>, plan: RetrievalPlan) -> Result<Self, CudaError> {
+        plan.check()?;
+        Ok(Self {
+            model: Model::carve(c, &plan)?,
+            describer: DescriberBuffers::carve(c, &plan)?,
+            database: DatabaseBuffers::carve(c, &plan)?,
+            status: c.pinned("status", &[1])?,
+            found: c.pinned("hits", &[MAX_HITS])?,
+            plan,
+        })
+    }
+}
+
 /// Whitening, words and the keyframes' descriptions on the device.
 pub struct Retrieval {
     plan: RetrievalPlan,
     model: Model,
     describer: Describer,
     database: Database,
-    /// Places by keyframe, and free ones, the next last.
+    /// Database positions by keyframe, and free ones; the last is used next.
     slots: HashMap<u32, u32>,
     free: Vec<u32>,
     status: PinnedBuffer<Status>,
@@ -154,44 +177,23 @@ pub struct Retrieval {
 }
 
 impl Retrieval {
-    /// Buffers on the device, in the order in which they are carved.
-    pub fn device_buffers(plan: &RetrievalPlan) -> Vec<Spec> {
-        let mut all = Model::buffers(plan);
-        all.extend(Describer::buffers(plan));
-        all.extend(Database::buffers(plan));
-        all
-    }
-
-    /// Pinned buffers, in the order in which they are carved.
-    pub fn pinned_buffers() -> Vec<Spec> {
-        vec![
-            Spec::of::<Status>("status", &[1]),
-            Spec::of::<[u32; 2]>("hits", &[MAX_HITS]),
-        ]
-    }
-
-    /// Carves the buffers. [`Retrieval::load`] and [`Retrieval::clear`] come next.
-    pub fn new(
-        context: &Context,
-        plan: RetrievalPlan,
-        arena: &mut DeviceArena,
-        pinned: &mut PinnedArena,
-    ) -> Result<Self, CudaError> {
-        plan.check()?;
+    /// [`Retrieval::load`] and [`Retrieval::clear`] come next.
+    pub fn new(context: &Context, buffers: RetrievalBuffers) -> Result<Self, CudaError> {
+        let plan = buffers.plan;
         Ok(Self {
             plan,
-            model: Model::new(&plan, arena)?,
-            describer: Describer::new(context, &plan, arena)?,
-            database: Database::new(context, &plan, arena)?,
+            model: buffers.model,
+            describer: Describer::new(context, buffers.describer)?,
+            database: Database::new(context, buffers.database)?,
             slots: HashMap::with_capacity(plan.keyframes),
             free: Vec::with_capacity(plan.keyframes),
-            status: pinned.carve("status", 1)?,
-            found: pinned.carve("hits", MAX_HITS)?,
+            status: buffers.status,
+            found: buffers.found,
         })
     }
 
-    /// Brings whitening and words to the device: a mean (`C`), a projection (`C × C`, multiplies from
-    /// the right) and the codebook. At start: it allocates and waits.
+    /// Uploads whitening and words: a mean (`C`), a projection (`C × C`, applied from the right)
+    /// and the codebook. For start-up: allocates and waits.
     pub fn load(
         &mut self,
         stream: &Stream,
@@ -203,7 +205,7 @@ impl Retrieval {
             .load(&self.plan, stream, mean, projection, codebook)
     }
 
-    /// Forgets every keyframe.
+    /// Removes all keyframes.
     pub fn clear(&mut self, stream: &Stream) -> Result<(), CudaError> {
         self.slots.clear();
         self.free.clear();
@@ -211,19 +213,33 @@ impl Retrieval {
         self.database.clear(stream)
     }
 
-    /// Keyframes in the database.
+    /// Number of keyframes in the database.
     pub fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// Whether a keyframe is in the database.
-    pub fn contains(&self, id: u32) -> bool {
-        self.slots.contains_key(&id)
+    /// The place of a keyframe in the database, if it is there.
+    pub fn place(&self, id: u32) -> Option<usize> {
+        self.slots.get(&id).map(|&slot| slot as usize)
+    }
+
+    /// The keyframe with the lowest id, if there is any.
+    pub fn oldest(&self) -> Option<u32> {
+        self.slots.keys().min().copied()
+    }
+
+    /// The description made last, on the device.
+    pub fn description(&self) -> &DescriberBuffers {
+        &self.describer.buffers
+    }
+
+    /// The last query's sum of `(C − 2·Hamming)³` for each place of the database.
+    pub fn sums(&self) -> DeviceSlice<'_, i64> {
+        self.database.sums()
     }
 
     /// Describes an image by its encoder tokens, `T × C` in row-major order. Enqueues.
@@ -235,22 +251,23 @@ impl Retrieval {
         self.describer.run(&self.plan, &self.model, stream, tokens)
     }
 
-    /// Asks for the at most `k` (at most [`MAX_HITS`]) keyframes that look most like the image described
-    /// last and score more than `min_score`. Enqueues; [`Retrieval::hits`] has the answer.
+    /// Searches for up to `k` (at most [`MAX_HITS`]) keyframes most similar to the image described
+    /// last, with scores above `min_score`. Enqueues; [`Retrieval::hits`] returns the result.
     pub fn query(&mut self, stream: &Stream, k: usize, min_score: f32) -> Result<(), CudaError> {
         let described = &self.describer;
         self.database
             .query(&self.plan, described, stream, k, min_score)?;
-        // SAFETY: both pinned buffers are this struct's; `hits` waits for the stream before it looks.
+        // SAFETY: both pinned buffers belong to this struct; `hits` synchronises the stream before
+        // reading them.
         unsafe {
-            stream.download(described.status.all(), &mut self.status)?;
-            stream.download(self.database.hits.all(), &mut self.found)
+            stream.download(described.buffers.status.all(), &mut self.status)?;
+            stream.download(self.database.hits(), &mut self.found)
         }
     }
 
     /// Waits for the query enqueued last and puts its hits into `hits`, best first, of equal scores the
     /// lower id first. `hits` is replaced.
-    pub fn hits(&mut self, stream: &Stream, hits: &mut Vec<PlaceHit>) -> Result<(), PlaceError> {
+    pub fn hits(&mut self, stream: &Stream, hits: &mut Vec<Hit>) -> Result<(), PlaceError> {
         hits.clear();
         stream.synchronize()?;
         let status = self.status.first().copied().unwrap_or_default();
@@ -266,16 +283,16 @@ impl Retrieval {
             let row = whitened_row as usize;
             return Err(PlaceError::NotFinite { row });
         }
-        hits.extend(self.found.iter().take(count as usize).map(|hit| PlaceHit {
+        hits.extend(self.found.iter().take(count as usize).map(|hit| Hit {
             id: hit[0],
             score: f32::from_bits(hit[1]),
         }));
         Ok(())
     }
 
-    /// Remembers the image described last as keyframe `id`. Enqueues.
+    /// Adds the image described last as keyframe `id`. Enqueues.
     pub fn insert(&mut self, stream: &Stream, id: u32) -> Result<(), PlaceError> {
-        if self.contains(id) {
+        if self.slots.contains_key(&id) {
             return Err(PlaceError::Duplicate { id });
         }
         let Some(&slot) = self.free.last() else {
@@ -289,7 +306,7 @@ impl Retrieval {
         Ok(())
     }
 
-    /// Forgets a keyframe; whether it was there. Enqueues.
+    /// Removes a keyframe; returns whether it was present. Enqueues.
     pub fn remove(&mut self, stream: &Stream, id: u32) -> Result<bool, CudaError> {
         let Some(&slot) = self.slots.get(&id) else {
             return Ok(false);
@@ -298,23 +315,5 @@ impl Retrieval {
         self.slots.remove(&id);
         self.free.push(slot);
         Ok(true)
-    }
-
-    /// All of the description made last, for tests and reports. Waits.
-    pub fn read_description(&self, stream: &Stream) -> Result<DeviceDescription, CudaError> {
-        self.describer.read(&self.plan, stream)
-    }
-
-    /// The sums of `(C − 2·Hamming)³` of the last query by keyframe id, ascending, for tests and reports.
-    /// Waits.
-    pub fn read_sums(&self, stream: &Stream) -> Result<Vec<(u32, i64)>, CudaError> {
-        let sums = stream.read_vec(self.database.sums.all())?;
-        let mut all: Vec<(u32, i64)> = self
-            .slots
-            .iter()
-            .filter_map(|(&id, &slot)| Some((id, *sums.get(slot as usize)?)))
-            .collect();
-        all.sort_unstable();
-        Ok(all)
     }
 }

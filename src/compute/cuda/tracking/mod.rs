@@ -1,63 +1,64 @@
-//! The tracker's pose solve on the device: [`crate::compute::tracking`] in one launch, and what comes
-//! of it, which stays on the device until the frame is over.
+//! The tracker's pose solve on the device: [`crate::compute::pose_solver`] in a single launch. Its
+//! result stays on the device until the frame is done.
 
 mod outcome;
 mod rays;
 
 pub use outcome::{Outcome, Status, Unsolved};
-pub use rays::CameraRays;
 pub(super) use rays::RaysArgument;
+pub use rays::{CameraRays, CameraRaysBuffers};
 
 use super::matching::MatchCounts;
-use super::{
-    Context, CudaError, DeviceArena, DeviceBuffer, DeviceInfo, DevicePointer, DeviceSlice, Grid,
-    Kernel, KernelArgument, Stream, small,
-};
-use crate::compute::plan::Spec;
-use crate::compute::tracking::{Solution, SolveError};
+use super::small;
+use crate::compute::pose_solver::{Solution, SolveError};
 use crate::config::TrackingConfig;
+use crate::gpu::{
+    Carver, Context, CudaError, DeviceBuffer, DeviceInfo, DevicePointer, DeviceSlice, Grid, Kernel,
+    KernelArgument, Stream,
+};
 
-/// Threads of a block, and matches that a warp gathers in a round.
+/// Threads per block, and matches gathered per warp and round.
 const THREADS: usize = 256;
 const LANES: usize = 32;
-/// Numbers that a block hands to the others.
+/// Values that a block passes to the others.
 const STRIDE: usize = 40;
 /// Bytes of a round's matches in a block's shared memory.
 const ROUND_BYTES: usize = THREADS * 32;
-/// Shared memory of a block that is not for matches: the kernel's own 10,800 bytes and what the driver
-/// reserves.
+/// Shared memory of a block not available for matches: the kernel's own 10,800 bytes, and the
+/// driver's reservation.
 const OTHER_SHARED_BYTES: usize = 11 * 1024 + 1024;
 
-/// What is compared.
+/// The residual to minimise.
 #[derive(Clone, Copy)]
 pub enum Compared<'a> {
-    /// Directions and distances of points (spec 5.2).
+    /// Directions and distances of points.
     Rays,
-    /// Pixels and log-depths (spec 5.3). Of both pointmaps only the depths are read: points are put
-    /// on their pixels' rays.
+    /// Pixels and log-depths. Only the depths of both pointmaps are read: points are put on their pixels'
+    /// rays.
     Pixels(&'a CameraRays),
 }
 
 /// A solve; `N` keyframe pixels.
 #[derive(Clone, Copy)]
 pub struct SolveTask<'a> {
-    /// `N × 3`, in the frame's camera.
+    /// `N × 3`, in the frame's camera frame.
     pub frame_points: DeviceSlice<'a, f32>,
-    /// `N × 3`, in the keyframe's camera.
+    /// `N × 3`, in the keyframe's camera frame.
     pub keyframe_points: DeviceSlice<'a, f32>,
     /// `N` frame pixels.
     pub index: DeviceSlice<'a, u32>,
-    /// `N` qualities; only those above 0 and `min_quality` count.
+    /// `N` qualities; only those above 0 and `min_quality` are used.
     pub quality: DeviceSlice<'a, f32>,
     /// See `quality`.
     pub min_quality: f32,
-    /// One; with it, too few matches end the solve, and the outcome says whether a keyframe is due.
+    /// A single set of counts. If given, too few matches end the solve, and the outcome says
+    /// whether a keyframe is due.
     pub counts: Option<DeviceSlice<'a, MatchCounts>>,
-    /// What is compared.
+    /// The residual to minimise.
     pub compared: Compared<'a>,
-    /// [`Sim3::to_array`], where to start from; a pose that was found replaces it. None: the identity.
+    /// The initial pose as by [`Sim3::to_array`], replaced by a solved pose. `None`: the identity.
     pub pose: Option<DeviceSlice<'a, f64>>,
-    /// One; always written.
+    /// A single outcome; always written.
     pub outcome: DeviceSlice<'a, Outcome>,
 }
 
@@ -94,19 +95,19 @@ const _: () = assert!(size_of::<Problem>() == 208);
 // SAFETY: the layout of the struct in `tracking.cu`.
 unsafe impl KernelArgument for Problem {}
 
-/// How a device runs the solve.
+/// Launch configuration of the solve on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Layout {
     blocks: usize,
-    /// Pixels that each thread gathers.
+    /// Pixels gathered per thread.
     rounds: usize,
-    /// Of how many rounds the matches fit in shared memory.
+    /// Number of rounds whose matches fit in shared memory.
     shared_rounds: usize,
 }
 
 impl Layout {
-    /// One block a multiprocessor, or fewer where there is not enough to do for them. A block takes at
-    /// most half of the shared memory, see `tracking.cu`.
+    /// One block per multiprocessor, or fewer if there is not enough work. A block uses at most
+    /// half of the shared memory, see `tracking.cu`.
     fn new(info: &DeviceInfo, pixels: usize) -> Self {
         let groups = pixels.div_ceil(LANES);
         let warps = THREADS / LANES;
@@ -122,7 +123,7 @@ impl Layout {
         }
     }
 
-    /// 16-byte halves of matches that do not fit in shared memory.
+    /// Number of 16-byte halves of matches that do not fit in shared memory.
     fn batch_len(&self) -> usize {
         (self.rounds - self.shared_rounds) * self.blocks * THREADS * 2
     }
@@ -132,60 +133,76 @@ impl Layout {
     }
 }
 
-/// Finds poses on the device; holds the kernels and all scratch, which serves one stream at a time.
-pub struct PoseSolver {
-    rays: Kernel,
-    pixels: Kernel,
+/// Memory of a [`PoseSolver`].
+pub struct PoseSolverBuffers {
+    /// Matches that do not fit in shared memory.
     batch: DeviceBuffer<[f32; 4]>,
     partials: DeviceBuffer<f32>,
     arrived: DeviceBuffer<u32>,
+}
+
+impl PoseSolverBuffers {
+    /// Buffers for images of `pixels` pixels on a GPU with these properties.
+    pub fn carve(
+        c: &mut Carver<'_, '_>,
+        info: &DeviceInfo,
+        pixels: usize,
+    ) -> Result<Self, CudaError> {
+        let layout = Layout::new(info, pixels);
+        Ok(Self {
+            batch: c.device("matches", &[layout.batch_len()])?,
+            partials: c.device("sums", &[layout.partials_len()])?,
+            arrived: c.device("barrier", &[1])?,
+        })
+    }
+}
+
+/// Solves for poses on the device. Owns the kernels and all scratch memory, which serves one stream
+/// at a time.
+pub struct PoseSolver {
+    rays: Kernel,
+    pixels: Kernel,
+    buffers: PoseSolverBuffers,
     layout: Layout,
     count: usize,
 }
 
 impl PoseSolver {
-    /// What [`PoseSolver::new`] carves, on a GPU like this one.
-    pub fn buffers(info: &DeviceInfo, pixels: usize) -> Vec<Spec> {
-        let layout = Layout::new(info, pixels);
-        vec![
-            Spec::of::<[f32; 4]>("matches", &[layout.batch_len()]),
-            Spec::of::<f32>("sums", &[layout.partials_len()]),
-            Spec::of::<u32>("barrier", &[1]),
-        ]
-    }
-
-    /// For images of `pixels` pixels. Waits until the scratch is cleared.
+    /// For images of `pixels` pixels. Waits until the scratch memory is cleared.
     pub fn new(
         context: &Context,
         stream: &Stream,
-        arena: &mut DeviceArena,
+        buffers: PoseSolverBuffers,
         pixels: usize,
     ) -> Result<Self, CudaError> {
         small("pixels of an image", pixels)?;
         let layout = Layout::new(context.info(), pixels);
+        let batch = buffers.batch.all();
+        batch.at_least("matches of the solver", layout.batch_len())?;
+        let partials = buffers.partials.all();
+        partials.at_least("sums of the solver", layout.partials_len())?;
         let solver = Self {
             rays: context.kernel("ms_tracking_solve_rays")?,
             pixels: context.kernel("ms_tracking_solve_pixels")?,
-            batch: arena.carve("matches", layout.batch_len())?,
-            partials: arena.carve("sums", layout.partials_len())?,
-            arrived: arena.carve("barrier", 1)?,
+            buffers,
             layout,
             count: pixels,
         };
         for kernel in [&solver.rays, &solver.pixels] {
             kernel.allow_shared_bytes(solver.shared_bytes())?;
+            kernel.prefer_shared_memory()?;
         }
-        stream.fill(solver.arrived.all(), 0)?;
+        stream.fill(solver.buffers.arrived.all(), 0)?;
         stream.synchronize()?;
         Ok(solver)
     }
 
     fn shared_bytes(&self) -> u32 {
-        // At most half of what a multiprocessor has.
+        // At most half of a multiprocessor's shared memory.
         (self.layout.shared_rounds * ROUND_BYTES) as u32
     }
 
-    /// Enqueues one solve, a single launch.
+    /// Enqueues a solve as a single launch.
     pub fn enqueue(
         &self,
         stream: &Stream,
@@ -214,15 +231,15 @@ impl PoseSolver {
                 .transpose()?
                 .map_or(DevicePointer::NULL, |p| p.pointer()),
             outcome: task.outcome.at_least("outcome", 1)?.pointer(),
-            batch: self.batch.pointer(),
-            partials: self.partials.pointer(),
-            arrived: self.arrived.pointer(),
+            batch: self.buffers.batch.pointer(),
+            partials: self.buffers.partials.pointer(),
+            arrived: self.buffers.arrived.pointer(),
             rays,
             pixels: n as u64,
             rel_error: params.rel_error,
             delta_norm: params.delta_norm,
             rounding: rounding(self.layout.rounds),
-            // All below the number of pixels.
+            // All are below the number of pixels.
             rounds: self.layout.rounds as u32,
             shared_rounds: self.layout.shared_rounds as u32,
             max_iters: u32::try_from(params.max_iters).unwrap_or(u32::MAX),
@@ -234,12 +251,13 @@ impl PoseSolver {
         };
         let grid =
             Grid::blocks(self.layout.blocks as u32, THREADS as u32).shared(self.shared_bytes());
-        // SAFETY: the lengths were checked above or follow from `layout`; the grid is resident: a block
-        // on each multiprocessor at most, which the kernel's launch bounds and shared memory allow.
+        // SAFETY: the lengths were checked above or follow from `layout`; the grid is resident: at
+        // most one block per multiprocessor, which the kernel's launch bounds and shared memory
+        // allow.
         unsafe { kernel.launch_cooperative(stream, grid, (problem,)) }
     }
 
-    /// [`PoseSolver::enqueue`], and waits for the outcome.
+    /// Like [`PoseSolver::enqueue`], and waits for the outcome.
     pub fn solve(
         &self,
         stream: &Stream,
@@ -255,13 +273,13 @@ impl PoseSolver {
     }
 }
 
-/// Relative error of a sum over matches: one rounding of 2⁻²⁴ for each of a thread's matches, for the
-/// five levels of a warp and for the block's sum, and about ten within a match's own term.
+/// Relative error of a sum over matches: one rounding of 2⁻²⁴ for each of a thread's matches, for
+/// the five levels of a warp and for the block's sum, and about ten within a match's own term.
 fn rounding(rounds: usize) -> f64 {
     (rounds + 16) as f64 * 2f64.powi(-24)
 }
 
-/// Rays, noise, view and least depth of a target, as the kernels take them.
+/// Rays, noise, view and minimum depth of a target, in the form used by the kernels.
 #[allow(clippy::type_complexity)]
 fn compared(
     compared: Compared<'_>,
@@ -304,7 +322,7 @@ fn compared(
     ))
 }
 
-/// The largest f32 that is not above `x`: an f32 is above it if and only if it is above `x`.
+/// The largest f32 not above `x`: an f32 exceeds it if and only if it exceeds `x`.
 fn rounded_down(x: f64) -> f32 {
     let near = x as f32;
     if f64::from(near) > x {
@@ -329,11 +347,10 @@ mod tests {
             memory_bytes: 0,
             shared_bytes: shared_kib * 1024,
             driver: (13, 0),
-            from_ptx: false,
         }
     }
 
-    /// Every pixel is gathered, by blocks that two solves can share a multiprocessor with.
+    /// Every pixel is gathered, by blocks small enough for two solves to share a multiprocessor.
     #[test]
     fn every_pixel_has_a_place() {
         for (sms, kib) in [(132, 227), (16, 163), (20, 227), (170, 99), (1, 48), (0, 0)] {
@@ -347,7 +364,7 @@ mod tests {
                 assert!(layout.shared_rounds == 0 || 2 * taken <= (kib as usize + 1) * 1024);
             }
         }
-        // An H200 keeps all matches of a 512×384 image in shared memory, an Orin does not.
+        // An H200 holds all matches of a 512×384 image in shared memory, an Orin does not.
         assert_eq!(Layout::new(&info(132, 227), 196_608).batch_len(), 0);
         assert!(Layout::new(&info(16, 163), 196_608).batch_len() > 0);
     }

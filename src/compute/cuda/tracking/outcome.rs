@@ -1,23 +1,23 @@
-//! What a solve leaves on the device.
+//! Result of a solve on the device.
 
-use crate::compute::cuda::Element;
 use crate::compute::cuda::matching::MatchCounts;
+use crate::compute::pose_solver::{Solution, SolveError, least_eigenvalue};
 use crate::compute::residual::Matrix7;
-use crate::compute::tracking::{Solution, SolveError, least_eigenvalue};
 use crate::geometry::Sim3;
+use crate::gpu::Element;
 
-/// How a solve ended, in the order of `Status` in `tracking.cuh`, which counts from 1.
+/// Result status, in the order of `Status` in `tracking.cuh`, which counts from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// With a pose.
+    /// A pose was found.
     Solved,
-    /// Fewer matches than `min_match_frac` asks for.
+    /// Fewer matches than required by `min_match_frac`.
     FewMatches,
-    /// The pose to start from was not finite.
+    /// The initial pose was not finite.
     BadPose,
     /// Matches point outside the image.
     Outside,
-    /// No match could be used.
+    /// No usable match.
     NoCorrespondences,
     /// The normal equations were not finite.
     NotFinite,
@@ -25,64 +25,61 @@ pub enum Status {
     Singular,
 }
 
-/// What a solve leaves on the device: `Outcome` in `tracking.cuh`.
+/// Result of a solve on the device: `Outcome` in `tracking.cuh`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[repr(C)]
 pub struct Outcome {
-    /// `keyframe_from_frame` as [`Sim3::to_array`]; unless solved, the pose that the solve started from.
+    /// `keyframe_from_frame` as by [`Sim3::to_array`]; if the solve failed, the initial pose.
     pub pose: [f64; 8],
     /// Re-weighted cost `½ Σ ρ w²` at this pose.
     pub cost: f64,
-    /// Huber's function of the whitened residuals at this pose.
+    /// Sum of the Huber function over the whitened residuals at this pose.
     pub robust: f64,
     /// Normal matrix at this pose, upper triangle row by row.
     pub hessian: [f64; 28],
-    /// The pose for points in f32: scaled rotation row by row, translation.
+    /// The pose for f32 points: scaled rotation row by row, translation.
     pub transform: [f32; 12],
     /// See [`Outcome::status`].
     pub status: u32,
-    /// Steps taken.
+    /// Number of steps taken.
     pub iterations: u32,
-    /// 1 if a stop rule held before `max_iters`.
+    /// 1 if a stopping criterion was met before `max_iters`.
     pub converged: u32,
-    /// Correspondences that passed every gate at this pose.
+    /// Number of correspondences that passed every gate at this pose.
     pub used: u32,
-    /// Matches that point outside the image.
+    /// Number of matches that point outside the image.
     pub outside: u32,
-    /// How often the normal equations were made.
+    /// Number of evaluations of the normal equations.
     pub evaluations: u32,
-    /// The matching's; zeros if the task had none.
+    /// Match counts; zeros if the task had none.
     pub counts: MatchCounts,
-    /// Keyframe pixels matched and past every gate, as a fraction.
+    /// Fraction of keyframe pixels matched and past every gate.
     pub used_fraction: f32,
-    /// Distinct frame pixels matched, as a fraction.
+    /// Fraction of distinct frame pixels matched.
     pub unique_fraction: f32,
     /// 1 if the frame was tracked and should become a keyframe.
     pub wants_keyframe: u32,
-    /// Zero.
     pub padding: u32,
 }
 
-// SAFETY: scalars and arrays of them, any bits are a value; the size says that there is no padding.
+// SAFETY: scalars and arrays of scalars, for which any bit pattern is valid; the size shows that
+// there is no padding.
 unsafe impl Element for Outcome {}
 const _: () = assert!(size_of::<Outcome>() == 38 * 8 + 30 * 4);
 
-/// Why there is no pose.
+/// Reasons for a failed solve.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Unsolved {
-    /// Too little in common with the keyframe.
-    #[error("only {used:.3} of the keyframe's pixels are matched well enough")]
-    FewMatches {
-        /// Fraction past every gate.
-        used: f32,
-    },
-    /// As on the CPU.
+    /// Not enough overlap with the keyframe.
+    #[error("only {used:.3} of the keyframe's pixels are matched with sufficient quality")]
+    FewMatches { used: f32 },
+    /// An error that also occurs on the CPU.
     #[error(transparent)]
     Solver(#[from] SolveError),
 }
 
 impl Outcome {
-    /// How the solve ended; none for what no solve has written.
+    /// The status; `None` if no solve has written the outcome.
     pub fn status(&self) -> Option<Status> {
         const ALL: [Status; 7] = [
             Status::Solved,
@@ -97,7 +94,6 @@ impl Outcome {
         ALL.get(place).copied()
     }
 
-    /// The normal matrix.
     pub fn hessian_matrix(&self) -> Matrix7 {
         let mut k = 0;
         let mut out = Matrix7::zeros();
@@ -111,7 +107,7 @@ impl Outcome {
         out
     }
 
-    /// The pose, or why there is none, of a solve over `pixels` pixels.
+    /// The pose of a solve over `pixels` pixels, or the reason for its failure.
     pub fn solution(&self, pixels: usize) -> Result<Solution, Unsolved> {
         let error = match self.status() {
             Some(Status::Solved) => {

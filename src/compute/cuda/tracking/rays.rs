@@ -1,14 +1,26 @@
-//! A camera's rays on the device.
+//! Camera rays on the device.
 
-use crate::compute::cuda::{
-    CudaError, DeviceArena, DeviceBuffer, DevicePointer, KernelArgument, Stream, small,
-};
-use crate::compute::plan::Spec;
+use crate::compute::cuda::small;
 use crate::geometry::Intrinsics;
+use crate::gpu::{Carver, CudaError, DeviceBuffer, DevicePointer, KernelArgument, Stream};
 
-/// The rays of an image's columns and rows on the device.
-pub struct CameraRays {
+/// Memory of [`CameraRays`].
+pub struct CameraRaysBuffers {
     slopes: DeviceBuffer<f32>,
+}
+
+impl CameraRaysBuffers {
+    /// Buffers for images of `width × height`.
+    pub fn carve(c: &mut Carver<'_, '_>, width: usize, height: usize) -> Result<Self, CudaError> {
+        Ok(Self {
+            slopes: c.device("camera rays", &[width + height])?,
+        })
+    }
+}
+
+/// Ray slopes of an image's columns and rows on the device.
+pub struct CameraRays {
+    buffers: CameraRaysBuffers,
     pub(super) intrinsics: Intrinsics,
     pub(super) width: usize,
     pub(super) height: usize,
@@ -35,15 +47,10 @@ impl RaysArgument {
 }
 
 impl CameraRays {
-    /// What [`CameraRays::new`] carves.
-    pub fn buffers(width: usize, height: usize) -> Vec<Spec> {
-        vec![Spec::of::<f32>("camera rays", &[width + height])]
-    }
-
-    /// Of `intrinsics` for images of `width × height`; waits for the copy.
+    /// The rays of `intrinsics` for images of `width × height`; waits for the upload.
     pub fn new(
         stream: &Stream,
-        arena: &mut DeviceArena,
+        buffers: CameraRaysBuffers,
         intrinsics: Intrinsics,
         width: usize,
         height: usize,
@@ -53,25 +60,23 @@ impl CameraRays {
         let columns = (0..width).map(|u| intrinsics.ray(u as f64, 0.0).x as f32);
         let rows = (0..height).map(|v| intrinsics.ray(0.0, v as f64).y as f32);
         let host: Vec<f32> = columns.chain(rows).collect();
-        let slopes = arena.carve("camera rays", host.len())?;
-        stream.write(&host, slopes.all())?;
+        stream.write(&host, buffers.slopes.all())?;
         Ok(Self {
-            slopes,
+            buffers,
             intrinsics,
             width,
             height,
         })
     }
 
-    /// Pixels of the image.
     pub fn pixels(&self) -> usize {
         self.width * self.height
     }
 
     pub(in crate::compute::cuda) fn argument(&self) -> RaysArgument {
         RaysArgument {
-            slopes: self.slopes.pointer(),
-            // Checked when made.
+            slopes: self.buffers.slopes.pointer(),
+            // Checked on creation.
             width: self.width as u32,
             height: self.height as u32,
         }

@@ -1,0 +1,206 @@
+//! One function for each reader of foreign input: it reads `data` as its format and must return, whatever the data is.
+//! `fuzz_targets/` calls them with libFuzzer, `tests/fuzz` with a seeded mutator.
+
+use mast3r_slam::bag::Bag;
+use mast3r_slam::compute::retrieval::RetrievalModel;
+use mast3r_slam::config;
+use mast3r_slam::image::{decode_bytes, dimensions_of_bytes};
+use mast3r_slam::map::saved::{Reader, SavedEdge, SavedKeyframe};
+use mast3r_slam::network;
+use mast3r_slam::network::pickle::Pickle;
+use mast3r_slam::ros::args::RosArgs;
+use mast3r_slam::source::{self, camera_info, image_message};
+use mast3r_slam::trajectory::{self, BadRows};
+use mast3r_slam::wire::Payload;
+use mast3r_slam::wire::messages::geometry::{PoseWithCovarianceStamped, TfMessage};
+use mast3r_slam::wire::messages::lifecycle::ChangeStateRequest;
+use mast3r_slam::wire::messages::parameter::{
+    GetParametersRequest, ListParametersRequest, SetParametersRequest,
+};
+use mast3r_slam::wire::messages::sensor::CameraInfo;
+use mast3r_slam::wire::messages::{Clock, Message};
+use sha2::{Digest, Sha256};
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// A reader under test.
+pub type Target = fn(&[u8]);
+
+/// Every target with its name, which is also that of its binary and of its folders of seeds and regressions.
+pub const TARGETS: [(&str, Target); 12] = [
+    ("pth", pth),
+    ("pickle", pickle),
+    ("codebook", codebook),
+    ("safetensors", safetensors),
+    ("map", map),
+    ("mcap", mcap),
+    ("db3", db3),
+    ("cdr", cdr),
+    ("yaml", yaml),
+    ("trajectory", trajectory),
+    ("camera", camera),
+    ("image", image),
+];
+
+thread_local! {
+    static FOLDER: TempDir = tempfile::tempdir().expect("a folder");
+}
+
+/// A file of this content.
+fn file(name: &str, data: &[u8]) -> PathBuf {
+    let path = FOLDER.with(|folder| folder.path().join(name));
+    std::fs::write(&path, data).expect("a file");
+    path
+}
+
+/// A checkpoint of PyTorch.
+pub fn pth(data: &[u8]) {
+    let path = file("weights.pth", data);
+    let _ = network::load(&path);
+    let _ = network::load_network(&path);
+}
+
+/// A pickle.
+pub fn pickle(data: &[u8]) {
+    if let Ok(pickle) = Pickle::parse(data) {
+        let root = pickle.root();
+        let _ = pickle.describe(root);
+        for (key, value) in pickle.entries(root).unwrap_or_default() {
+            let _ = (pickle.str(*key), pickle.bytes(*value), pickle.usize(*value));
+        }
+    }
+}
+
+/// A codebook of place recognition.
+pub fn codebook(data: &[u8]) {
+    let path = file("codebook.pkl", data);
+    let _ = RetrievalModel::load(&path);
+    let _ = RetrievalModel::load_official(&path, &path);
+}
+
+/// A checkpoint in safetensors.
+pub fn safetensors(data: &[u8]) {
+    let path = file("weights.safetensors", data);
+    let _ = network::load(&path);
+    let _ = network::load_network(&path);
+}
+
+/// Bytes of the checksum at the end of a map.
+const CHECKSUM: usize = 32;
+
+/// A map file, as it is and with the right checksum.
+pub fn map(data: &[u8]) {
+    read_map(&file("plain.map", data));
+    if let Some(content) = data.len().checked_sub(CHECKSUM) {
+        let mut whole = data[..content].to_vec();
+        whole.extend_from_slice(&Sha256::digest(&data[..content]));
+        read_map(&file("summed.map", &whole));
+    }
+}
+
+fn read_map(path: &Path) {
+    let Ok(mut reader) = Reader::open(path) else {
+        return;
+    };
+    let _ = reader.verify();
+    let (keyframes, edges) = (reader.header().keyframes, reader.header().edges);
+    let mut keyframe = SavedKeyframe::default();
+    let mut edge = SavedEdge::default();
+    let read = (0..keyframes).all(|_| reader.keyframe(&mut keyframe).is_ok());
+    let _ = read && (0..edges).all(|_| reader.edge(&mut edge).is_ok());
+}
+
+fn bag(path: &Path) {
+    let Ok(bag) = Bag::open(path) else { return };
+    let topics: Vec<&str> = bag.topics().iter().map(|t| t.name.as_str()).collect();
+    for message in bag.messages(&topics) {
+        let Ok(message) = message else { return };
+        read_message(&message.payload);
+    }
+}
+
+/// A bag in MCAP.
+pub fn mcap(data: &[u8]) {
+    bag(&file("bag.mcap", data));
+}
+
+/// A bag in SQLite.
+pub fn db3(data: &[u8]) {
+    bag(&file("bag.db3", data));
+}
+
+fn read_message(payload: &Payload) {
+    let _ = image_message::raw(payload);
+    if let Ok((_, file)) = image_message::compressed(payload) {
+        let _ = image_message::size(file);
+    }
+    if let Ok(info) = CameraInfo::decode(payload) {
+        let _ = (
+            camera_info::calibration(&info),
+            camera_info::rectified(&info),
+        );
+    }
+    if let Ok(message) = TfMessage::decode(payload) {
+        let _: Vec<_> = message
+            .transforms
+            .iter()
+            .map(|t| t.transform.isometry())
+            .collect();
+    }
+    if let Ok(message) = PoseWithCovarianceStamped::decode(payload) {
+        let _ = message.pose.pose.isometry();
+    }
+    let _ = Clock::decode(payload);
+    let _ = ChangeStateRequest::decode(payload);
+    let _ = GetParametersRequest::decode(payload);
+    let _ = ListParametersRequest::decode(payload);
+    let _ = SetParametersRequest::decode(payload);
+}
+
+/// A ROS message; the first byte says in which byte order.
+pub fn cdr(data: &[u8]) {
+    let Some((order, data)) = data.split_first() else {
+        return;
+    };
+    read_message(&Payload {
+        data: bytes::Bytes::copy_from_slice(data),
+        big_endian: order & 1 == 1,
+    });
+}
+
+/// A configuration, a file of ROS parameters, the metadata of a bag.
+pub fn yaml(data: &[u8]) {
+    let path = file("parameters.yaml", data);
+    let _ = config::load(&path);
+    let words = ["--params-file".to_owned(), path.display().to_string()];
+    if let Ok(args) = RosArgs::parse(&words) {
+        let _ = args.parameters_of("slam", "/slam").is_ok();
+    }
+    let metadata = file("metadata.yaml", data);
+    let folder = metadata.parent().expect("the folder");
+    let _ = Bag::open(folder);
+}
+
+/// A trajectory.
+pub fn trajectory(data: &[u8]) {
+    let path = file("trajectory.txt", data);
+    let _ = trajectory::read(&path, BadRows::Refuse);
+    let _ = trajectory::read(&path, BadRows::Skip);
+}
+
+/// A calibration.
+pub fn camera(data: &[u8]) {
+    let _ = source::read_calibration(&file("camera.yaml", data));
+}
+
+/// Images with more pixels are not decoded here, where speed counts.
+const PIXELS: usize = 1 << 16;
+
+/// An image file.
+pub fn image(data: &[u8]) {
+    let origin = Path::new("image");
+    let size = dimensions_of_bytes(data, origin);
+    if size.is_ok_and(|(width, height)| width * height <= PIXELS) {
+        let _ = decode_bytes(data, origin);
+    }
+}

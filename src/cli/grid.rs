@@ -1,0 +1,40 @@
+//! `run --grid`: the map's occupancy grid as files.
+
+use super::CliError;
+use super::say;
+use crate::config::Config;
+use crate::map::MapSnapshot;
+use crate::map::grid::{self, GridOptions, Upright};
+use std::path::Path;
+
+/// Writes the grid of the largest submap to `path`, a folder or a file that ends in `.yaml` or `.pgm`.
+pub fn write(path: &Path, snapshot: &MapSnapshot, config: &Config) -> Result<(), CliError> {
+    let options = GridOptions::new(&config.grid, config.output.c_conf);
+    let submap = snapshot.largest_submap();
+    let Some((upright, found)) = Upright::find(snapshot, submap, &options) else {
+        say("grid: not written, because the map has no points");
+        return Ok(());
+    };
+    if !found {
+        say(
+            "grid: no floor was found; up is the first camera's, and the lowest points are taken for the floor",
+        );
+    }
+    let (map, cut) = grid::of_snapshot(snapshot, submap, &upright, &options);
+    if cut {
+        say(&format!(
+            "grid: it has reached grid.max_cells ({}), and parts of the map are outside of it: raise it, or \
+             grid.resolution",
+            options.max_cells
+        ));
+    }
+    let files = grid::write(path, &map)?;
+    say(&format!(
+        "grid: {}×{} cells in {} and {}",
+        map.columns,
+        map.rows,
+        files.image.display(),
+        files.yaml.display()
+    ));
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! All GPU buffers of a run. The same code runs without memory, for the plan, and on allocated memory.
+
+use super::camera::CameraBuffers;
+use super::edges::EdgeBuffers;
+use super::hand_off::HandOffBuffers;
+use super::inputs::PlanInputs;
+use super::mapping::MappingBuffers;
+use super::network::{NetworkBuffers, NetworkSizes};
+use super::pair::{CONSTRAINING, PairBuffers, WAYS};
+use super::stores::StoreBuffers;
+use super::tracking::{FrameBuffers, TrackingBuffers};
+use crate::compute::cuda::coverage::CoverageBuffers;
+use crate::compute::cuda::fusion::FusionBuffers;
+use crate::compute::cuda::global::{GlobalBuffers, GlobalCapacity};
+use crate::compute::cuda::preprocess::PreprocessError;
+use crate::compute::cuda::retrieval::RetrievalBuffers;
+use crate::compute::cuda::slots::SlotBuffers;
+use crate::compute::cuda::tracking::CameraRaysBuffers;
+use crate::gpu::plan::Group;
+use crate::gpu::{Carver, Carving, CudaError};
+
+/// All buffers of a run.
+pub(super) struct Buffers {
+    pub(super) tracking: TrackingBuffers,
+    pub(super) stores: StoreBuffers,
+    pub(super) mapping: MappingBuffers,
+    pub(super) places: Option<RetrievalBuffers>,
+}
+
+impl Buffers {
+    pub(super) fn carve(
+        carving: &mut Carving<'_>,
+        inputs: &PlanInputs<'_>,
+    ) -> Result<Self, PreprocessError> {
+        Ok(Self {
+            tracking: TrackingBuffers::carve(carving, inputs)?,
+            stores: StoreBuffers::carve(carving, inputs)?,
+            mapping: mapping(carving, inputs)?,
+            places: match inputs.places() {
+                Some(plan) => {
+                    let mut part = carving.part(Group::Retrieval, "places");
+                    Some(RetrievalBuffers::carve(&mut part, plan)?)
+                }
+                None => None,
+            },
+        })
+    }
+}
+
+impl TrackingBuffers {
+    fn carve(carving: &mut Carving<'_>, inputs: &PlanInputs<'_>) -> Result<Self, PreprocessError> {
+        let mut part = carving.part(Group::Tracking, "camera");
+        let camera =
+            CameraBuffers::carve(&mut part, inputs.preprocessor, inputs.camera, inputs.shape)?;
+        let mut part = carving.part(Group::Tracking, "frame");
+        let [workspace, _] = inputs.network_workspace;
+        let (network, pair) = network_and_pair(&mut part, inputs, [1, 1], workspace)?;
+        let mut part = carving.part(Group::Tracking, "keyframe");
+        let mode = inputs.config.tracking.filtering_mode;
+        Ok(Self {
+            camera,
+            network,
+            pair,
+            frame: FrameBuffers::carve(&mut part, inputs.shape.pixels(), mode)?,
+        })
+    }
+}
+
+impl StoreBuffers {
+    fn carve(carving: &mut Carving<'_>, inputs: &PlanInputs<'_>) -> Result<Self, CudaError> {
+        let (shape, pixels) = (inputs.shape, inputs.shape.pixels());
+        let mut part = carving.part(Group::Keyframes, "slots");
+        let slots = SlotBuffers::carve(&mut part, inputs.slots())?;
+        let mut part = carving.part(Group::Edges, "slots");
+        let edges = EdgeBuffers::carve(&mut part, inputs.config.memory.edges, pixels)?;
+        let mut part = carving.part(Group::Keyframes, "on their way");
+        let hand_off = HandOffBuffers::carve(&mut part, pixels)?;
+        let mut part = carving.part(Group::Tracking, "camera");
+        let rays = match inputs.calibrated {
+            true => Some(CameraRaysBuffers::carve(
+                &mut part,
+                shape.width,
+                shape.height,
+            )?),
+            false => None,
+        };
+        Ok(Self {
+            slots,
+            edges,
+            hand_off,
+            rays,
+        })
+    }
+}
+
+fn mapping(
+    carving: &mut Carving<'_>,
+    inputs: &PlanInputs<'_>,
+) -> Result<MappingBuffers, CudaError> {
+    let (config, pixels) = (inputs.config, inputs.shape.pixels());
+    let mut part = carving.part(Group::Mapping, "edge");
+    let [_, workspace] = inputs.network_workspace;
+    let sizes = [WAYS, inputs.edges_at_once()];
+    let (network, pair) = network_and_pair(&mut part, inputs, sizes, workspace)?;
+    let host_counts = part.pinned("match counts", &[WAYS])?;
+    let fusion = FusionBuffers::carve(&mut part.part("fusion"), pixels, CONSTRAINING)?;
+    let capacity = GlobalCapacity {
+        pixels,
+        keyframes: config.memory.keyframe_slots,
+        edges: config.memory.edges,
+    };
+    let coverage = CoverageBuffers::carve(&mut carving.part(Group::Mapping, "coverage"), pixels)?;
+    let mut part = carving.part(Group::Mapping, "solve");
+    Ok(MappingBuffers {
+        network,
+        pair,
+        host_counts,
+        fusion,
+        coverage,
+        solver: GlobalBuffers::carve(&mut part, capacity)?,
+    })
+}
+
+/// Buffers from the network's input to a pose, for a pair in `ways` directions, of which the network decodes
+/// `batch` at once.
+fn network_and_pair(
+    part: &mut Carver<'_, '_>,
+    inputs: &PlanInputs<'_>,
+    [ways, batch]: [usize; 2],
+    workspace: usize,
+) -> Result<(NetworkBuffers, PairBuffers), CudaError> {
+    let sizes = NetworkSizes {
+        shape: inputs.shape,
+        ways,
+        batch,
+        workspace,
+        on_host: inputs.network_on_host,
+    };
+    let network = NetworkBuffers::carve(part, &sizes)?;
+    let pair = PairBuffers::carve(part, inputs.shape, inputs.info, ways)?;
+    Ok((network, pair))
+}

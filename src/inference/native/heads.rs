@@ -1,0 +1,355 @@
+//! The plan of the dense heads: DPT for points and their confidence, an MLP with a pixel shuffle for descriptors
+//! and theirs. The wanted views' heads are groups of every launch.
+
+use super::decoder::Pairs;
+use super::layer::{Layer, padded};
+use super::layout::{Layout, Rows};
+use super::operand::Operand;
+use super::step::{Flags, Form, Linear, Map, Step, Summand};
+use super::weights::StoredLayer;
+use crate::inference::InferenceError;
+use crate::network::Network;
+
+/// A map of the wanted views, `views × items × height × width × channels`.
+#[derive(Debug, Clone, Copy)]
+struct DenseMap {
+    at: Operand,
+    height: usize,
+    width: usize,
+    channels: usize,
+}
+
+/// How a convolution is done beside its weights.
+#[derive(Debug, Clone, Copy)]
+struct How {
+    flags: Flags,
+    step: usize,
+    /// Maps that are added to the outputs.
+    add: [Option<DenseMap>; 2],
+}
+
+const PLAIN: How = How {
+    flags: Flags::NONE,
+    step: 1,
+    add: [None; 2],
+};
+
+impl Layout<'_> {
+    /// Both heads of the wanted views, from their tokens at the four hooks; `joined` are the rows with the first
+    /// and the last tokens side by side.
+    pub(super) fn heads(
+        &mut self,
+        pairs: Pairs,
+        hooked: &[Rows; 4],
+        joined: Rows,
+    ) -> Result<(), InferenceError> {
+        self.points(pairs, hooked)?;
+        self.descriptors(pairs, joined)
+    }
+
+    /// The DPT head: four token maps to points and confidences.
+    fn points(&mut self, pairs: Pairs, hooked: &[Rows; 4]) -> Result<(), InferenceError> {
+        let [first, second] = self.architecture.output_dims;
+        let feature = self.architecture.feature_dim;
+        let mut reassembled = Vec::with_capacity(4);
+        for (level, &tokens) in hooked.iter().enumerate() {
+            reassembled.push(self.reassemble(pairs, level, tokens)?);
+        }
+        // From the coarsest map to the finest.
+        let mut fused: Option<DenseMap> = None;
+        for level in (0..4).rev() {
+            let fusion = format!("dpt.scratch.refinenet{}", level + 1);
+            let map = reassembled[level];
+            let sum = match fused {
+                None => map,
+                Some(coarser) => {
+                    let unit = format!("{fusion}.resConfUnit1");
+                    self.residual(pairs, &unit, map, Some(coarser))?
+                }
+            };
+            let sum = self.residual(pairs, &format!("{fusion}.resConfUnit2"), sum, None)?;
+            // The official order is upsample, then 1×1 convolution. Interpolation weights sum to one, so the two
+            // commute, and this way round costs a quarter.
+            let projected = self.project(pairs, &format!("{fusion}.out_conv"), sum)?;
+            let full = [2 * projected.height, 2 * projected.width];
+            // An odd number of token rows or columns was rounded up when the coarsest map halved.
+            let kept = match level {
+                3 => [reassembled[2].height, reassembled[2].width],
+                _ => full,
+            };
+            fused = Some(self.enlarge(pairs, projected, full, kept));
+        }
+        let Some(fused) = fused else {
+            unreachable!("four levels were fused");
+        };
+        let map = self.convolve(pairs, "dpt.head.0", (fused, feature), PLAIN)?;
+        let size = [self.size.height, self.size.width];
+        let map = self.enlarge(pairs, map, size, size);
+        let how = How {
+            flags: Flags::RELU,
+            ..PLAIN
+        };
+        let map = self.convolve(pairs, "dpt.head.2", (map, first), how)?;
+        let values = |part: &'static str| {
+            move |network: &Network| {
+                let width = padded(second);
+                let head = |view: usize| {
+                    let stored =
+                        network.weight(&format!("downstream_head{}.dpt.head.4.{part}", view + 1));
+                    match part {
+                        "bias" => stored,
+                        _ => {
+                            let mut rows = vec![0.0; 4 * width];
+                            let both = rows
+                                .chunks_exact_mut(width)
+                                .zip(stored.chunks_exact(second));
+                            both.for_each(|(to, from)| to[..second].copy_from_slice(from));
+                            rows
+                        }
+                    }
+                };
+                [head(0), head(1)].concat()
+            }
+        };
+        let weight = self.source.values("dpt.head.4.weight", values("weight"))?;
+        let bias = self.source.values("dpt.head.4.bias", values("bias"))?;
+        self.draft.push(Step::Points {
+            x: map.at,
+            weight: Operand::Weight(weight),
+            bias: Operand::Weight(bias),
+            views: pairs.views(),
+            pixels: pairs.items() * map.height * map.width,
+            channels: map.channels,
+        });
+        Ok(())
+    }
+
+    /// Tokens of one hook as a map at 4, 2, 1 or 1/2 times the token grid, `feature_dim` channels.
+    fn reassemble(
+        &mut self,
+        pairs: Pairs,
+        level: usize,
+        tokens: Rows,
+    ) -> Result<DenseMap, InferenceError> {
+        let dim = self.architecture.layer_dims[level];
+        let (height, width) = (self.size.rows(), self.size.columns());
+        let rows = pairs.items() * self.size.tokens();
+        let name = format!("dpt.act_postprocess.{level}");
+        let layer = self.both(&format!("{name}.0"), Layer::linear)?;
+        let projected = self.halves(pairs.views() * rows * layer.outputs);
+        let step = Self::linear(tokens, layer, rows, pairs.views(), projected);
+        self.draft.push(Step::Linear(step));
+        let map = DenseMap {
+            at: projected,
+            height,
+            width,
+            channels: layer.outputs,
+        };
+        let rescale = format!("{name}.1");
+        let map = match level {
+            0 => self.patches(pairs, &rescale, map, 4)?,
+            1 => self.patches(pairs, &rescale, map, 2)?,
+            2 => map,
+            _ => self.convolve(pairs, &rescale, (map, dim), How { step: 2, ..PLAIN })?,
+        };
+        let layer = format!("dpt.scratch.layer{}_rn", level + 1);
+        self.convolve(pairs, &layer, (map, dim), PLAIN)
+    }
+
+    /// `x + conv2(relu(conv1(relu(x))))`, and `other` added to it.
+    fn residual(
+        &mut self,
+        pairs: Pairs,
+        name: &str,
+        x: DenseMap,
+        other: Option<DenseMap>,
+    ) -> Result<DenseMap, InferenceError> {
+        let feature = self.architecture.feature_dim;
+        let how = How {
+            flags: Flags::RELU_INPUT.and(Flags::RELU),
+            ..PLAIN
+        };
+        let y = self.convolve(pairs, &format!("{name}.conv1"), (x, feature), how)?;
+        let how = How {
+            add: [Some(x), other],
+            ..PLAIN
+        };
+        self.convolve(pairs, &format!("{name}.conv2"), (y, feature), how)
+    }
+
+    /// The 3×3 convolution called `name` of a map of `channels` channels that mean something.
+    fn convolve(
+        &mut self,
+        pairs: Pairs,
+        name: &str,
+        (x, channels): (DenseMap, usize),
+        how: How,
+    ) -> Result<DenseMap, InferenceError> {
+        let layer = self.both(name, |network, name| {
+            Layer::convolution(network, name, channels)
+        })?;
+        let [height, width] = [x.height, x.width].map(|n| (n - 1) / how.step + 1);
+        let (items, views) = (pairs.items(), pairs.views());
+        let rows = items * height * width;
+        let out = self.halves(views * rows * layer.outputs);
+        let a = Rows {
+            at: x.at,
+            stride: x.channels,
+            group: items * x.height * x.width * x.channels,
+        };
+        let summand = |map: Option<DenseMap>| {
+            map.map_or(Summand::NONE, |map| Summand {
+                at: map.at,
+                group: rows * layer.outputs,
+            })
+        };
+        self.draft.push(Step::Linear(Linear {
+            form: Form::Convolution(Map {
+                height: x.height,
+                width: x.width,
+                out_height: height,
+                out_width: width,
+                channels: x.channels,
+                step: how.step,
+            }),
+            flags: how.flags,
+            first: summand(how.add[0]),
+            second: summand(how.add[1]),
+            ..Self::linear(a, layer, rows, views, out)
+        }));
+        Ok(DenseMap {
+            at: out,
+            height,
+            width,
+            channels: layer.outputs,
+        })
+    }
+
+    /// The 1×1 convolution called `name`.
+    fn project(
+        &mut self,
+        pairs: Pairs,
+        name: &str,
+        x: DenseMap,
+    ) -> Result<DenseMap, InferenceError> {
+        let layer = self.both(name, Layer::linear)?;
+        let rows = pairs.items() * x.height * x.width;
+        let out = self.halves(pairs.views() * rows * layer.outputs);
+        let step = Self::linear(rows_of(x, rows), layer, rows, pairs.views(), out);
+        self.draft.push(Step::Linear(step));
+        Ok(DenseMap {
+            at: out,
+            channels: layer.outputs,
+            ..x
+        })
+    }
+
+    /// The transposed convolution called `name`, each of whose inputs becomes a patch of `side × side`.
+    fn patches(
+        &mut self,
+        pairs: Pairs,
+        name: &str,
+        x: DenseMap,
+        side: usize,
+    ) -> Result<DenseMap, InferenceError> {
+        let layer = self.both(name, |network, name| Layer::patches(network, name, side))?;
+        let rows = pairs.items() * x.height * x.width;
+        let out = self.halves(pairs.views() * rows * layer.outputs);
+        self.draft.push(Step::Linear(Linear {
+            form: Form::Patches {
+                side,
+                width: x.width,
+            },
+            out_stride: x.channels,
+            ..Self::linear(rows_of(x, rows), layer, rows, pairs.views(), out)
+        }));
+        Ok(DenseMap {
+            at: out,
+            height: x.height * side,
+            width: x.width * side,
+            channels: x.channels,
+        })
+    }
+
+    /// Bilinear enlargement to `full` rows and columns, of which the first `kept` are kept.
+    fn enlarge(
+        &mut self,
+        pairs: Pairs,
+        x: DenseMap,
+        full: [usize; 2],
+        kept: [usize; 2],
+    ) -> DenseMap {
+        let images = pairs.views() * pairs.items();
+        let out = self.halves(images * kept[0] * kept[1] * x.channels);
+        self.draft.push(Step::Enlarge {
+            x: x.at,
+            out,
+            images,
+            channels: x.channels,
+            from: [x.height, x.width],
+            full,
+            kept,
+        });
+        DenseMap {
+            at: out,
+            height: kept[0],
+            width: kept[1],
+            channels: x.channels,
+        }
+    }
+
+    /// The MLP on the joined first and last tokens: descriptors and their confidences.
+    fn descriptors(&mut self, pairs: Pairs, joined: Rows) -> Result<(), InferenceError> {
+        let (patch, dim) = (self.architecture.patch(), self.architecture.descriptor_dim);
+        let rows = pairs.items() * self.size.tokens();
+        let fc1 = self.both("head_local_features.fc1", Layer::linear)?;
+        let hidden = self.halves(pairs.views() * rows * fc1.outputs);
+        self.draft.push(Step::Linear(Linear {
+            flags: Flags::GELU,
+            ..Self::linear(joined, fc1, rows, pairs.views(), hidden)
+        }));
+        let fc2 = self.both("head_local_features.fc2", |network, name| {
+            Layer::linear(network, name).by_pixel(patch * patch, dim)
+        })?;
+        let raw = self.halves(pairs.views() * rows * fc2.outputs);
+        let a = Rows {
+            at: hidden,
+            stride: fc1.outputs,
+            group: rows * fc1.outputs,
+        };
+        let step = Self::linear(a, fc2, rows, pairs.views(), raw);
+        self.draft.push(Step::Linear(step));
+        self.draft.push(Step::Descriptors {
+            x: raw,
+            views: pairs.views(),
+            items: pairs.items(),
+            height: self.size.height,
+            width: self.size.width,
+            patch,
+            dim,
+            stride: fc2.outputs,
+        });
+        Ok(())
+    }
+
+    /// The layer called `name` of both views' heads.
+    fn both(
+        &mut self,
+        name: &str,
+        make: impl Fn(&Network, &str) -> Layer,
+    ) -> Result<StoredLayer, InferenceError> {
+        self.source.layer(name, |network| {
+            let head = |view: usize| make(network, &format!("downstream_head{view}.{name}"));
+            vec![head(1), head(2)]
+        })
+    }
+}
+
+/// A map's pixels as rows.
+fn rows_of(x: DenseMap, rows: usize) -> Rows {
+    Rows {
+        at: x.at,
+        stride: x.channels,
+        group: rows * x.channels,
+    }
+}

@@ -1,0 +1,302 @@
+//! The kernels that do a plan's steps.
+
+use super::arguments::{
+    self, AttentionArgs, ConvertArgs, CopyArgs, DescriptorArgs, EnlargeArgs, NormArgs, PatchArgs,
+    PointArgs,
+};
+use super::operand::{Addresses, HEADS};
+use super::step::{Linear, Step};
+use super::tile::{NARROW, SMALL, Tile, WIDE};
+use crate::gpu::{Context, CudaError, Grid, Kernel, Stream};
+
+/// All kernels of the network.
+pub(super) struct Kernels {
+    context: Context,
+    narrow: Tile,
+    /// For all other layers.
+    tiles: Vec<Tile>,
+    /// Heads of 16, 32 and 64 channels.
+    attention: [Kernel; 3],
+    patches: Kernel,
+    /// Rows of up to 256 and up to 1024 values.
+    norms: [Kernel; 2],
+    convert: Kernel,
+    copy: Kernel,
+    enlarge: Kernel,
+    points: Kernel,
+    descriptors: Kernel,
+}
+
+impl Kernels {
+    pub(super) fn new(context: &Context) -> Result<Self, CudaError> {
+        let kernel = |name| context.kernel(name);
+        let mut tiles = vec![Tile::new(context, &SMALL)?];
+        for kind in &WIDE {
+            match Tile::new(context, kind) {
+                Err(CudaError::NoKernel { .. }) => {}
+                tile => tiles.push(tile?),
+            }
+        }
+        Ok(Self {
+            narrow: Tile::new(context, &NARROW)?,
+            tiles,
+            attention: [
+                kernel("ms_native_attention_16_f16")?,
+                kernel("ms_native_attention_32_f16")?,
+                kernel("ms_native_attention_64_f16")?,
+            ],
+            patches: kernel("ms_native_patches_f16")?,
+            norms: [
+                kernel("ms_native_norm_256_f16")?,
+                kernel("ms_native_norm_1024_f16")?,
+            ],
+            convert: kernel("ms_native_convert_f16")?,
+            copy: kernel("ms_native_copy")?,
+            enlarge: kernel("ms_native_enlarge_f16")?,
+            points: kernel("ms_native_points_f16")?,
+            descriptors: kernel("ms_native_descriptors_f16")?,
+            context: context.clone(),
+        })
+    }
+
+    pub(super) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// The tile for a layer: of those that there is code for the one that is expected to take the least time.
+    fn tile(&self, layer: &Linear) -> &Tile {
+        if layer.outputs <= self.narrow.outputs {
+            return &self.narrow;
+        }
+        let multiprocessors = self.context.info().multiprocessors;
+        let time = |tile: &&Tile| tile.time(layer, multiprocessors);
+        let best = (self.tiles.iter()).min_by(|a, b| time(a).total_cmp(&time(b)));
+        best.unwrap_or(&self.narrow)
+    }
+
+    /// Enqueues one step.
+    ///
+    /// # Safety
+    /// As for [`super::plan::Plan::enqueue`].
+    pub(super) unsafe fn launch(
+        &self,
+        stream: &Stream,
+        step: &Step,
+        addresses: &Addresses,
+    ) -> Result<(), CudaError> {
+        let at = |operand| addresses.of(operand);
+        // A plan's operands have room for all that its steps touch, because the plan derives both from the same
+        // shapes; that the addresses are those of the operands is the caller's promise.
+        match *step {
+            Step::Linear(ref layer) => {
+                let tile = self.tile(layer);
+                let grid = Grid {
+                    blocks: (
+                        layer.rows.div_ceil(tile.rows) as u32,
+                        layer.outputs.div_ceil(tile.outputs) as u32,
+                        layer.groups as u32,
+                    ),
+                    threads: (tile.threads, 1, 1),
+                    shared_bytes: tile.shared_bytes,
+                };
+                let kernel = tile.kernel(layer);
+                // SAFETY: the operands have room for this step, see above.
+                unsafe { kernel.launch(stream, grid, (arguments::linear(layer, addresses),)) }
+            }
+            Step::Attention {
+                inputs,
+                out,
+                tokens,
+                heads,
+                head,
+                wanted,
+                items,
+                shift,
+            } => {
+                const TILE: usize = 64;
+                let strides = [inputs[0].1, inputs[1].1, inputs[2].1, heads * head];
+                let args = AttentionArgs {
+                    at: [at(inputs[0].0), at(inputs[1].0), at(inputs[2].0), at(out)],
+                    item: strides.map(|stride| (tokens * stride) as i64),
+                    stride: strides.map(|stride| stride as i32),
+                    tokens: tokens as i32,
+                    items: items as i32,
+                    shift: shift as i32,
+                };
+                let which = HEADS.iter().position(|&known| known == head).unwrap_or(0);
+                let grid = Grid {
+                    blocks: (tokens.div_ceil(TILE) as u32, heads as u32, wanted as u32),
+                    threads: (128, 1, 1),
+                    // Two tiles of keys and two of values.
+                    shared_bytes: (4 * TILE * head * 2) as u32,
+                };
+                // SAFETY: the operands have room for this step, see above.
+                unsafe { self.attention[which].launch(stream, grid, (args,)) }
+            }
+            Step::Patches {
+                height,
+                width,
+                patch,
+                out,
+                stride,
+            } => {
+                let tokens = height / patch * (width / patch);
+                let args = PatchArgs {
+                    planes: addresses.planes,
+                    out: at(out),
+                    height: height as i32,
+                    width: width as i32,
+                    patch: patch as i32,
+                    stride: stride as i32,
+                    tokens: tokens as i32,
+                };
+                let grid = Grid::over(tokens * stride / 2, 256);
+                // SAFETY: the operands have room for this step, see above.
+                unsafe { self.patches.launch(stream, grid, (args,)) }
+            }
+            Step::Norm {
+                x,
+                gain,
+                out,
+                stride,
+                out_f32,
+                rows,
+                width,
+                epsilon,
+            } => {
+                let args = NormArgs {
+                    x: at(x),
+                    scale: at(gain[0]),
+                    offset: at(gain[1]),
+                    out: at(out),
+                    out_f32: at(out_f32),
+                    rows: rows as i32,
+                    width: width as i32,
+                    out_stride: stride as i32,
+                    epsilon: f32::from_bits(epsilon),
+                };
+                // A warp a row.
+                let grid = Grid::over(rows * 32, 128);
+                let kernel = &self.norms[usize::from(width > 256)];
+                // SAFETY: the operands have room for this step, see above.
+                unsafe { kernel.launch(stream, grid, (args,)) }
+            }
+            Step::Convert {
+                views,
+                wanted,
+                items,
+                tokens,
+                width,
+                partner,
+                out,
+                stride,
+            } => {
+                let args = ConvertArgs {
+                    views: views.map(at),
+                    out: at(out),
+                    tokens: tokens as i32,
+                    width: width as i32,
+                    out_stride: stride as i32,
+                    items: items as i32,
+                    partner: i32::from(partner),
+                };
+                let mut grid = Grid::over(items * tokens * width / 4, 256);
+                grid.blocks.1 = wanted as u32;
+                // SAFETY: the operands have room for this step, see above.
+                unsafe { self.convert.launch(stream, grid, (args,)) }
+            }
+            Step::Copy { from, to, bytes } => {
+                // 16 bytes a thread.
+                let args = CopyArgs {
+                    from: at(from),
+                    to: at(to),
+                    chunks: (bytes / 16) as i32,
+                };
+                let grid = Grid::over(bytes / 16, 256);
+                // SAFETY: the operands have room for this step, see above.
+                unsafe { self.copy.launch(stream, grid, (args,)) }
+            }
+            Step::Enlarge {
+                x,
+                out,
+                images,
+                channels,
+                from,
+                full,
+                kept,
+            } => {
+                let args = EnlargeArgs {
+                    x: at(x),
+                    out: at(out),
+                    images: images as i32,
+                    height: from[0] as i32,
+                    width: from[1] as i32,
+                    channels: channels as i32,
+                    full: full.map(|n| n as i32),
+                    kept: kept.map(|n| n as i32),
+                };
+                let mut grid = Grid::over(kept[1] * channels / 8, 256);
+                grid.blocks.1 = kept[0] as u32;
+                grid.blocks.2 = images as u32;
+                // SAFETY: the operands have room for this step, see above.
+                unsafe { self.enlarge.launch(stream, grid, (args,)) }
+            }
+            Step::Points {
+                x,
+                weight,
+                bias,
+                views,
+                pixels,
+                channels,
+            } => {
+                // Threads of a pixel: a power of two, and no more than there are 16-byte groups.
+                let lanes = 1 << (channels / 8).clamp(1, 16).ilog2();
+                let output = |part| [0, 1].map(|view| addresses.outputs[view][part]);
+                let args = PointArgs {
+                    x: at(x),
+                    weight: at(weight),
+                    bias: at(bias),
+                    points: output(0),
+                    confidence: output(1),
+                    pixels: pixels as i32,
+                    channels: channels as i32,
+                    lanes,
+                };
+                // As in `heads.cu`: pixels of a thread, one after the other.
+                const STEPS: usize = 8;
+                let mut grid = Grid::over(pixels.div_ceil(STEPS) * lanes as usize, 128);
+                grid.blocks.1 = views as u32;
+                let grid = grid.shared((4 * channels * size_of::<f32>()) as u32);
+                // SAFETY: the operands have room for this step, see above.
+                unsafe { self.points.launch(stream, grid, (args,)) }
+            }
+            Step::Descriptors {
+                x,
+                views,
+                items,
+                height,
+                width,
+                patch,
+                dim,
+                stride,
+            } => {
+                let output = |part| [0, 1].map(|view| addresses.outputs[view][part]);
+                let args = DescriptorArgs {
+                    x: at(x),
+                    descriptors: output(2),
+                    confidence: output(3),
+                    items: items as i32,
+                    height: height as i32,
+                    width: width as i32,
+                    patch: patch as i32,
+                    dim: dim as i32,
+                    stride: stride as i32,
+                };
+                let mut grid = Grid::over(items * height * width, 128);
+                grid.blocks.1 = views as u32;
+                // SAFETY: the operands have room for this step, see above.
+                unsafe { self.descriptors.launch(stream, grid, (args,)) }
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The part of the floor that one keyframe shows.
+
+use super::polar::PolarSweep;
+use super::{FloorPose, GridOptions};
+use crate::geometry::Intrinsics;
+use crate::map::KeyframeRecord;
+use crate::map::cloud::camera_points;
+use nalgebra::{Isometry3, Vector2, Vector3};
+use rustc_hash::FxHashMap;
+
+/// A ray clears only what it passes at most this far above `min_height`: what is lower than the ray may
+/// be out of the camera's view.
+const CLEARANCE: f64 = 0.3;
+/// Points at most this far below `min_height` are the floor; lower ones are a step down, or an error.
+const FLOOR_DEPTH: f64 = 0.25;
+/// Points in a cell that make an obstacle: a single one may be an error of the depth.
+const MIN_POINTS: u32 = 2;
+/// A local grid fits its keyframe until the scale has changed by this fraction: heights are measured
+/// once.
+const SCALE_CHANGE: f64 = 0.05;
+
+/// Free cells and obstacles around one keyframe, in the upright frame below it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LocalGrid {
+    /// Scale of the keyframe when the points were measured.
+    scale: f64,
+    resolution: f64,
+    /// Lower corner of the cells, as a cell's index.
+    corner: [i32; 2],
+    columns: usize,
+    rows: usize,
+    /// Bits, row after row.
+    free: Vec<u64>,
+    /// Mean position of the points in each cell with an obstacle, in metres.
+    obstacles: Vec<[f32; 2]>,
+}
+
+/// Points that fell into a cell.
+#[derive(Default)]
+struct Pile {
+    sum: Vector2<f64>,
+    points: u32,
+}
+
+impl LocalGrid {
+    /// Traces the rays of a keyframe's points. `upright_from_camera` is the camera in a frame with z up
+    /// and the floor at z = 0, in metres.
+    pub fn trace(
+        keyframe: &KeyframeRecord,
+        intrinsics: Option<&Intrinsics>,
+        upright_from_camera: &Isometry3<f64>,
+        options: &GridOptions,
+    ) -> Self {
+        let scale = keyframe.world_from_camera.scale;
+        let camera = upright_from_camera.translation.vector;
+        let turn = upright_from_camera.rotation.to_rotation_matrix();
+        let metric = turn.matrix() * scale;
+        let mut sweep = PolarSweep::new(options.max_range, options.resolution);
+        let mut piles: FxHashMap<[i32; 2], Pile> = FxHashMap::default();
+        for (_, p, _) in camera_points(keyframe, intrinsics, options.min_confidence) {
+            if p.z <= 0.0 {
+                continue;
+            }
+            let ray = metric * p;
+            let Some(end) = sweep_ray(&mut sweep, &camera, &ray, options) else {
+                continue;
+            };
+            let pile = piles.entry(cell_of(&end, options.resolution)).or_default();
+            pile.sum += end;
+            pile.points += 1;
+        }
+        piles.retain(|_, pile| pile.points >= MIN_POINTS);
+        Self::collect(scale, options, &camera.xy(), &sweep, &piles)
+    }
+
+    /// Cells from the swept directions; where points are, nothing is free.
+    fn collect(
+        scale: f64,
+        options: &GridOptions,
+        camera: &Vector2<f64>,
+        sweep: &PolarSweep,
+        piles: &FxHashMap<[i32; 2], Pile>,
+    ) -> Self {
+        let resolution = options.resolution;
+        let reach = Vector2::repeat(options.max_range);
+        let corner = cell_of(&(camera - reach), resolution);
+        let far = cell_of(&(camera + reach), resolution);
+        let side = |k: usize| usize::try_from(far[k] - corner[k] + 1).unwrap_or(0);
+        let mut grid = Self {
+            scale,
+            resolution,
+            corner,
+            columns: side(0),
+            rows: side(1),
+            free: vec![0; (side(0) * side(1)).div_ceil(64)],
+            obstacles: Vec::with_capacity(piles.len()),
+        };
+        for row in 0..grid.rows {
+            for column in 0..grid.columns {
+                let cell = [corner[0] + column as i32, corner[1] + row as i32];
+                let centre = Vector2::new(f64::from(cell[0]) + 0.5, f64::from(cell[1]) + 0.5);
+                let offset = centre * resolution - camera;
+                if sweep.is_clear(&offset) && !piles.contains_key(&cell) {
+                    let bit = row * grid.columns + column;
+                    if let Some(word) = grid.free.get_mut(bit / 64) {
+                        *word |= 1 << (bit % 64);
+                    }
+                }
+            }
+        }
+        let mut cells: Vec<_> = piles.iter().collect();
+        // The map's order is arbitrary.
+        cells.sort_unstable_by_key(|(cell, _)| **cell);
+        let means = cells.into_iter().map(|(_, pile)| {
+            let mean = pile.sum / f64::from(pile.points);
+            [mean.x as f32, mean.y as f32]
+        });
+        grid.obstacles.extend(means);
+        grid
+    }
+
+    /// Whether its heights still hold for a keyframe of this scale.
+    pub fn fits(&self, scale: f64) -> bool {
+        (scale / self.scale - 1.0).abs() <= SCALE_CHANGE
+    }
+
+    /// Scale of the keyframe when the points were measured.
+    pub fn scale(&self) -> f64 {
+        self.scale
+    }
+
+    /// Metres from the origin within which all of it lies.
+    pub fn reach(&self) -> f64 {
+        let corner = |k: usize, size: usize| {
+            let low = f64::from(self.corner[k]);
+            low.abs().max((low + size as f64).abs()) * self.resolution
+        };
+        corner(0, self.columns).hypot(corner(1, self.rows))
+    }
+
+    /// Obstacles at `place`, in metres.
+    pub fn obstacles_at(&self, place: &FloorPose) -> impl Iterator<Item = Vector2<f64>> {
+        let (turn, at) = (place.turn() * (place.scale / self.scale), place.at);
+        let turned = move |p: &[f32; 2]| turn * Vector2::new(f64::from(p[0]), f64::from(p[1])) + at;
+        self.obstacles.iter().map(turned)
+    }
+
+    /// A test of whether a point is in free space, for the grid at `place`.
+    pub fn free_at(&self, place: &FloorPose) -> impl Fn(&Vector2<f64>) -> bool {
+        let per_cell = self.scale / (place.scale * self.resolution);
+        let (back, at) = (place.turn().transpose() * per_cell, place.at);
+        let corner = Vector2::new(f64::from(self.corner[0]), f64::from(self.corner[1]));
+        move |point: &Vector2<f64>| {
+            let cell = back * (point - at) - corner;
+            if cell.x < 0.0 || cell.y < 0.0 {
+                return false;
+            }
+            let (column, row) = (cell.x as usize, cell.y as usize);
+            if column >= self.columns || row >= self.rows {
+                return false;
+            }
+            let bit = row * self.columns + column;
+            self.free
+                .get(bit / 64)
+                .is_some_and(|word| word >> (bit % 64) & 1 == 1)
+        }
+    }
+}
+
+/// Marks what the ray clears; returns where it meets an obstacle.
+fn sweep_ray(
+    sweep: &mut PolarSweep,
+    camera: &Vector3<f64>,
+    ray: &Vector3<f64>,
+    options: &GridOptions,
+) -> Option<Vector2<f64>> {
+    let (low, high) = (options.min_height, options.max_height);
+    let (flat, height) = (ray.xy(), camera.z + ray.z);
+    let length = flat.norm();
+    let obstacle = (low..=high).contains(&height) && length <= options.max_range;
+    // The part of the ray, 0 to 1, that is above the floor and low enough to clear what it passes.
+    let ceiling = high.min(low + CLEARANCE);
+    let crossing = |z: f64| (z - camera.z) / ray.z;
+    let (from, to) = match ray.z {
+        z if z < -1e-9 => (crossing(ceiling).max(0.0), crossing(low).min(1.0)),
+        z if z > 1e-9 => (crossing(low).max(0.0), crossing(ceiling).min(1.0)),
+        _ if (low..=ceiling).contains(&camera.z) => (0.0, 1.0),
+        _ => (1.0, 0.0),
+    };
+    // Where the floor itself is seen, it is free.
+    let to = match (low - FLOOR_DEPTH..low).contains(&height) && from <= 1.0 {
+        true => 1.0,
+        false => to,
+    };
+    if from < to && length > 0.0 {
+        let end = (to * length).min(options.max_range);
+        sweep.clear(&flat, from * length, end);
+    }
+    obstacle.then(|| camera.xy() + flat)
+}
+
+/// The cell that a point lies in; far ones saturate.
+pub(super) fn cell_of(point: &Vector2<f64>, resolution: f64) -> [i32; 2] {
+    [point.x, point.y].map(|v| (v / resolution).floor() as i32)
+}

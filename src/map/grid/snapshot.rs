@@ -1,0 +1,79 @@
+//! The grid of a finished map.
+
+use super::{FloorPose, GlobalGrid, GridOptions, LocalGrid, OccupancyMap, floor, rigid};
+use crate::geometry::Sim3;
+use crate::map::{KeyframeRecord, MapSnapshot};
+use nalgebra::Isometry3;
+
+/// How the camera stands above the floor.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Upright {
+    /// On a robot whose frame has z up and the floor at z = 0.
+    Robot {
+        base_from_camera: Isometry3<f64>,
+        /// SLAM's world in the map frame.
+        map_from_world: Isometry3<f64>,
+    },
+    /// Above a floor at z = 0 of the level frame.
+    Level { level_from_world: Isometry3<f64> },
+}
+
+impl Upright {
+    /// Where a keyframe's local grid lies, and the camera in its upright frame.
+    pub fn of(&self, world_from_camera: &Sim3) -> (FloorPose, Isometry3<f64>) {
+        let camera = rigid(world_from_camera);
+        match self {
+            Self::Robot {
+                base_from_camera,
+                map_from_world,
+            } => {
+                let map_from_base = map_from_world * camera * base_from_camera.inverse();
+                let place = FloorPose::of_robot(&map_from_base, world_from_camera.scale);
+                (place, *base_from_camera)
+            }
+            Self::Level { level_from_world } => {
+                FloorPose::below_camera(&(level_from_world * camera), world_from_camera.scale)
+            }
+        }
+    }
+
+    /// Finds the floor of a submap; the second value is whether a plane was found. `None` without
+    /// points.
+    pub fn find(
+        snapshot: &MapSnapshot,
+        submap: u32,
+        options: &GridOptions,
+    ) -> Option<(Self, bool)> {
+        let intrinsics = snapshot.intrinsics.as_ref();
+        let own: Vec<&KeyframeRecord> = usable(snapshot, submap).collect();
+        let found = floor::find(&own, intrinsics, options.min_confidence)?;
+        let level_from_world = found.level_from_world;
+        Some((Self::Level { level_from_world }, found.found))
+    }
+}
+
+/// The keyframes of a submap whose points are there.
+fn usable(snapshot: &MapSnapshot, submap: u32) -> impl Iterator<Item = &KeyframeRecord> {
+    let usable = move |k: &&KeyframeRecord| {
+        k.submap == submap && k.world_from_camera.is_finite() && !k.points.is_empty()
+    };
+    snapshot.keyframes.iter().filter(usable)
+}
+
+/// The grid of a submap; the second value is whether it is cut off at `max_cells`.
+pub fn of_snapshot(
+    snapshot: &MapSnapshot,
+    submap: u32,
+    upright: &Upright,
+    options: &GridOptions,
+) -> (OccupancyMap, bool) {
+    let mut grid = GlobalGrid::new(options.resolution, options.max_cells);
+    for keyframe in usable(snapshot, submap) {
+        let (place, upright_from_camera) = upright.of(&keyframe.world_from_camera);
+        let intrinsics = snapshot.intrinsics.as_ref();
+        let local = LocalGrid::trace(keyframe, intrinsics, &upright_from_camera, options);
+        grid.insert(keyframe.id, local, place);
+    }
+    while !grid.update() {}
+    (grid.map(), grid.is_full())
+}

@@ -1,0 +1,108 @@
+//! The map's file: an SQLite database that holds the map as it is made, and that a new session continues.
+//!
+//! | table | key | content |
+//! |---|---|---|
+//! | `meta` | name | `header`: network, weights, image size, calibration; `state`; `session` |
+//! | `keyframe` | id | time, submap, pose, pose relative to the keyframe before it |
+//! | `image` | id | image and tokens, written once |
+//! | `points` | id | points and confidences: those of the first frame, then the fused ones |
+//! | `edge`, `matches` | number | keyframes, kind; the matches of both directions |
+//! | `factor` | both ids | what remains of edges and keyframes that were removed |
+//! | `removed` | id | where a removed keyframe was, relative to one that exists |
+//!
+//! Each row ends with a checksum of its table, its key and its content, so that damage is found where it is and the
+//! rest can be used. [`Writer`] owns the file of a running map, on a thread of its own; [`Reader`] reads a snapshot of
+//! a file, also while another process writes it.
+
+mod coding;
+mod file;
+mod hand_over;
+mod on_disk;
+mod reader;
+mod rows;
+mod work;
+mod writer;
+
+pub use file::{Kind, create, kind_of};
+pub use hand_over::{Job, Key, Monitor, State};
+pub use reader::{Damage, Reader};
+pub use rows::{EdgeRow, KeyframeRow, RemovedRow, Rest};
+pub use writer::Writer;
+
+use std::io;
+use std::path::PathBuf;
+
+/// The schema's version that this program writes, and the newest that it reads.
+pub const VERSION: u32 = 1;
+
+/// Error from the map's file.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the text of an error names its fields")]
+pub enum StoreError {
+    /// The file cannot be opened.
+    #[error("cannot open the map {path}: {cause}", path = path.display())]
+    Open { path: PathBuf, cause: io::Error },
+    /// The database failed.
+    #[error("the map {path}: {}", explain(cause), path = path.display())]
+    Database {
+        path: PathBuf,
+        cause: rusqlite::Error,
+    },
+    /// Another process writes the file.
+    #[error(
+        "the map {path} is in use by {holder}; end that program, or use the map with --read-only",
+        path = path.display()
+    )]
+    InUse { path: PathBuf, holder: String },
+    /// The file is something else.
+    #[error(
+        "{path} is not a map of this program; choose another file, which is then created",
+        path = path.display()
+    )]
+    Foreign { path: PathBuf },
+    /// A newer program wrote the file.
+    #[error(
+        "the map {path} has version {found}, this program knows versions up to {VERSION}: a newer program wrote it; \
+         use that program",
+        path = path.display()
+    )]
+    Newer { path: PathBuf, found: u32 },
+    /// The description of the map is damaged, without which no row can be read.
+    #[error("the map {path} cannot be used: {what}", path = path.display())]
+    Unusable { path: PathBuf, what: String },
+    /// Some rows are damaged.
+    #[error(
+        "the map {path} is damaged: {what}; the rest can be used, or use a copy of it",
+        path = path.display()
+    )]
+    Damaged { path: PathBuf, what: String },
+    /// A row is damaged.
+    #[error("{0}")]
+    Row(&'static str),
+    /// The file was moved, replaced or deleted while it was open.
+    #[error("the map {path} was moved or deleted while it was in use", path = path.display())]
+    Gone { path: PathBuf },
+    /// The thread that writes the file has ended.
+    #[error("the thread that writes the map has ended")]
+    Ended,
+}
+
+/// What a database error means to the user.
+fn explain(error: &rusqlite::Error) -> String {
+    use rusqlite::ErrorCode::{
+        CannotOpen, DatabaseBusy, DatabaseCorrupt, DiskFull, NotADatabase, PermissionDenied,
+        ReadOnly, SystemIoFailure,
+    };
+    let what = match error.sqlite_error_code() {
+        Some(DiskFull) => "the disk is full",
+        Some(ReadOnly | PermissionDenied) => "it cannot be written to",
+        Some(CannotOpen) => "it cannot be opened",
+        Some(DatabaseBusy) => "another program is using it",
+        Some(DatabaseCorrupt | NotADatabase) => {
+            "the file's structure is damaged; use a copy of it, or what --read-only still reads"
+        }
+        Some(SystemIoFailure) => "reading or writing failed",
+        _ => return error.to_string(),
+    };
+    format!("{what} ({error})")
+}

@@ -1,0 +1,50 @@
+//! Events from the tracking side to the mapper.
+
+use super::fit::SavedMapError;
+use super::graph::KeyframeInfo;
+use super::map_source::MapSource;
+use super::pose_table::{Anchor, Origin};
+use super::relocaliser::RelocaliseRequest;
+use super::reuse::ProbeRequest;
+use crate::compute::device::Handle;
+use crate::map::store::Writer;
+
+/// A keyframe that is no longer active, with its final pointmap.
+pub struct Finished {
+    pub keyframe: u32,
+    pub handle: Handle,
+}
+
+/// An event for the mapping side. Events are handled in order.
+pub struct Event {
+    /// The keyframe that tracking left before this event.
+    pub finished: Option<Finished>,
+    pub work: Work,
+}
+
+/// The work of an event.
+pub enum Work {
+    /// A new keyframe: its image, features and first pointmap.
+    Keyframe {
+        info: KeyframeInfo,
+        handle: Handle,
+        origin: Origin,
+    },
+    /// Relocalise a lost frame.
+    Relocalise(RelocaliseRequest),
+    /// Locate a tracked frame relative to a keyframe that could be tracked against instead.
+    Probe(ProbeRequest),
+    /// Hand off the keyframe of this anchor, for a frame at this place.
+    Borrow(Anchor),
+    /// Load a map file into an empty map, and write what it becomes to `keep`.
+    Load {
+        source: Box<MapSource>,
+        keep: Option<Writer>,
+        reply: OnLoaded,
+    },
+    /// Write the map, which is empty, to this file.
+    Keep(Writer),
+}
+
+/// Receives the result of a load, on the mapping side: what could not be read, in words.
+pub type OnLoaded = Box<dyn FnOnce(Result<String, SavedMapError>) + Send>;

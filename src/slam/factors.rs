@@ -1,0 +1,138 @@
+//! The factors of a graph: what remains of edges and keyframes that were removed, and the condensed
+//! form of edges that still have their matches.
+
+use crate::compute::device::EdgeId;
+use crate::compute::global::PoseFactor;
+use crate::geometry::Sim3;
+use rustc_hash::FxHashMap;
+
+/// A factor with what its matches say about its noise.
+#[derive(Debug, Clone, Copy)]
+pub struct Measured {
+    /// The factor.
+    pub factor: PoseFactor,
+    /// Residual variance of the matches that it was made from; 1 if there are none.
+    pub variance: f64,
+}
+
+/// Factors between keyframes, which they name by id.
+///
+/// Invariants:
+/// * A pair of keyframes has at most one factor.
+/// * A factor connects two different keyframes.
+#[derive(Debug, Default)]
+pub struct Factors {
+    list: Vec<PoseFactor>,
+    /// For an edge in the graph, the factor that equals it near the poses of the last solve that
+    /// held both its keyframes; `None` if it has too few matches to say anything.
+    condensed: FxHashMap<EdgeId, Option<Measured>>,
+}
+
+impl Factors {
+    /// The factors, in order of creation.
+    pub fn list(&self) -> &[PoseFactor] {
+        &self.list
+    }
+
+    /// Adds a factor between keyframes at these poses; if one joins them already, both become one.
+    /// A factor of a keyframe with itself is ignored.
+    pub fn add(&mut self, factor: PoseFactor, pose_i: &Sim3, pose_j: &Sim3) {
+        let (i, j) = (factor.i, factor.j);
+        if i == j {
+            return;
+        }
+        match self.list.iter_mut().find(|f| joins(f, i, j)) {
+            Some(old) => *old = factor.fused(old, pose_i, pose_j),
+            None => self.list.push(factor),
+        }
+    }
+
+    /// Removes the factor between two keyframes; returns whether there was one.
+    pub fn remove(&mut self, i: usize, j: usize) -> bool {
+        let before = self.list.len();
+        self.list.retain(|f| !joins(f, i, j));
+        self.list.len() < before
+    }
+
+    /// Removes the factors of keyframe `id`.
+    pub fn remove_of(&mut self, id: usize) {
+        self.list.retain(|f| f.i != id && f.j != id);
+    }
+
+    /// Stores the condensed form of an edge.
+    pub fn condense(&mut self, edge: EdgeId, factor: Option<Measured>) {
+        self.condensed.insert(edge, factor);
+    }
+
+    /// The condensed form of an edge; the outer `None` if it has not been condensed yet.
+    pub fn condensed(&self, edge: EdgeId) -> Option<Option<&Measured>> {
+        self.condensed.get(&edge).map(Option::as_ref)
+    }
+
+    /// Forgets the condensed form of an edge that left the graph.
+    pub fn forget(&mut self, edge: EdgeId) {
+        self.condensed.remove(&edge);
+    }
+}
+
+fn joins(factor: &PoseFactor, i: usize, j: usize) -> bool {
+    (factor.i, factor.j) == (i, j) || (factor.i, factor.j) == (j, i)
+}
+
+/// The factor with keyframes named by index instead of by id; `None` if either does not exist.
+pub fn indexed(factor: &PoseFactor, index: impl Fn(u32) -> Option<usize>) -> Option<PoseFactor> {
+    let index = |id: usize| u32::try_from(id).ok().and_then(&index);
+    let (i, j) = (index(factor.i)?, index(factor.j)?);
+    Some(PoseFactor { i, j, ..*factor })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compute::global::Matrix7;
+    use crate::geometry::Tangent;
+
+    fn factor(i: usize, j: usize, x: f64, information: f64) -> PoseFactor {
+        let mut xi = Tangent::zeros();
+        xi[0] = x;
+        PoseFactor {
+            i,
+            j,
+            i_from_j: Sim3::exp(&xi),
+            information: Matrix7::identity() * information,
+        }
+    }
+
+    #[test]
+    fn a_pair_has_one_factor_whichever_way_round() {
+        let mut factors = Factors::default();
+        let (here, there) = (Sim3::identity(), factor(0, 1, 1.0, 1.0).i_from_j);
+        let (one, back) = (factor(3, 5, 1.1, 1.0), factor(5, 3, -1.4, 3.0));
+        factors.add(one, &here, &there);
+        factors.add(factor(3, 3, 1.0, 1.0), &here, &here);
+        factors.add(back, &there, &here);
+        factors.add(factor(4, 5, 0.0, 1.0), &here, &there);
+        assert_eq!(factors.list().len(), 2);
+        // It pulls as both did together.
+        let fused = factors.list()[0];
+        let at_5 = |f: &PoseFactor| match f.i {
+            3 => f.equations(&here, &there).gradient,
+            _ => -f.equations(&there, &here).gradient,
+        };
+        let expected = at_5(&one) + at_5(&back);
+        assert!((at_5(&fused) - expected).norm() < 1e-9, "{expected}");
+        assert!(expected.norm() > 0.1);
+        assert!(factors.remove(5, 3) && !factors.remove(5, 3));
+        assert_eq!(factors.list().len(), 1);
+    }
+
+    #[test]
+    fn ids_become_indices_of_keyframes_that_exist() {
+        let ids = [2_u32, 7, 9];
+        let index = |id: u32| ids.iter().position(|&known| known == id);
+        let found = indexed(&factor(9, 2, 0.0, 1.0), index).map(|f| (f.i, f.j));
+        assert_eq!(found, Some((2, 0)));
+        assert_eq!(indexed(&factor(9, 3, 0.0, 1.0), index), None);
+        assert_eq!(indexed(&factor(usize::MAX, 2, 0.0, 1.0), index), None);
+    }
+}

@@ -1,0 +1,360 @@
+//! The factor graph: keyframes, edges and priors.
+
+use super::factors::Factors;
+use super::pose_table::{Anchor, PoseTable, index_of};
+use super::removed::Removed;
+use crate::compute::device::{EdgeId, TwoWay};
+use crate::compute::global::{Matrix7, PoseFactor};
+use crate::geometry::Sim3;
+use crate::map::{EdgeKind, MapEdge};
+use crate::time::Stamp;
+use std::sync::Arc;
+
+/// Information of a chain prior: weak compared with any real edge (a thousand matches at one sigma
+/// contribute 1e3 or more), but sufficient to keep the normal matrix regular.
+const CHAIN_INFORMATION: f64 = 1.0;
+
+/// Keyframes with poses and submaps, the edges between them, and the priors from tracking.
+///
+/// Invariants:
+/// * Ids ascend with the index, and there is one pose for each keyframe. Removed keyframes leave gaps.
+/// * An edge connects two different keyframes of the graph.
+/// * A chain refers to another keyframe of the graph.
+/// * A factor connects two different keyframes of the graph, and there is at most one for each pair.
+/// * Every submap number is used by at least one keyframe.
+#[derive(Default)]
+pub struct Graph {
+    ids: Vec<u32>,
+    keyframes: Vec<GraphKeyframe>,
+    poses: Vec<Sim3>,
+    edges: Vec<Edge>,
+    /// Number of leading edges included in the last successful solve.
+    solved_edges: usize,
+    factors: Factors,
+    /// Shared with published tables.
+    removed: Arc<Removed>,
+}
+
+/// The constant part of a keyframe.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct KeyframeInfo {
+    /// Keyframes are numbered from 0 in order of creation.
+    pub id: u32,
+    /// Index in the source.
+    pub frame_index: usize,
+    /// Time of the image.
+    pub stamp: Stamp,
+}
+
+/// A keyframe of the graph; its image, points and features are stored on the device.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct GraphKeyframe {
+    pub info: KeyframeInfo,
+    pub submap: u32,
+    /// Its pose relative to the keyframe it was tracked against: a prior if their edge is weak.
+    pub chain: Option<Anchor>,
+}
+
+/// An edge; its matches are stored on the device.
+#[derive(Debug, Clone, Copy)]
+pub struct Edge {
+    pub id: EdgeId,
+    pub i: u32,
+    pub j: u32,
+    pub kind: EdgeKind,
+    pub match_fraction: f32,
+    /// Relative poses from both directions, once solved.
+    pub poses: Option<TwoWay>,
+}
+
+/// Result of merging two submaps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Merged {
+    /// The older submap, which keeps its number and poses.
+    pub kept: u32,
+    /// The newer submap, whose keyframes were moved.
+    pub moved: u32,
+}
+
+impl Edge {
+    /// The other keyframe, if `id` is one of both.
+    pub fn other_end(&self, id: u32) -> Option<u32> {
+        match id {
+            i if i == self.i => Some(self.j),
+            j if j == self.j => Some(self.i),
+            _ => None,
+        }
+    }
+}
+
+impl Graph {
+    /// Appends keyframe `info.id`, which must be higher than all others.
+    pub fn insert(&mut self, info: KeyframeInfo, pose: Sim3, submap: u32, chain: Option<Anchor>) {
+        debug_assert!(self.ids.last().is_none_or(|last| *last < info.id));
+        let chain = chain.filter(|anchor| self.index_of(anchor.keyframe).is_some());
+        self.ids.push(info.id);
+        self.keyframes.push(GraphKeyframe {
+            info,
+            submap,
+            chain,
+        });
+        self.poses.push(pose);
+    }
+
+    /// Appends an edge; returns `false` unless it connects two different keyframes of the graph.
+    pub fn connect(&mut self, edge: Edge) -> bool {
+        let known = |id: u32| self.index_of(id).is_some();
+        let valid = edge.i != edge.j && known(edge.i) && known(edge.j);
+        if valid {
+            self.edges.push(edge);
+        }
+        valid
+    }
+
+    /// Removes an edge, with its condensed form.
+    pub fn remove_edge(&mut self, id: EdgeId) -> Option<Edge> {
+        let at = self.edges.iter().position(|edge| edge.id == id)?;
+        self.solved_edges -= usize::from(at < self.solved_edges);
+        self.factors.forget(id);
+        Some(self.edges.remove(at))
+    }
+
+    /// Removes keyframe `id`, which is at `place` relative to another keyframe, with its factors and its edges, which
+    /// are returned. Chains to it lead to the keyframe of `place` instead. `None`, without a change, if either keyframe
+    /// does not exist.
+    pub fn remove(&mut self, id: u32, place: Anchor) -> Option<Vec<Edge>> {
+        let index = self.index_of(id)?;
+        self.index_of(place.keyframe).filter(|&p| p != index)?;
+        let of_it = |edge: &Edge| edge.i == id || edge.j == id;
+        let solved = self.edges.iter().take(self.solved_edges);
+        self.solved_edges -= solved.filter(|e| of_it(e)).count();
+        let edges: Vec<Edge> = self.edges.extract_if(.., |edge| of_it(edge)).collect();
+        for edge in &edges {
+            self.factors.forget(edge.id);
+        }
+        self.factors.remove_of(id as usize);
+        self.ids.remove(index);
+        self.keyframes.remove(index);
+        self.poses.remove(index);
+        for keyframe in &mut self.keyframes {
+            if let Some(chain) = keyframe.chain.filter(|chain| chain.keyframe == id) {
+                let chain = chain.moved_to(&place);
+                keyframe.chain = Some(chain).filter(|c| c.keyframe != keyframe.info.id);
+            }
+        }
+        let Anchor {
+            keyframe,
+            keyframe_from_camera,
+        } = place;
+        Arc::make_mut(&mut self.removed).insert(id, keyframe, keyframe_from_camera);
+        Some(edges)
+    }
+
+    /// The same place relative to a keyframe that exists, if the anchor's keyframe was removed; `None` if it is
+    /// unknown.
+    pub fn resolve(&self, anchor: Anchor) -> Option<Anchor> {
+        match self.index_of(anchor.keyframe) {
+            Some(_) => Some(anchor),
+            None => {
+                let (keyframe, keyframe_from_camera) = self.removed.place_of(anchor.keyframe)?;
+                Some(anchor.moved_to(&Anchor {
+                    keyframe,
+                    keyframe_from_camera,
+                }))
+            }
+        }
+    }
+
+    /// Merges the submaps of keyframes `i` and `j`: the newer one moves as a whole, so that
+    /// `i_from_j` holds between the two keyframes. `None` if they are in the same submap already.
+    pub fn merge_submaps(&mut self, i: u32, j: u32, i_from_j: &Sim3) -> Option<Merged> {
+        let (a, b) = (self.submap_of(i)?, self.submap_of(j)?);
+        if a == b {
+            return None;
+        }
+        let (pose_i, pose_j) = (self.pose_of(i), self.pose_of(j));
+        let (kept, moved, correction) = if a < b {
+            (a, b, pose_i * *i_from_j * pose_j.inverse())
+        } else {
+            (b, a, pose_j * i_from_j.inverse() * pose_i.inverse())
+        };
+        for (keyframe, pose) in self.keyframes.iter_mut().zip(&mut self.poses) {
+            if keyframe.submap == moved {
+                keyframe.submap = kept;
+                *pose = correction * *pose;
+            }
+        }
+        Some(Merged { kept, moved })
+    }
+
+    /// A number for a new submap: one more than the highest, or an unused one if that would
+    /// overflow.
+    pub fn next_submap(&self) -> u32 {
+        let submaps = || self.keyframes.iter().map(|k| k.submap);
+        match submaps().max() {
+            None => 0,
+            Some(max) => max.checked_add(1).unwrap_or_else(|| {
+                let free = (0..u32::MAX).find(|n| submaps().all(|s| s != *n));
+                free.unwrap_or(u32::MAX)
+            }),
+        }
+    }
+
+    /// The factors of keyframe `id`, each with the keyframe at its other end; their `i` and `j` are ids.
+    pub fn factors_of(&self, id: u32) -> impl Iterator<Item = (u32, &PoseFactor)> {
+        let own = id as usize;
+        self.factors.list().iter().filter_map(move |factor| {
+            let other = match own {
+                i if i == factor.i => factor.j,
+                j if j == factor.j => factor.i,
+                _ => return None,
+            };
+            Some((u32::try_from(other).ok()?, factor))
+        })
+    }
+
+    /// Ids of the keyframes that an edge or a factor joins.
+    pub fn joined(&self) -> impl Iterator<Item = (u32, u32)> {
+        let edges = self.edges.iter().map(|e| (e.i, e.j));
+        let factors = self.factors.list().iter().filter_map(|f| {
+            let (i, j) = (u32::try_from(f.i).ok()?, u32::try_from(f.j).ok()?);
+            Some((i, j))
+        });
+        edges.chain(factors)
+    }
+
+    /// Weak priors on relative poses from tracking, in order: one for each keyframe whose edge to
+    /// the keyframe it was tracked against is missing or has a match fraction below
+    /// `min_match_fraction` (docs/reference-defects.md, B44). Their `i` and `j` are indices.
+    pub fn priors(&self, min_match_fraction: f32) -> Vec<PoseFactor> {
+        let mut strong = vec![false; self.keyframes.len()];
+        let edges = self.edges.iter();
+        for edge in edges.filter(|e| e.match_fraction >= min_match_fraction) {
+            for (from, to) in [(edge.i, edge.j), (edge.j, edge.i)] {
+                let Some(index) = self.index_of(from) else {
+                    continue;
+                };
+                let chain = self.keyframes.get(index).and_then(|k| k.chain.as_ref());
+                strong[index] |= chain.is_some_and(|anchor| anchor.keyframe == to);
+            }
+        }
+        let prior = |((j, keyframe), strong): ((usize, &GraphKeyframe), bool)| {
+            let anchor = keyframe.chain.filter(|_| !strong)?;
+            Some(PoseFactor {
+                i: self.index_of(anchor.keyframe)?,
+                j,
+                i_from_j: anchor.keyframe_from_camera,
+                information: Matrix7::identity() * CHAIN_INFORMATION,
+            })
+        };
+        let keyframes = self.keyframes.iter().enumerate();
+        keyframes.zip(strong).filter_map(prior).collect()
+    }
+
+    /// Stores the poses of a successful solve, as `(index, pose)`.
+    pub fn set_solved(&mut self, poses: impl Iterator<Item = (usize, Sim3)>) {
+        for (keyframe, pose) in poses {
+            if let Some(dst) = self.poses.get_mut(keyframe) {
+                *dst = pose;
+            }
+        }
+        self.solved_edges = self.edges.len();
+    }
+
+    /// Replaces the pose of every keyframe; `poses` has one for each.
+    pub fn set_poses(&mut self, poses: Vec<Sim3>) {
+        if poses.len() == self.poses.len() {
+            self.poses = poses;
+        }
+    }
+
+    /// Restores the number of edges that had been solved when the map was saved.
+    pub fn restore_solved_edges(&mut self, count: usize) {
+        self.solved_edges = count.min(self.edges.len());
+    }
+
+    /// Position of keyframe `id` in the lists; `None` if the graph does not hold it.
+    pub fn index_of(&self, id: u32) -> Option<usize> {
+        index_of(&self.ids, id)
+    }
+
+    /// The keyframes, ascending by id.
+    pub fn keyframes(&self) -> &[GraphKeyframe] {
+        &self.keyframes
+    }
+
+    /// `world_from_camera` of each keyframe.
+    pub fn poses(&self) -> &[Sim3] {
+        &self.poses
+    }
+
+    /// The edges in order of creation.
+    pub fn edges(&self) -> &[Edge] {
+        &self.edges
+    }
+
+    /// What remains of removed edges and keyframes.
+    pub fn factors(&self) -> &Factors {
+        &self.factors
+    }
+
+    /// See [`Graph::factors`].
+    pub fn factors_mut(&mut self) -> &mut Factors {
+        &mut self.factors
+    }
+
+    /// The removed keyframes.
+    pub fn removed(&self) -> &Arc<Removed> {
+        &self.removed
+    }
+
+    /// Restores the removed keyframes of a map that was loaded.
+    pub fn restore_removed(&mut self, removed: Removed) {
+        self.removed = Arc::new(removed);
+    }
+
+    /// Number of edges included in the last successful solve.
+    pub fn solved_edges(&self) -> usize {
+        self.solved_edges
+    }
+
+    /// The pose of a keyframe; the identity if it does not exist.
+    pub fn pose_of(&self, id: u32) -> Sim3 {
+        let index = self.index_of(id);
+        let pose = index.and_then(|index| self.poses.get(index));
+        pose.copied().unwrap_or_default()
+    }
+
+    /// The edges of keyframe `id`, each with the keyframe at its other end.
+    pub fn edges_of(&self, id: u32) -> impl Iterator<Item = (u32, &Edge)> {
+        let edges = self.edges.iter();
+        edges.filter_map(move |edge| Some((edge.other_end(id)?, edge)))
+    }
+
+    /// The submap of a keyframe.
+    pub fn submap_of(&self, id: u32) -> Option<u32> {
+        self.keyframes.get(self.index_of(id)?).map(|k| k.submap)
+    }
+
+    /// The table to publish for map number `map`.
+    pub fn table(&self, map: u64) -> PoseTable {
+        let edge = |e: &Edge| MapEdge {
+            i: e.i,
+            j: e.j,
+            kind: e.kind,
+        };
+        PoseTable {
+            map,
+            version: 0,
+            ids: self.ids.clone(),
+            poses: self.poses.clone(),
+            submaps: self.keyframes.iter().map(|k| k.submap).collect(),
+            stamps: self.keyframes.iter().map(|k| k.info.stamp).collect(),
+            edges: self.edges.iter().map(edge).collect(),
+            removed: Arc::clone(&self.removed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

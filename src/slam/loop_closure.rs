@@ -1,0 +1,334 @@
+//! Loop closure: selection of older keyframes to connect a new keyframe with, and validation of the
+//! resulting edges (docs/algorithm.md, Factor graph and loop closure).
+
+use super::belief::edge_covariance;
+use super::counts::Refusal;
+use super::edges::{agree_both_ways, relative_poses};
+use super::factors::{Measured, indexed};
+use super::graph::{Edge, Graph, Merged};
+use super::pose_table::Anchor;
+use super::skeleton;
+use super::trial;
+use super::witnesses::{Loop, Verdict, Witnesses};
+use crate::compute::device::{DeviceError, EdgeContent, MappingDevice, MatchContent};
+use crate::compute::retrieval::Hit;
+use crate::config::{Config, GlobalOptConfig, Loops};
+use crate::map::EdgeKind;
+
+/// Limit of the two-way test for loops that are judged, if the configuration has none. True loops of
+/// the mini model stay below 3 degrees, false ones are at 17 and more.
+const TWO_WAY_DEGREES: f64 = 5.0;
+/// Cells into which an image's sides are divided, the minimum number of cells with matches, and the
+/// fraction of a cell's pixels that count as matches there.
+const CELLS: usize = 4;
+const MIN_CELLS: usize = 6;
+const CELL_FRACTION: f64 = 0.01;
+/// Number of keyframes for which a place is no candidate after a loop to it failed its trial.
+const REST: u32 = 10;
+/// Maximum number of places that rest: more than the candidates of that many keyframes.
+const MAX_RESTING: usize = 32;
+
+/// How an edge enters the graph.
+pub enum Entry {
+    /// The edge enters.
+    Enters,
+    /// The edge enters together with earlier loops, which confirm it; the graph has the poses that
+    /// they make.
+    Confirmed(Vec<Loop>),
+    /// The loop waits for others; its edge does not enter.
+    Waits,
+}
+
+/// Rules for candidates and their edges.
+pub struct LoopClosure {
+    /// Number of preceding keyframes that are candidates.
+    neighbours: u32,
+    /// Whether keyframes that show the same place are candidates.
+    loops: bool,
+    min_match_fraction: f32,
+    two_way_degrees: f64,
+    /// Whether loops are judged by the map and by each other.
+    judges: bool,
+    witnesses: Witnesses,
+    /// Places that are no candidates, each up to this keyframe.
+    resting: Vec<(u32, u32)>,
+    params: GlobalOptConfig,
+}
+
+impl LoopClosure {
+    /// The rules of `config`.
+    pub fn new(config: &Config) -> Self {
+        let limits = &config.local_opt;
+        let judges = limits.judge_loops;
+        Self {
+            neighbours: u32::try_from(limits.neighbours).unwrap_or(u32::MAX),
+            loops: config.loops == Loops::On,
+            min_match_fraction: limits.min_match_frac,
+            two_way_degrees: match judges && limits.two_way_degrees == 0.0 {
+                true => TWO_WAY_DEGREES,
+                false => limits.two_way_degrees,
+            },
+            judges,
+            witnesses: Witnesses::default(),
+            resting: Vec::new(),
+            params: limits.clone(),
+        }
+    }
+
+    /// Forgets loops of an earlier map.
+    pub fn reset(&mut self) {
+        self.witnesses = Witnesses::default();
+        self.resting.clear();
+    }
+
+    /// Forgets loops that have waited long enough when keyframe `newest` arrives; returns how many
+    /// nothing confirmed.
+    pub fn expire(&mut self, newest: u32) -> usize {
+        self.resting.retain(|(_, until)| *until >= newest);
+        self.witnesses.expire(newest)
+    }
+
+    /// Keyframes to connect with new keyframe `id` of `submap`, each once: the one it was tracked
+    /// against, those shortly before it in its submap, and those with similar appearance.
+    pub fn candidates(
+        &self,
+        graph: &Graph,
+        id: u32,
+        submap: u32,
+        anchor: Option<Anchor>,
+        hits: &[Hit],
+    ) -> Vec<(u32, EdgeKind)> {
+        let chain = anchor.map(|a| (a.keyframe, EdgeKind::Consecutive));
+        let neighbours = (2..=self.neighbours.min(id))
+            .map(|back| id - back)
+            .filter(|&c| graph.submap_of(c) == Some(submap))
+            .map(|c| (c, EdgeKind::Neighbour));
+        let alike = hits.iter().map(|hit| (hit.id, EdgeKind::Loop));
+        let rests = |place: u32| self.resting.iter().any(|(known, _)| *known == place);
+        let alike = alike.filter(|(place, _)| self.loops && !rests(*place));
+        let mut candidates: Vec<(u32, EdgeKind)> = Vec::new();
+        for (candidate, kind) in chain.into_iter().chain(neighbours).chain(alike) {
+            if candidate != id && candidates.iter().all(|(c, _)| *c != candidate) {
+                candidates.push((candidate, kind));
+            }
+        }
+        candidates
+    }
+
+    /// Whether and how an edge may enter the graph. The edge to the keyframe used for tracking always
+    /// enters; for the others, the matches are the only evidence, and for loops that are judged, the
+    /// map and other loops.
+    pub fn admit(
+        &mut self,
+        device: &mut dyn MappingDevice,
+        graph: &mut Graph,
+        edge: &mut Edge,
+    ) -> Result<Result<Entry, Refusal>, DeviceError> {
+        if edge.kind == EdgeKind::Consecutive {
+            return Ok(Ok(Entry::Enters));
+        }
+        if edge.match_fraction < self.min_match_fraction {
+            return Ok(Err(Refusal::Matches));
+        }
+        if !agree_both_ways(device, edge, self.two_way_degrees)? {
+            return Ok(Err(Refusal::Directions));
+        }
+        if !self.judges || edge.kind != EdgeKind::Loop {
+            return Ok(Ok(Entry::Enters));
+        }
+        if cells(device, edge, self.params.q_conf)? < MIN_CELLS {
+            return Ok(Err(Refusal::Spread));
+        }
+        let Some(measured) = skeleton::rest(device, edge, &self.params)? else {
+            return Ok(Err(Refusal::Undetermined));
+        };
+        let Measured { factor, variance } = measured;
+        let new = Loop {
+            place: edge.i,
+            query: edge.j,
+            factor,
+            covariance: edge_covariance(&factor.information, variance, patch(device)),
+            variance,
+        };
+        let witnesses = match self.witnesses.judge(graph, new) {
+            Verdict::Agrees => return Ok(Ok(Entry::Enters)),
+            Verdict::Waits => return Ok(Ok(Entry::Waits)),
+            Verdict::Contradicts => return Ok(Err(Refusal::Odometry)),
+            Verdict::Confirmed(witnesses) => witnesses,
+        };
+        if graph.submap_of(edge.i) == graph.submap_of(edge.j)
+            && !self.bends(device, graph, &new, &witnesses)?
+        {
+            if self.resting.len() == MAX_RESTING {
+                self.resting.remove(0);
+            }
+            self.resting.push((edge.i, edge.j.saturating_add(REST)));
+            return Ok(Err(Refusal::Trial));
+        }
+        Ok(Ok(Entry::Confirmed(witnesses)))
+    }
+
+    /// Tries a solve with the new loop and its witnesses; if the map bears it, the graph gets its
+    /// poses.
+    fn bends(
+        &self,
+        device: &mut dyn MappingDevice,
+        graph: &mut Graph,
+        new: &Loop,
+        witnesses: &[Loop],
+    ) -> Result<bool, DeviceError> {
+        skeleton::condense_missing(device, graph, &self.params)?;
+        let map = skeleton::all_factors(graph, &self.params);
+        let index = skeleton::index_of(graph);
+        let loops = witnesses.iter().chain([new]).filter_map(|of| {
+            let factor = indexed(&of.factor, |id| index.get(&id).copied())?;
+            let variance = of.variance;
+            Some(Measured { factor, variance })
+        });
+        let loops: Vec<Measured> = loops.collect();
+        let solved = trial::attempt(&map, &loops, &self.params, patch(device), graph.poses());
+        let bears = solved.is_some();
+        if let Some(poses) = solved {
+            graph.set_poses(poses);
+        }
+        Ok(bears)
+    }
+
+    /// Merges the submaps of an accepted edge's keyframes, if they differ. They stay separate if
+    /// the edge has no relative pose.
+    pub fn join_submaps(
+        &self,
+        device: &mut dyn MappingDevice,
+        graph: &mut Graph,
+        edge: &mut Edge,
+    ) -> Result<Option<Merged>, DeviceError> {
+        let submaps = (graph.submap_of(edge.i), graph.submap_of(edge.j));
+        if edge.kind == EdgeKind::Consecutive || submaps.0 == submaps.1 {
+            return Ok(None);
+        }
+        let (i, j) = (edge.i, edge.j);
+        let poses = relative_poses(device, edge)?;
+        let merged = poses
+            .i_from_j
+            .and_then(|i_from_j| graph.merge_submaps(i, j, &i_from_j));
+        if let Some(Merged { kept, moved }) = merged {
+            tracing::info!("submap {moved} joined submap {kept} through keyframes {i} and {j}");
+        }
+        Ok(merged)
+    }
+}
+
+/// Pixels of an image that stand for one token: their errors are not independent.
+fn patch(device: &dyn MappingDevice) -> f64 {
+    let shape = device.shape();
+    shape.pixels() as f64 / shape.tokens.max(1) as f64
+}
+
+/// Number of cells of an image with matches, the smaller of both images.
+fn cells(device: &dyn MappingDevice, edge: &Edge, q_conf: f32) -> Result<usize, DeviceError> {
+    let mut content = EdgeContent::default();
+    device.export_edge(edge.id, &mut content)?;
+    let width = device.shape().width;
+    let count = |matches| covered(matches, width, q_conf);
+    Ok(count(&content.i_from_j).min(count(&content.j_from_i)))
+}
+
+/// Number of cells with matches in an image of this width.
+fn covered(matches: &MatchContent, width: usize, q_conf: f32) -> usize {
+    let pixels = matches.valid.len();
+    let height = pixels / width.max(1);
+    let mut found = [0_usize; CELLS * CELLS];
+    for (n, (valid, quality)) in matches.valid.iter().zip(&matches.quality).enumerate() {
+        if *valid != 0 && *quality > q_conf && height > 0 {
+            let (u, v) = (n % width, n / width);
+            let cell = (v * CELLS / height) * CELLS + u * CELLS / width;
+            if let Some(count) = found.get_mut(cell) {
+                *count += 1;
+            }
+        }
+    }
+    let enough = CELL_FRACTION * pixels as f64 / found.len() as f64;
+    found
+        .iter()
+        .filter(|&&n| n as f64 >= enough.max(1.0))
+        .count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::graph::KeyframeInfo;
+    use super::*;
+    use crate::config::GlobalOptConfig;
+    use crate::geometry::Sim3;
+    use EdgeKind::{Consecutive, Loop, Neighbour};
+
+    fn rules(neighbours: usize, loops: Loops) -> LoopClosure {
+        LoopClosure::new(&Config {
+            loops,
+            local_opt: GlobalOptConfig {
+                neighbours,
+                ..Config::default().local_opt
+            },
+            ..Config::default()
+        })
+    }
+
+    fn graph(submaps: &[u32]) -> Graph {
+        let mut graph = Graph::default();
+        for (id, &submap) in (0..).zip(submaps) {
+            let info = KeyframeInfo {
+                id,
+                frame_index: 0,
+                stamp: Default::default(),
+            };
+            graph.insert(info, Sim3::identity(), submap, None);
+        }
+        graph
+    }
+
+    fn hit(id: u32) -> Hit {
+        Hit { id, score: 1.0 }
+    }
+
+    #[test]
+    fn each_candidate_is_proposed_once_by_its_strongest_reason() {
+        let graph = graph(&[0, 0, 0, 0, 0]);
+        let anchor = Some(Anchor::at(4));
+        let hits = [hit(4), hit(3), hit(0), hit(5), hit(0)];
+        let candidates = rules(3, Loops::On).candidates(&graph, 5, 0, anchor, &hits);
+        assert_eq!(
+            candidates,
+            [(4, Consecutive), (3, Neighbour), (2, Neighbour), (0, Loop)]
+        );
+        let candidates = rules(1, Loops::Off).candidates(&graph, 5, 0, anchor, &hits);
+        assert_eq!(candidates, [(4, Consecutive)]);
+    }
+
+    #[test]
+    fn neighbours_are_of_one_submap_and_exist() {
+        let graph = graph(&[0, 1, 1]);
+        let neighbours = |count| rules(count, Loops::Off).candidates(&graph, 3, 1, None, &[]);
+        assert_eq!(neighbours(9), [(1, Neighbour)]);
+        assert_eq!(neighbours(usize::MAX), [(1, Neighbour)]);
+        assert!(neighbours(0).is_empty());
+    }
+
+    #[test]
+    fn matches_in_one_corner_cover_little() {
+        let (width, height) = (20, 12);
+        let matches = |keep: &dyn Fn(usize, usize) -> bool| MatchContent {
+            index: vec![0; width * height],
+            valid: (0..width * height)
+                .map(|n| u8::from(keep(n % width, n / width)))
+                .collect(),
+            quality: vec![2.0; width * height],
+        };
+        let count = |keep: &dyn Fn(usize, usize) -> bool| covered(&matches(keep), width, 1.5);
+        assert_eq!(count(&|_, _| true), 16);
+        assert_eq!(count(&|_, _| false), 0);
+        assert_eq!(count(&|u, v| u < 10 && v < 6), 4);
+        assert_eq!(count(&|_, v| v < 3), 4);
+        assert_eq!(covered(&matches(&|_, _| true), width, 2.0), 0, "quality");
+        assert_eq!(covered(&MatchContent::default(), 0, 1.5), 0);
+    }
+}

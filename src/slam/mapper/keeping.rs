@@ -1,0 +1,124 @@
+//! What the map keeps: loading a saved one, its file, and the removal of redundant keyframes.
+
+use super::Mapper;
+use crate::compute::device::DeviceError;
+use crate::map::store::Writer;
+use crate::slam::events::Finished;
+use crate::slam::fit::SavedMapError;
+use crate::slam::map_io;
+use crate::slam::map_keeper::{self, MapKeeper};
+use crate::slam::map_source::MapSource;
+use crate::slam::pose_table;
+use crate::slam::removal;
+use std::time::Duration;
+
+impl Mapper {
+    /// Stores the final pointmap of a keyframe.
+    pub fn finish_keyframe(&mut self, finished: Finished) -> Result<(), DeviceError> {
+        let id = finished.keyframe;
+        if self.graph.submap_of(id).is_some() {
+            self.device.accept_pointmap(id, &finished.handle)?;
+            if let Some(keeper) = &mut self.keeper {
+                keeper.note_points(id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Publishes the poses, and has the map's file brought up to date.
+    pub(super) fn publish(&mut self) {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.note_change();
+        }
+        pose_table::publish(&self.table, self.graph.table(self.map));
+    }
+
+    /// Continues with the map of `source`, and with `keep` in that file. Returns what could not be read, in words. If
+    /// it fails, there is no map.
+    pub(super) fn load(
+        &mut self,
+        source: &mut MapSource,
+        keep: Option<Writer>,
+    ) -> Result<String, SavedMapError> {
+        self.keeper = None;
+        match map_io::read(source, self.device.as_mut()) {
+            Ok(loaded) => {
+                self.loop_closure.reset();
+                self.graph = loaded.graph;
+                let next = (loaded.next_edge, loaded.rest);
+                self.keeper =
+                    keep.map(|writer| MapKeeper::resume(writer, &self.graph, loaded.edges, next));
+                self.publish();
+                Ok(loaded.left_out)
+            }
+            Err(error) => {
+                self.reset(self.map);
+                Err(error)
+            }
+        }
+    }
+
+    /// Sends what has changed to the map's file. Never waits for it.
+    pub fn keep(&mut self) {
+        let Some(keeper) = &mut self.keeper else {
+            return;
+        };
+        match keeper.is_detached() {
+            true => self.keeper = None,
+            false => keeper.keep(&self.graph, self.device.as_ref()),
+        }
+    }
+
+    /// How soon [`Mapper::keep`] is to be called without an event.
+    pub fn tick(&self) -> Option<Duration> {
+        let behind = self.keeper.as_ref().is_some_and(MapKeeper::is_behind);
+        behind.then_some(map_keeper::TICK)
+    }
+
+    /// Brings the map's file up to date and waits for it; a failure is in its [`Monitor`].
+    ///
+    /// [`Monitor`]: crate::map::store::Monitor
+    pub fn finish_keeping(&mut self) {
+        let keeper = self.keeper.as_mut().filter(|keeper| !keeper.is_detached());
+        if let Some(keeper) = keeper
+            && let Err(error) = keeper.finish(&self.graph, self.device.as_ref())
+        {
+            tracing::error!("the map's file is not complete: {error}");
+        }
+    }
+
+    /// The map is discarded: its file keeps it until the next one begins, or for good if it was detached.
+    pub(super) fn reset_keeper(&mut self) {
+        if let Some(keeper) = &mut self.keeper {
+            match keeper.is_detached() {
+                true => self.keeper = None,
+                false => keeper.reset(),
+            }
+        }
+    }
+
+    /// Removes at most one keyframe that became redundant when keyframe `id` was added.
+    pub(super) fn remove_redundant(&mut self, id: u32) -> Result<(), DeviceError> {
+        let (device, loans) = (self.device.as_mut(), &self.loans);
+        let lent = |id| loans.contains(id);
+        let redundant = self.redundancy.choose(device, &self.graph, id, lent)?;
+        let Some(id) = redundant else {
+            return Ok(());
+        };
+        let params = &self.params;
+        let beside = removal::remove(self.device.as_mut(), &mut self.graph, params, id)?;
+        let Some(beside) = beside else {
+            return Ok(());
+        };
+        self.redundancy.removed(id, beside);
+        self.counts.removed_keyframes += 1;
+        tracing::debug!(id, left = self.graph.keyframes().len(), "keyframe removed");
+        Ok(())
+    }
+}
+
+impl Drop for Mapper {
+    fn drop(&mut self) {
+        self.finish_keeping();
+    }
+}

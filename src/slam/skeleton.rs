@@ -1,0 +1,217 @@
+//! The skeleton of a map: every edge condensed to a factor, so that a solve over the whole map costs
+//! no matches (docs/algorithm.md, Global optimisation).
+
+use super::belief::variance;
+use super::edges::relative_poses;
+use super::factors::{Measured, indexed};
+use super::graph::{Edge, Graph};
+use crate::compute::cancel::CancelToken;
+use crate::compute::device::{DeviceError, GraphEdge, MappingDevice, PoseGraph};
+use crate::compute::global::{CONNECTING, EdgeEquations, PoseFactor, solve_factors};
+use crate::config::GlobalOptConfig;
+use crate::geometry::Sim3;
+use rustc_hash::FxHashMap;
+
+/// Maximum steps of a solve over factors: they cost little, and a large loop needs more of them than
+/// a window.
+const MAX_STEPS: usize = 50;
+
+/// Solves the relative pose of an edge's keyframes from its matches in both directions, and nothing
+/// else. `None` if they do not determine it.
+pub fn rest(
+    device: &mut dyn MappingDevice,
+    edge: &mut Edge,
+    params: &GlobalOptConfig,
+) -> Result<Option<Measured>, DeviceError> {
+    let ways = relative_poses(device, edge)?;
+    let back = ways.j_from_i.map(|pose| pose.inverse());
+    let Some(start) = ways.i_from_j.or(back) else {
+        return Ok(None);
+    };
+    let keyframes = [edge.i, edge.j];
+    let edges = [GraphEdge {
+        id: edge.id,
+        i: 0,
+        j: 1,
+    }];
+    let params = GlobalOptConfig {
+        pin: 1,
+        ..params.clone()
+    };
+    let start = [Sim3::identity(), start];
+    let mut problem = PoseGraph {
+        keyframes: &keyframes,
+        start: &start,
+        edges: &edges,
+        factors: &[],
+        params: &params,
+    };
+    let mut poses = start;
+    if device.solve(&problem, &mut poses)?.is_err() {
+        return Ok(None);
+    }
+    problem.start = &poses;
+    let mut found = Vec::new();
+    if device.equations(&problem, &mut found)?.is_err() {
+        return Ok(None);
+    }
+    let usable = found.pop().filter(|e| e.matches >= CONNECTING);
+    Ok(usable.map(|equations| Measured {
+        factor: PoseFactor::at(
+            (edge.i as usize, &poses[0]),
+            (edge.j as usize, &poses[1]),
+            &equations.hessian,
+            &equations.gradient,
+        ),
+        variance: variance(&equations),
+    }))
+}
+
+/// The normal equations of these edges of the graph, by their places in it, at the present poses;
+/// `None` if they cannot be computed.
+pub fn equations(
+    device: &mut dyn MappingDevice,
+    graph: &Graph,
+    edges: &[usize],
+    params: &GlobalOptConfig,
+) -> Result<Option<Vec<EdgeEquations>>, DeviceError> {
+    let index = index_of(graph);
+    let mut places: FxHashMap<usize, usize> = FxHashMap::default();
+    let (mut keyframes, mut start) = (Vec::new(), Vec::new());
+    let mut place = |id: u32| {
+        let at = *index.get(&id)?;
+        Some(*places.entry(at).or_insert_with(|| {
+            keyframes.push(id);
+            start.push(graph.pose_of(id));
+            keyframes.len() - 1
+        }))
+    };
+    let mut terms = Vec::with_capacity(edges.len());
+    for edge in edges.iter().filter_map(|&e| graph.edges().get(e)) {
+        if let (Some(i), Some(j)) = (place(edge.i), place(edge.j)) {
+            terms.push(GraphEdge { id: edge.id, i, j });
+        }
+    }
+    let problem = PoseGraph {
+        keyframes: &keyframes,
+        start: &start,
+        edges: &terms,
+        factors: &[],
+        params,
+    };
+    let mut found = Vec::new();
+    match device.equations(&problem, &mut found)? {
+        Ok(()) if found.len() == edges.len() => Ok(Some(found)),
+        Ok(()) => Ok(None),
+        Err(error) => {
+            tracing::warn!("edges are not condensed: {error}");
+            Ok(None)
+        }
+    }
+}
+
+/// The factor that equals an edge at the present poses, between the keyframes' ids; `None` for fewer
+/// matches than determine a pose.
+pub fn condensed(graph: &Graph, edge: &Edge, equations: &EdgeEquations) -> Option<PoseFactor> {
+    let (i, j) = (edge.i as usize, edge.j as usize);
+    let (pose_i, pose_j) = (graph.pose_of(edge.i), graph.pose_of(edge.j));
+    let (hessian, gradient) = (&equations.hessian, &equations.gradient);
+    (equations.matches >= CONNECTING)
+        .then(|| PoseFactor::at((i, &pose_i), (j, &pose_j), hessian, gradient))
+}
+
+/// Condenses these edges of the graph at the present poses.
+pub fn condense(
+    device: &mut dyn MappingDevice,
+    graph: &mut Graph,
+    edges: &[usize],
+    params: &GlobalOptConfig,
+) -> Result<(), DeviceError> {
+    let Some(found) = equations(device, graph, edges, params)? else {
+        return Ok(());
+    };
+    for (&e, equations) in edges.iter().zip(&found) {
+        if let Some(edge) = graph.edges().get(e).copied() {
+            let measured = condensed(graph, &edge, equations).map(|factor| Measured {
+                factor,
+                variance: variance(equations),
+            });
+            graph.factors_mut().condense(edge.id, measured);
+        }
+    }
+    Ok(())
+}
+
+/// Condenses every edge that is not yet: new ones, which no solve has held, at their own rest poses,
+/// the others at the present poses.
+pub fn condense_missing(
+    device: &mut dyn MappingDevice,
+    graph: &mut Graph,
+    params: &GlobalOptConfig,
+) -> Result<(), DeviceError> {
+    let missing = (0..graph.edges().len()).filter(|&e| {
+        let edge = graph.edges().get(e);
+        edge.is_some_and(|edge| graph.factors().condensed(edge.id).is_none())
+    });
+    let (old, new): (Vec<usize>, Vec<usize>) = missing.partition(|&e| e < graph.solved_edges());
+    for e in new {
+        if let Some(mut edge) = graph.edges().get(e).copied() {
+            let measured = rest(device, &mut edge, params)?;
+            graph.factors_mut().condense(edge.id, measured);
+        }
+    }
+    if old.is_empty() {
+        return Ok(());
+    }
+    condense(device, graph, &old, params)
+}
+
+/// Everything that connects keyframes, by index: condensed edges, factors, and chain priors.
+pub fn all_factors(graph: &Graph, params: &GlobalOptConfig) -> Vec<Measured> {
+    let index = index_of(graph);
+    let index = |id: u32| index.get(&id).copied();
+    let edges = graph.edges().iter();
+    let condensed = edges.filter_map(|edge| graph.factors().condensed(edge.id).flatten());
+    let known = |factor| Measured {
+        factor,
+        variance: 1.0,
+    };
+    let left = graph.factors().list().iter().copied().map(known);
+    let by_id = condensed.copied().chain(left).filter_map(|m| {
+        let factor = indexed(&m.factor, index)?;
+        Some(Measured { factor, ..m })
+    });
+    let priors = graph.priors(params.min_match_frac).into_iter().map(known);
+    by_id.chain(priors).collect()
+}
+
+/// Solves for `poses`, of the graph's keyframes in order, over factors by index. `None` if that
+/// fails, or if the poses are not at the minimum.
+pub fn solve(
+    factors: &[PoseFactor],
+    params: &GlobalOptConfig,
+    mut poses: Vec<Sim3>,
+) -> Option<Vec<Sim3>> {
+    let params = GlobalOptConfig {
+        max_iters: params.max_iters.max(MAX_STEPS),
+        ..params.clone()
+    };
+    match solve_factors(factors, &params, &CancelToken::default(), &mut poses) {
+        Ok(report) => {
+            tracing::debug!(?report, factors = factors.len(), "skeleton solve");
+            report.converged.then_some(poses)
+        }
+        Err(error) => {
+            tracing::warn!("the skeleton cannot be solved: {error}");
+            None
+        }
+    }
+}
+
+/// Indices of the graph's keyframes by id.
+pub fn index_of(graph: &Graph) -> FxHashMap<u32, usize> {
+    let keyframes = graph.keyframes().iter().enumerate();
+    keyframes
+        .map(|(k, keyframe)| (keyframe.info.id, k))
+        .collect()
+}

@@ -1,0 +1,186 @@
+//! A solve on trial: loops bend the map only if the map bears it (docs/algorithm.md, Factor graph and
+//! loop closure).
+
+use super::belief::{chi2, edge_covariance, error, step_covariance, worst};
+use super::factors::Measured;
+use super::skeleton;
+use crate::compute::global::{Matrix7, PoseFactor};
+use crate::config::GlobalOptConfig;
+use crate::geometry::Sim3;
+
+/// Dynamic covariance scaling (Agarwal et al., ICRA 2013): the weight of a loop is `min(1,
+/// 2Φ/(Φ + χ²))` with `Φ` near the 95 % point of χ² with seven degrees of freedom.
+const PHI: f64 = 14.0;
+/// Number of solves, each with the weights that the one before leaves.
+const ROUNDS: usize = 4;
+/// Minimum weight of a loop at the end.
+const MIN_WEIGHT: f64 = 0.5;
+/// Maximum error of any factor after the trial, in standard deviations.
+const MAX_ERROR: f64 = 3.0;
+
+/// What is believed about a factor: what its matches say, and that a map is no better than its steps.
+fn covariance(of: &Measured, pixels_per_patch: f64) -> Matrix7 {
+    edge_covariance(&of.factor.information, of.variance, pixels_per_patch)
+        + step_covariance(&of.factor.i_from_j)
+}
+
+/// Solves for `poses` with `loops` added to `map`. `None` if the map must stay as it is: the solve
+/// does not converge, the loops' errors or the cost rise, a loop ends with less than half its weight,
+/// or a factor ends more than three standard deviations off that was not so before.
+pub fn attempt(
+    map: &[Measured],
+    loops: &[Measured],
+    params: &GlobalOptConfig,
+    pixels_per_patch: f64,
+    poses: &[Sim3],
+) -> Option<Vec<Sim3>> {
+    let believed = |m: &Measured| covariance(m, pixels_per_patch);
+    let beliefs: Vec<Matrix7> = map.iter().chain(loops).map(believed).collect();
+    let all = || map.iter().chain(loops).zip(&beliefs);
+    let off = |poses: &[Sim3], factor: &PoseFactor| {
+        let (i, j) = (poses.get(factor.i)?, poses.get(factor.j)?);
+        Some(error(factor, i, j))
+    };
+    let of_loop = |poses: &[Sim3], k: usize| -> Option<f64> {
+        Some(chi2(
+            &off(poses, &loops[k].factor)?,
+            &beliefs[map.len() + k],
+        ))
+    };
+    let mut weights = vec![1.0; loops.len()];
+    let mut solved = poses.to_vec();
+    for _ in 0..ROUNDS {
+        let kept = map.iter().map(|w| w.factor);
+        let new = loops.iter().zip(&weights);
+        let new = new.map(|(w, weight)| PoseFactor {
+            information: w.factor.information * (weight * weight),
+            ..w.factor
+        });
+        let factors: Vec<PoseFactor> = kept.chain(new).collect();
+        solved = skeleton::solve(&factors, params, solved)?;
+        for (k, weight) in weights.iter_mut().enumerate() {
+            *weight = (2.0 * PHI / (PHI + of_loop(&solved, k)?)).min(1.0);
+        }
+    }
+    let light = weights.iter().any(|w| *w < MIN_WEIGHT);
+    let mut worse = false;
+    for k in 0..loops.len() {
+        worse |= of_loop(&solved, k)? > of_loop(poses, k)?;
+    }
+    let cost = |poses: &[Sim3]| -> Option<f64> {
+        let mut sum = 0.0;
+        for (w, _) in all() {
+            let (i, j) = (poses.get(w.factor.i)?, poses.get(w.factor.j)?);
+            sum += w.factor.equations(i, j).robust;
+        }
+        Some(sum)
+    };
+    let dearer = cost(&solved)? > cost(poses)?;
+    let mut torn = 0.0_f64;
+    for (w, belief) in all().take(map.len()) {
+        let after = worst(&off(&solved, &w.factor)?, belief);
+        if after > worst(&off(poses, &w.factor)?, belief) {
+            torn = torn.max(after);
+        }
+    }
+    for (w, belief) in all().skip(map.len()) {
+        torn = torn.max(worst(&off(&solved, &w.factor)?, belief));
+    }
+    tracing::debug!(?weights, worse, dearer, torn, "trial solve");
+    let bears = !light && !worse && !dearer && torn <= MAX_ERROR;
+    bears.then_some(solved)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::geometry::Tangent;
+
+    const KEYFRAMES: usize = 30;
+
+    fn pose(k: usize) -> Sim3 {
+        let angle = k as f64 / KEYFRAMES as f64 * std::f64::consts::TAU;
+        let xi = [
+            3.0 * angle.cos(),
+            3.0 * angle.sin(),
+            0.0,
+            0.0,
+            0.0,
+            angle,
+            0.0,
+        ];
+        Sim3::exp(&Tangent::from_column_slice(&xi))
+    }
+
+    fn factor(i: usize, j: usize, off: &Tangent) -> Measured {
+        Measured {
+            factor: PoseFactor {
+                i,
+                j,
+                i_from_j: Sim3::exp(off) * pose(i).inverse() * pose(j),
+                information: Matrix7::identity() * 1e6,
+            },
+            variance: 1.0,
+        }
+    }
+
+    /// A chain whose steps all err in the same way, and where that leads.
+    fn chain(step: &Tangent) -> (Vec<Measured>, Vec<Sim3>) {
+        let map: Vec<Measured> = (1..KEYFRAMES).map(|k| factor(k - 1, k, step)).collect();
+        let mut poses = vec![pose(0)];
+        for (k, measured) in map.iter().enumerate() {
+            poses.push(poses[k] * measured.factor.i_from_j);
+        }
+        (map, poses)
+    }
+
+    fn off(at: usize, size: f64) -> Tangent {
+        let mut xi = Tangent::zeros();
+        xi[at] = size;
+        xi
+    }
+
+    fn error_of(poses: &[Sim3]) -> f64 {
+        let far = poses.iter().enumerate();
+        far.map(|(k, p)| (p.translation - pose(k).translation).norm())
+            .fold(0.0, f64::max)
+    }
+
+    #[test]
+    fn a_true_loop_takes_the_drift_away() {
+        let (map, start) = chain(&off(5, 0.004));
+        let loops = [
+            factor(0, KEYFRAMES - 1, &Tangent::zeros()),
+            factor(1, KEYFRAMES - 2, &Tangent::zeros()),
+        ];
+        let params = GlobalOptConfig::default();
+        let solved = attempt(&map, &loops, &params, 256.0, &start).expect("a loop that fits");
+        let (before, after) = (error_of(&start), error_of(&solved));
+        assert!(after < 0.5 * before, "{after} m, before {before} m");
+    }
+
+    #[test]
+    fn a_false_loop_changes_nothing() {
+        let (map, start) = chain(&off(5, 0.004));
+        let params = GlobalOptConfig::default();
+        let wrong = [off(5, 1.0), off(0, 2.0), off(6, 0.9)];
+        for (k, wrong) in wrong.iter().enumerate() {
+            let alone = [factor(10, 20, wrong)];
+            assert_eq!(attempt(&map, &alone, &params, 256.0, &start), None, "{k}");
+            // Not in company either.
+            let both = [factor(0, KEYFRAMES - 1, &Tangent::zeros()), alone[0]];
+            assert_eq!(attempt(&map, &both, &params, 256.0, &start), None, "{k}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_graph_is_refused() {
+        let (map, start) = chain(&Tangent::zeros());
+        let params = GlobalOptConfig::default();
+        let beyond = [factor(0, KEYFRAMES, &Tangent::zeros())];
+        assert_eq!(attempt(&map, &beyond, &params, 256.0, &start), None);
+        let mut nan = factor(0, 9, &Tangent::zeros());
+        nan.factor.i_from_j.translation.x = f64::NAN;
+        assert_eq!(attempt(&map, &[nan], &params, 256.0, &start), None);
+    }
+}

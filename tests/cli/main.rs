@@ -1,0 +1,10 @@
+//! The program, run as users run it.
+
+mod device;
+mod map_file;
+mod maps;
+mod plan;
+mod repeat;
+mod run;
+mod saving;
+mod usage;

@@ -1,0 +1,237 @@
+//! `run --map FILE`: a map in its file as it is made, whatever ends the program.
+#![cfg(unix)]
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+use testkit::program::{Scene, assert_failed, executable, message, program, run, text};
+
+/// Times that the program is killed, unless MAST3R_KILLS says otherwise.
+const KILLS: u64 = 12;
+
+/// What may be lost, in seconds.
+const LOSS: Duration = Duration::from_secs(5);
+
+/// Keyframes in a map that `map check` finds undamaged.
+fn checked(map: &Path) -> usize {
+    let output = program(&["map", "check", text(map)])
+        .output()
+        .expect("the program starts");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}{}", message(&output));
+    let words = said.rsplit(": ").next().expect("words");
+    assert!(words.contains("undamaged"), "{said}");
+    let count = words.split(' ').next().expect("a number");
+    count.parse().expect("a number")
+}
+
+fn start(scene: &Scene, map: &Path) -> Child {
+    let (sequence, out) = (text(&scene.sequence), scene.out());
+    let mut run = program(&["run", sequence, "--out", text(&out), "--force"]);
+    run.args([
+        "--size",
+        "64",
+        "--threads",
+        "pipelined",
+        "--jobs",
+        "1",
+        "--map",
+        text(map),
+    ])
+    .env("RUST_LOG", "mast3r_slam=debug")
+    .stdout(Stdio::null())
+    .stderr(Stdio::piped())
+    .spawn()
+    .expect("the program starts")
+}
+
+#[test]
+fn a_run_that_is_killed_at_any_moment_leaves_its_map() {
+    let scene = Scene::new(120);
+    let map = scene.folder.path().join("room.map");
+    // Not random, so that a failure repeats as far as it can: spread over the start, the run and its end.
+    let mut known = 0;
+    let kills = std::env::var("MAST3R_KILLS").ok();
+    let kills = kills.map_or(KILLS, |kills| kills.parse().expect("a number of kills"));
+    for kill in 0..kills {
+        let mut child = start(&scene, &map);
+        let stderr = child.stderr.take().expect("a pipe");
+        let (sender, receiver) = channel();
+        let listener = std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                if line.contains("keyframe added") {
+                    // The test may have heard enough.
+                    let _ = sender.send(Instant::now());
+                }
+            }
+        });
+        // One of four dies while it starts, the others between their first keyframe and their end.
+        let mut added = Vec::new();
+        if kill % 4 != 0 {
+            added.extend(receiver.recv().ok());
+        }
+        std::thread::sleep(Duration::from_millis(50 + kill * 7919 % 1500));
+        let killed = Instant::now();
+        child.kill().expect("killed");
+        child.wait().expect("it ended");
+        listener.join().expect("the log");
+        if !map.exists() {
+            continue;
+        }
+        added.extend(receiver.try_iter());
+        let old = added
+            .iter()
+            .filter(|at| killed.duration_since(**at) > LOSS)
+            .count();
+        let count = checked(&map);
+        assert!(
+            count >= known + old,
+            "kill {kill}: {count} keyframes, {known} before, and {old} made in time"
+        );
+        known = count;
+    }
+    assert!(known > 0, "no run came to a keyframe");
+    // The next one goes on, and says what it found.
+    let out = scene.folder.path().join("last");
+    let last = run(&scene.sequence, &out, &["--map", text(&map)]);
+    assert!(last.status.success(), "{}", message(&last));
+    let said = String::from_utf8_lossy(&last.stdout).into_owned();
+    for part in [
+        format!("map: {known} keyframes"),
+        "stopped while this map was in use".into(),
+    ] {
+        assert!(said.contains(&part), "{part:?} is not in: {said}");
+    }
+    // The sequence begins where the map does. So small a network loses the camera later on, and may begin submaps.
+    assert!(!said.contains(" 0 relocalised"), "{said}");
+    assert!(checked(&map) >= known);
+}
+
+#[test]
+fn what_is_older_than_five_seconds_survives_a_kill() {
+    let scene = Scene::new(400);
+    let map = scene.folder.path().join("room.map");
+    let mut child = start(&scene, &map);
+    let stderr = child.stderr.take().expect("a pipe");
+    let mut added = Vec::new();
+    let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
+    // Keyframes come for as long as it takes to have some of them for five seconds.
+    for line in lines
+        .by_ref()
+        .filter(|line| line.contains("keyframe added"))
+    {
+        added.push((Instant::now(), line));
+        if added.iter().filter(|(at, _)| at.elapsed() > LOSS).count() >= 3 {
+            break;
+        }
+    }
+    let killed = Instant::now();
+    child.kill().expect("killed");
+    child.wait().expect("it ended");
+    let old = added
+        .iter()
+        .filter(|(at, _)| killed.duration_since(*at) > LOSS)
+        .count();
+    let count = checked(&map);
+    assert!(count >= old, "{count} keyframes are left, {old} were older");
+}
+
+#[test]
+fn a_session_goes_on_in_the_file_and_reading_it_changes_nothing() {
+    let scene = Scene::new(6);
+    let map = scene.folder.path().join("room.map");
+    let first = scene.run(&["--map", text(&map)]);
+    assert!(first.status.success(), "{}", message(&first));
+    let said = String::from_utf8_lossy(&first.stdout).into_owned();
+    assert!(said.contains("map: new, in "), "{said}");
+    let made = checked(&map);
+    assert!(made > 0);
+    let before = std::fs::read(&map).expect("the map");
+    let out = scene.folder.path().join("second");
+    let second = run(&scene.sequence, &out, &["--map", text(&map), "--read-only"]);
+    assert!(second.status.success(), "{}", message(&second));
+    let said = String::from_utf8_lossy(&second.stdout).into_owned();
+    assert!(said.contains("read only"), "{said}");
+    assert!(std::fs::read(&map).expect("the map") == before);
+    let out = scene.folder.path().join("third");
+    let third = run(&scene.sequence, &out, &["--map", text(&map)]);
+    assert!(third.status.success(), "{}", message(&third));
+    let said = String::from_utf8_lossy(&third.stdout).into_owned();
+    assert!(
+        said.contains("1 relocalised") && !said.contains("unconnected"),
+        "{said}"
+    );
+    assert!(
+        checked(&map) > made,
+        "the frame that was found is no keyframe"
+    );
+    let info = program(&["map", "info", text(&map)])
+        .output()
+        .expect("the program starts");
+    let said = String::from_utf8_lossy(&info.stdout).into_owned();
+    for part in [
+        "state: closed",
+        "images: 64×48, uncalibrated",
+        "keyframes: ",
+        "submaps: 1",
+    ] {
+        assert!(said.contains(part), "{part:?} is not in: {said}");
+    }
+}
+
+#[test]
+fn a_damaged_row_is_named_by_map_check() {
+    let scene = Scene::new(6);
+    let map = scene.folder.path().join("room.map");
+    let first = scene.run(&["--map", text(&map)]);
+    assert!(first.status.success(), "{}", message(&first));
+    let database = rusqlite::Connection::open(&map).expect("a database");
+    let damage = "UPDATE points SET content = zeroblob(100) WHERE id = 0";
+    database.execute(damage, []).expect("damaged");
+    drop(database);
+    let check = program(&["map", "check", text(&map)])
+        .output()
+        .expect("the program starts");
+    assert_failed(&check, &["is damaged: 1 keyframes (0)"]);
+}
+
+#[test]
+fn a_disk_that_is_full_ends_neither_the_run_nor_the_map() {
+    let scene = Scene::new(40);
+    let map = scene.folder.path().join("room.map");
+    let (sequence, out) = (text(&scene.sequence), scene.folder.path().join("out"));
+    let args = [
+        "run",
+        sequence,
+        "--out",
+        text(&out),
+        "--size",
+        "64",
+        "--threads",
+        "single",
+        "--map",
+        text(&map),
+    ];
+    // Files of 200 KiB or 400 (shells differ in the unit) and no more: room for an empty map.
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -f 400; trap '' XFSZ; exec \"$@\"", "sh"])
+        .arg(executable())
+        .args(args)
+        .env_remove("RUST_LOG")
+        .env_remove("MAST3R_SLAM_SHARE")
+        .output()
+        .expect("sh starts");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("40 frames in"), "{said}{}", message(&output));
+    let message = message(&output);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(
+        message.contains("SLAM goes on") && message.contains("room.map"),
+        "{message}"
+    );
+    assert!(!message.contains("panicked"), "{message}");
+    // What was written before can be used.
+    checked(&map);
+}

@@ -1,0 +1,5 @@
+//! The global solver.
+
+mod factors;
+mod solver;
+mod window;

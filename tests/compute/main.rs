@@ -1,0 +1,8 @@
+//! The algorithms on the CPU: matching, fusion, pose solvers, retrieval, the keyframe store.
+
+mod fusion;
+mod global;
+mod matching;
+mod retrieval;
+mod store;
+mod tracking;

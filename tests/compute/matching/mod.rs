@@ -1,0 +1,6 @@
+//! Matching.
+
+mod parity;
+mod properties;
+mod reference;
+mod refinement;

@@ -1,0 +1,4 @@
+//! Place recognition.
+
+mod files;
+mod search;

@@ -1,0 +1,5 @@
+//! Reading a configuration.
+
+mod errors;
+mod files;
+mod keys;

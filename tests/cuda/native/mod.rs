@@ -1,0 +1,169 @@
+//! The network on the program's own kernels, against the CPU.
+
+mod in_place;
+
+use crate::cuda;
+use mast3r_slam::image::RgbImage;
+use mast3r_slam::inference::cpu::CpuBackend;
+use mast3r_slam::inference::native::NativeBackend;
+use mast3r_slam::inference::{Backend, DeviceView, NetworkShape, PairOutput, ViewOutput};
+use mast3r_slam::network::{Network, load_network};
+use testkit::networks::{Golden, dune, noise_image, run, set, tiny_checkpoint, tiny_network};
+use testkit::repository;
+
+/// The largest median error of a point, relative to its distance.
+const POINTS: f64 = 5e-3;
+/// The smallest median cosine between descriptors.
+const COSINE: f64 = 0.999;
+
+fn bundled() -> Network {
+    let weights = repository("engines/mast3r-mini/model.safetensors");
+    load_network(&weights).expect("the bundled model is in the repository")
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    assert!(values.iter().all(|v| v.is_finite()));
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn relative(found: &[f32], expected: &[f32], width: usize) -> f64 {
+    assert_eq!(found.len(), expected.len());
+    let norm = |v: &[f64]| v.iter().map(|x| x * x).sum::<f64>().sqrt();
+    let both = found.chunks_exact(width).zip(expected.chunks_exact(width));
+    median(
+        both.map(|(f, e)| {
+            let difference: Vec<f64> = f.iter().zip(e).map(|(a, b)| f64::from(a - b)).collect();
+            let e: Vec<f64> = e.iter().map(|&x| f64::from(x)).collect();
+            norm(&difference) / norm(&e).max(1e-6)
+        })
+        .collect(),
+    )
+}
+
+fn cosine(found: &[f32], expected: &[f32], dim: usize) -> f64 {
+    let both = found.chunks_exact(dim).zip(expected.chunks_exact(dim));
+    let product = |a: &[f32], b: &[f32]| -> f64 {
+        let products = a.iter().zip(b).map(|(x, y)| f64::from(*x) * f64::from(*y));
+        products.sum()
+    };
+    median(both.map(|(f, e)| product(f, e)).collect())
+}
+
+/// Fails unless `found` is within binary16's error of `expected`.
+fn assert_near(what: &str, found: &ViewOutput, expected: &ViewOutput, dim: usize) {
+    let points = relative(&found.points, &expected.points, 3);
+    let confidence = relative(&found.confidence, &expected.confidence, 1);
+    let cosine = cosine(&found.descriptors, &expected.descriptors, dim);
+    let expected = &expected.descriptor_confidence;
+    let descriptor_confidence = relative(&found.descriptor_confidence, expected, 1);
+    println!(
+        "{what}: points {points:.2e}, confidence {confidence:.2e}, cosine {cosine:.6}, theirs {descriptor_confidence:.2e}"
+    );
+    assert!(points < POINTS, "{what}: points {points}");
+    assert!(confidence < 2.0 * POINTS, "{what}: confidence {confidence}");
+    assert!(cosine > COSINE, "{what}: cosine {cosine}");
+    assert!(
+        descriptor_confidence < 2.0 * POINTS,
+        "{what}: {descriptor_confidence}"
+    );
+}
+
+/// Both backends' outputs for a pair of images.
+fn compare(what: &str, network: &Network, (width, height): (usize, usize), images: [&RgbImage; 2]) {
+    let mut cpu = CpuBackend::new(network, width, height, 8).expect("the CPU");
+    let mut native = NativeBackend::new(network, width, height).expect("the GPU");
+    let shape = native.shape().clone();
+    assert_eq!(&shape, cpu.shape());
+    let mut tokens = [0, 1].map(|_| vec![0.0; shape.tokens * shape.feature_dim]);
+    cpu.encode(images[0], &mut tokens[0]).expect("encoded");
+    native.encode(images[0], &mut tokens[1]).expect("encoded");
+    let error = relative(&tokens[1], &tokens[0], shape.feature_dim);
+    println!("{what}: tokens {error:.2e}");
+    assert!(error < POINTS, "{what}: tokens {error}");
+    let expected = run(&mut cpu, images[0], images[1]);
+    let found = run(&mut native, images[0], images[1]);
+    let dim = shape.descriptor_dim;
+    assert_near(
+        &format!("{what}, view 1"),
+        &found.view1,
+        &expected.view1,
+        dim,
+    );
+    assert_near(
+        &format!("{what}, view 2"),
+        &found.view2,
+        &expected.view2,
+        dim,
+    );
+    // The same bits again, and view 1 alone is view 1 of the pair.
+    assert!(
+        found == run(&mut native, images[0], images[1]),
+        "{what}: repeated"
+    );
+    let mut mono = PairOutput::zeros(&shape);
+    native.encode(images[1], &mut tokens[0]).expect("encoded");
+    native
+        .decode_view1(&tokens[1], &tokens[0], &mut mono)
+        .expect("decoded");
+    assert!(mono.view1 == found.view1, "{what}: view 1 alone");
+}
+
+#[test]
+fn a_tiny_network_of_any_shape_is_near_the_cpu() {
+    let Some(_gpu) = cuda() else { return };
+    let network = tiny_network(tiny_checkpoint());
+    // Landscape, portrait, odd numbers of token rows and columns, a single token.
+    for size in [(128, 96), (48, 80), (112, 80), (16, 16), (272, 16)] {
+        let images = [1, 2].map(|seed| noise_image(seed, size.0, size.1));
+        compare(
+            &format!("tiny {size:?}"),
+            &network,
+            size,
+            [&images[0], &images[1]],
+        );
+    }
+}
+
+#[test]
+fn dune_is_near_the_cpu() {
+    let Some(_gpu) = cuda() else { return };
+    let network = dune::network(dune::checkpoint());
+    for size in [(56, 42), (84, 70)] {
+        let images = [1, 2].map(|seed| noise_image(seed, size.0, size.1));
+        compare(
+            &format!("DUNE {size:?}"),
+            &network,
+            size,
+            [&images[0], &images[1]],
+        );
+    }
+}
+
+#[test]
+fn the_bundled_network_is_near_the_cpu() {
+    let Some(_gpu) = cuda() else { return };
+    let golden = repository("tests/data/network/mini.golden.safetensors");
+    let golden = Golden::open(&golden).expect("in the repository");
+    let images = ["pair0.image1", "pair0.image2"].map(|name| golden.image(name));
+    let size = (images[0].width, images[0].height);
+    compare(
+        &format!("bundled {size:?}"),
+        &bundled(),
+        size,
+        [&images[0], &images[1]],
+    );
+}
+
+#[test]
+fn weights_that_binary16_cannot_hold_are_named() {
+    let Some(_gpu) = cuda() else { return };
+    let mut checkpoint = tiny_checkpoint();
+    set(&mut checkpoint, "enc_blocks.1.mlp.fc2.weight", |_| 1e6);
+    let refused = NativeBackend::new(&tiny_network(checkpoint), 64, 48);
+    let error = refused.map(|_| ()).expect_err("refused").to_string();
+    assert!(
+        error.contains("enc_blocks.1.mlp.fc2") && error.contains("binary16"),
+        "{error}"
+    );
+}

@@ -1,0 +1,4 @@
+//! Comparing trajectories with the truth.
+
+mod agrees_with_evo;
+mod bad_input;

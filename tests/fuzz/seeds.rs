@@ -1,0 +1,243 @@
+//! Good inputs of each format: what the program writes itself, and small files of the repository.
+
+use mast3r_slam::bag::BagWriter;
+use mast3r_slam::compute::device::{
+    ContentFormats, EdgeContent, Floats, KeyframeContent, MatchContent,
+};
+use mast3r_slam::compute::store::FloatFormat;
+use mast3r_slam::geometry::{Intrinsics, Sim3};
+use mast3r_slam::map::saved::{self, Header, ImageShape, SavedChain, SavedEdge, SavedKeyframe};
+use mast3r_slam::time::Stamp;
+use mast3r_slam::wire::Qos;
+use mast3r_slam::wire::messages::geometry::{TfMessage, TransformStamped};
+use mast3r_slam::wire::messages::parameter::{Parameter, SetParametersRequest};
+use mast3r_slam::wire::messages::sensor::{CameraInfo, Image};
+use mast3r_slam::wire::messages::{Clock, Header as Stamped, Message};
+use std::path::Path;
+
+/// The seeds of a target that need no file of their own.
+pub fn of(target: &str) -> Vec<Vec<u8>> {
+    match target {
+        "pth" => data("pth"),
+        "pickle" | "codebook" => data("retrieval"),
+        "safetensors" => vec![safetensors()],
+        "map" => vec![map(false), map(true)],
+        "mcap" => vec![mcap()],
+        "cdr" => messages(),
+        "yaml" => yaml(),
+        "trajectory" => data("eval"),
+        "camera" => cameras(),
+        "image" => images(),
+        _ => Vec::new(),
+    }
+}
+
+/// Small files of a folder of the tests' data.
+fn data(folder: &str) -> Vec<Vec<u8>> {
+    let folder = testkit::repository("tests/data").join(folder);
+    let entries = std::fs::read_dir(&folder).expect("the tests' data");
+    let mut paths: Vec<_> = entries.map(|e| e.expect("an entry").path()).collect();
+    paths.sort();
+    let read = |path: &std::path::PathBuf| std::fs::read(path).expect("a file");
+    let all = paths.iter().filter(|p| p.is_file()).map(read);
+    all.filter(|data| data.len() < 1 << 18).collect()
+}
+
+fn written(name: &str, write: impl FnOnce(&Path)) -> Vec<u8> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join(name);
+    write(&path);
+    std::fs::read(path).expect("the file")
+}
+
+fn safetensors() -> Vec<u8> {
+    let header = br#"{"__metadata__":{"format":"pt"},"a.weight":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},"b":{"dtype":"F16","shape":[4],"data_offsets":[24,32]}}"#;
+    let mut all = (header.len() as u64).to_le_bytes().to_vec();
+    all.extend_from_slice(header);
+    all.extend_from_slice(&[7; 32]);
+    all
+}
+
+fn map(calibrated: bool) -> Vec<u8> {
+    let shape = ImageShape {
+        width: 4,
+        height: 2,
+        tokens: 1,
+        channels: 2,
+    };
+    let intrinsics = Intrinsics {
+        fx: 4.0,
+        fy: 4.0,
+        cx: 1.5,
+        cy: 0.5,
+    };
+    let header = Header {
+        program: "mast3r_slam".to_owned(),
+        weights: "ab".repeat(32),
+        shape,
+        formats: ContentFormats {
+            confidence: FloatFormat::F32,
+            features: FloatFormat::F32,
+        },
+        intrinsics: calibrated.then_some(intrinsics),
+        map_from_world: None,
+        keyframes: 2,
+        edges: 1,
+        solved_edges: 1,
+    };
+    let keyframe = |id: u32| SavedKeyframe {
+        id,
+        submap: 0,
+        frame_index: u64::from(id),
+        stamp: Stamp { nanos: 1 },
+        world_from_camera: Sim3::identity(),
+        chain: (id > 0).then(|| SavedChain {
+            keyframe: id - 1,
+            keyframe_from_camera: Sim3::identity(),
+        }),
+        content: KeyframeContent {
+            image: vec![9; 24],
+            points: vec![1.0; 24],
+            confidence: Floats::F32(vec![2.0; 8]),
+            features: Floats::F32(vec![0.5; 2]),
+        },
+    };
+    let matches = MatchContent {
+        index: (0..8).collect(),
+        valid: vec![1; 8],
+        quality: vec![0.5; 8],
+    };
+    let edge = SavedEdge {
+        i: 0,
+        j: 1,
+        match_fraction: 0.5,
+        content: EdgeContent {
+            i_from_j: matches.clone(),
+            j_from_i: matches,
+        },
+        ..SavedEdge::default()
+    };
+    written("seed.map", |path| {
+        saved::write(path, &header, |out| {
+            out.keyframe(&keyframe(0))?;
+            out.keyframe(&keyframe(1))?;
+            out.edge(&edge)?;
+            Ok::<(), saved::WriteError>(())
+        })
+        .expect("a map");
+    })
+}
+
+fn header() -> Stamped {
+    Stamped::new(
+        Stamp {
+            nanos: 1_000_000_007,
+        },
+        "camera",
+    )
+}
+
+fn info() -> CameraInfo {
+    CameraInfo {
+        header: header(),
+        width: 8,
+        height: 6,
+        distortion_model: "plumb_bob".into(),
+        d: vec![0.1; 5],
+        k: [8.0, 0.0, 3.5, 0.0, 8.0, 2.5, 0.0, 0.0, 1.0],
+        ..CameraInfo::default()
+    }
+}
+
+fn picture(data: &[u8]) -> Image<'_> {
+    Image {
+        header: header(),
+        height: 6,
+        width: 8,
+        encoding: "rgb8".into(),
+        is_bigendian: 0,
+        step: 24,
+        data: serde_bytes::Bytes::new(data),
+    }
+}
+
+fn mcap() -> Vec<u8> {
+    written("seed.mcap", |path| {
+        let mut bag = BagWriter::create(path).expect("a bag");
+        let pixels = [5; 144];
+        let images = bag
+            .topic::<Image<'_>>("/image", Qos::reliable(1))
+            .expect("a topic");
+        let infos = bag
+            .topic::<CameraInfo>("/camera_info", Qos::reliable(1))
+            .expect("a topic");
+        for nanos in 1..4 {
+            let time = Stamp { nanos };
+            bag.write(images, time, &picture(&pixels))
+                .expect("an image");
+            bag.write(infos, time, &info()).expect("its camera");
+        }
+        bag.finish().expect("a bag");
+    })
+}
+
+fn messages() -> Vec<Vec<u8>> {
+    let pixels = [5; 144];
+    let transforms = vec![TransformStamped {
+        header: header(),
+        child_frame_id: "base".into(),
+        ..TransformStamped::default()
+    }];
+    let parameters = vec![Parameter {
+        name: "map_path".into(),
+        ..Parameter::default()
+    }];
+    let all = [
+        picture(&pixels).encode(),
+        info().encode(),
+        TfMessage { transforms }.encode(),
+        Clock::default().encode(),
+        SetParametersRequest { parameters }.encode(),
+    ];
+    let plain = all.into_iter().map(|m| m.expect("a message"));
+    plain
+        .flat_map(|m| [0, 1].map(|order| [&[order], &m[..]].concat()))
+        .collect()
+}
+
+fn texts(all: &[&str]) -> Vec<Vec<u8>> {
+    all.iter().map(|text| text.as_bytes().to_vec()).collect()
+}
+
+fn yaml() -> Vec<Vec<u8>> {
+    texts(&[
+        "inherit: base\ntracking:\n  Q_conf: 0.5\n  max_iters: 12\nnetwork: {size: 256}\nuse_calib: true\n",
+        "/**:\n  ros__parameters:\n    max_rate: 10.0\n    slam: {tracking: {Q_conf: 0.5}}\n    map_path: \"/maps/a\"\n",
+        "rosbag2_bagfile_information:\n  version: 5\n  relative_file_paths: [plain.map]\n  topics_with_message_count:\n  - topic_metadata: {name: /image, type: sensor_msgs/msg/Image, serialization_format: cdr}\n    message_count: 3\n",
+        "a: &a [1, 2]\nb: [*a, *a]\nc: |\n  text\n  more\n",
+    ])
+}
+
+fn cameras() -> Vec<Vec<u8>> {
+    texts(&[
+        "width: 640\nheight: 480\ncalibration: [500, 500, 320, 240, 0.1, 0.0, 0.0, 0.0]\n",
+        "width: 640\nheight: 480\nfx: 500\nfy: 500\ncx: 320\ncy: 240\nk1: 0.1\n",
+        "image_width: 640\nimage_height: 480\ncamera_matrix: {rows: 3, cols: 3, data: [500, 0, 320, 0, 500, 240, 0, 0, 1]}\ndistortion_model: plumb_bob\ndistortion_coefficients: {rows: 1, cols: 5, data: [0.1, 0, 0, 0, 0]}\n",
+        "resolution: [640, 480]\nintrinsics: [500, 500, 320, 240]\ndistortion_model: equidistant\ndistortion_coefficients: [0.1, 0, 0, 0]\n",
+    ])
+}
+
+/// A grey image of 4 by 2 pixels in each format that a few lines can write.
+fn images() -> Vec<Vec<u8>> {
+    let mut bmp = b"BM".to_vec();
+    for value in [78u32, 0, 54, 40, 4, 2] {
+        bmp.extend_from_slice(&value.to_le_bytes());
+    }
+    bmp.extend_from_slice(&[1, 0, 24, 0]);
+    for value in [0u32, 24, 0, 0, 0, 0] {
+        bmp.extend_from_slice(&value.to_le_bytes());
+    }
+    bmp.extend_from_slice(&[100; 24]);
+    let pgm = [&b"P5\n4 2\n255\n"[..], &[100; 8]].concat();
+    vec![bmp, pgm]
+}

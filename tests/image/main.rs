@@ -1,0 +1,5 @@
+//! Decoding, cropping, resizing and undistorting images.
+
+mod decode;
+mod geometry;
+mod reference;

@@ -1,0 +1,5 @@
+//! Map files and reports.
+
+mod files;
+mod grid;
+mod report;

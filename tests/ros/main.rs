@@ -1,0 +1,17 @@
+//! The ROS 2 node, its messages, and bags.
+
+#[cfg(feature = "bags")]
+mod bags;
+#[cfg(feature = "dds")]
+mod dds;
+mod faults;
+#[cfg(feature = "dds")]
+mod lanes;
+mod messages;
+mod node;
+mod outputs;
+#[cfg(feature = "dds")]
+mod run;
+mod services;
+mod support;
+mod transforms;

@@ -1,0 +1,270 @@
+//! The map grows with space, not with time: keyframes are reused, and redundant ones are removed.
+
+use mast3r_slam::config::{Config, Threads};
+use mast3r_slam::geometry::Sim3;
+use mast3r_slam::image::RgbImage;
+use mast3r_slam::inference::Backend;
+use mast3r_slam::map::{MapSnapshot, TrackingState};
+use mast3r_slam::slam::{Frame, MapLabel, Pace, Slam};
+use std::path::Path;
+use testkit::room::rig::bits;
+use testkit::room::walk::{ate, config, images, lost, stamp, vocabulary, walk};
+use testkit::room::{RoomBackend, SIZE, Spoil, cpu_slam, intrinsics, square_walk};
+
+/// Frames of a walk round the room: about five for each keyframe.
+const LAP: usize = 100;
+/// Frames of a walk in which no frame moves past a third of a keyframe's overlap: else the way between two keyframes is
+/// at times covered by neither, and a live camera may lose both before mapping has answered.
+const FINE_LAP: usize = 160;
+
+const SPOIL: Spoil = Spoil {
+    noise: 0.01,
+    outliers: 0.05,
+    bias: 0.01,
+};
+
+fn economy(reuse: bool, remove: bool) -> Config {
+    let mut config = config(false);
+    config.economy.reuse = reuse;
+    config.economy.remove = remove;
+    config
+}
+
+/// A system in the room, images of the first `frames` frames of a walk, and the true poses.
+fn room(frames: usize, config: Config, pace: Pace) -> (Slam, Vec<RgbImage>, Vec<Sim3>) {
+    room_of(LAP, frames, config, pace)
+}
+
+/// The same with `lap` frames of a walk round the room.
+fn room_of(
+    lap: usize,
+    frames: usize,
+    config: Config,
+    pace: Pace,
+) -> (Slam, Vec<RgbImage>, Vec<Sim3>) {
+    let laps = frames.div_ceil(lap);
+    let mut poses = square_walk(lap * laps, laps as f64);
+    poses.truncate(frames);
+    let mut backend = RoomBackend::new(SIZE, poses.clone(), SPOIL);
+    let model = vocabulary(&mut backend);
+    let size = (backend.shape().width, backend.shape().height);
+    let images = images(&backend, (0..poses.len()).map(Some));
+    let camera = Some(intrinsics(size));
+    let system = cpu_slam(config, pace, Box::new(backend), Some(model), camera);
+    (system, images, poses)
+}
+
+fn walked_of(lap: usize, laps: usize, config: Config) -> (MapSnapshot, Slam, Vec<Sim3>) {
+    let (mut system, images, poses) = room_of(lap, lap * laps, config, Pace::EveryFrame);
+    let snapshot = walk(&mut system, &images);
+    (snapshot, system, poses)
+}
+
+/// Waits until the mapping side has handled every event: readers come between two events, of which eight may wait.
+fn settle(system: &mut Slam) {
+    for _ in 0..10 {
+        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+        let reply = Box::new(move |_| sender.send(()).expect("the test listens"));
+        assert!(system.read_keyframes(Vec::new(), reply));
+        receiver.recv().expect("the mapping side lives");
+    }
+}
+
+/// Inline: beside a mapping thread, which keyframes there are when a frame needs one is a matter of chance.
+#[test]
+fn further_laps_need_hardly_more_keyframes() {
+    let config = Config {
+        threads: Threads::Single,
+        ..economy(true, true)
+    };
+    let after = |laps| walked_of(FINE_LAP, laps, config.clone()).0.keyframes.len();
+    let (one, three) = (after(1), after(3));
+    assert!(
+        20 * three <= 23 * one,
+        "{three} keyframes after three laps, {one} after one"
+    );
+}
+
+/// The aim: frames that are tracked against known keyframes, which they overlap less than new ones, are as accurate.
+#[test]
+#[ignore = "not reached: 0.0193 m after three laps, 0.0123 m after one; 0.0098 m without the rules"]
+fn three_laps_are_as_accurate_as_one() {
+    let config = Config {
+        threads: Threads::Single,
+        ..economy(true, true)
+    };
+    let (one, _, truth) = walked_of(FINE_LAP, 1, config.clone());
+    let error_of_one = ate(&one, &truth);
+    let (three, _, truth) = walked_of(FINE_LAP, 3, config);
+    let error = ate(&three, &truth);
+    assert!(
+        error <= 1.1 * error_of_one,
+        "ATE {error} m after three laps, {error_of_one} m after one"
+    );
+}
+
+#[test]
+fn a_second_lap_reuses_most_of_what_the_first_one_made() {
+    for threads in [Threads::Single, Threads::Pipelined] {
+        let config = Config {
+            threads,
+            ..economy(true, true)
+        };
+        let (map, system, _) = walked_of(FINE_LAP, 2, config);
+        let counts = system.mapping_counts();
+        assert!(counts.reused_keyframes > 0, "{counts:?}");
+        assert_eq!(lost(&map), 0);
+        let made = |lap: usize| {
+            let frames = &map.frames[lap * FINE_LAP..(lap + 1) * FINE_LAP];
+            frames.iter().filter(|f| f.keyframe.is_some()).count()
+        };
+        let (first, second) = (made(0), made(1));
+        assert!(
+            2 * second <= first,
+            "{threads:?}: {first} keyframes in the first lap, {second} in the second"
+        );
+    }
+}
+
+#[test]
+fn a_live_camera_reuses_keyframes_without_waiting() {
+    let run = |reuse| {
+        let config = Config {
+            threads: Threads::Pipelined,
+            ..economy(reuse, reuse)
+        };
+        let (mut system, images, truth) = room_of(FINE_LAP, 2 * FINE_LAP, config, Pace::Live);
+        for (k, image) in images.iter().enumerate() {
+            let frame = Frame {
+                index: k,
+                stamp: stamp(k),
+                image: image.into(),
+            };
+            let tracked = system.process(&frame).expect("frame");
+            assert_ne!(tracked.state, TrackingState::Lost, "frame {k}");
+            settle(&mut system);
+        }
+        system.complete().expect("finish");
+        let snapshot = system.snapshot();
+        let error = ate(&snapshot, &truth);
+        (snapshot.keyframes.len(), error, system.mapping_counts())
+    };
+    let (without, error_without, _) = run(false);
+    let (with, error, counts) = run(true);
+    assert!(counts.reused_keyframes > 0, "{counts:?}");
+    assert!(
+        with < without,
+        "{with} keyframes after two laps, {without} without reuse"
+    );
+    assert!(error <= 1.5 * error_without, "{error} m, {error_without} m");
+}
+
+/// Forces removals: many keyframes, and a low limit of what must be covered.
+fn crowded() -> Config {
+    let mut config = economy(false, true);
+    config.tracking.match_frac_thresh = 0.6;
+    config.economy.covered = 0.5;
+    config
+}
+
+#[test]
+fn removed_keyframes_leave_no_frame_without_a_place_and_the_map_as_good() {
+    let frames = 60;
+    let run = |config| {
+        let (mut system, images, truth) = room(frames, config, Pace::EveryFrame);
+        let snapshot = walk(&mut system, &images);
+        (snapshot, system, truth)
+    };
+    let (all, _, truth) = run(Config {
+        economy: Default::default(),
+        ..crowded()
+    });
+    let (fewer, mut system, _) = run(crowded());
+    let removed = system.mapping_counts().removed_keyframes;
+    assert!(removed > 3, "{removed}");
+    assert_eq!(fewer.keyframes.len() + removed, all.keyframes.len());
+    // The first one is fixed, and the newest are in use.
+    let made = all.keyframes.len() as u32;
+    let ids: Vec<u32> = fewer.keyframes.iter().map(|k| k.id).collect();
+    assert!(ids.is_sorted() && ids[0] == 0, "{ids:?}");
+    assert!((made - 3..made).all(|id| ids.contains(&id)), "{ids:?}");
+    let known = |id: &u32| ids.contains(id);
+    assert!(fewer.edges.iter().all(|e| known(&e.i) && known(&e.j)));
+    let poses = system.poses().load_full();
+    assert_eq!((&poses.ids, poses.poses.len()), (&ids, ids.len()));
+    // Factors keep the map where it was, but know less than the edges did: the variance of relative poses grows up to
+    // 2.65 times (docs/algorithm.md, Map economy), the error by the root of that.
+    let (error, before) = (ate(&fewer, &truth), ate(&all, &truth));
+    assert!(
+        error <= 2.65_f64.sqrt() * before,
+        "ATE {error} m, {before} m with all"
+    );
+
+    // What is saved has no gaps and can be resumed: the last place is found in it.
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("room.map");
+    save(&mut system, &file);
+    let (mut resumed, images, _) = room(frames, crowded(), Pace::EveryFrame);
+    let loaded = resumed.load_map_of(&file, "").expect("the map");
+    assert_eq!(loaded.keyframes, ids.len());
+    let last = images.last().expect("an image");
+    let tracked = resumed.process(&Frame {
+        index: 0,
+        stamp: stamp(0),
+        image: last.into(),
+    });
+    assert_eq!(tracked.expect("frame").state, TrackingState::Relocalised);
+}
+
+fn save(system: &mut Slam, file: &Path) {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let reply = Box::new(move |saved| sender.send(saved).expect("the test listens"));
+    let label = || Ok(MapLabel::default());
+    assert!(system.save_map_with(file.to_owned(), Box::new(label), reply));
+    let saved: Result<_, _> = receiver.recv().expect("an answer");
+    saved.expect("a saved map");
+}
+
+#[test]
+fn a_full_map_replaces_what_is_covered_most_and_never_exceeds_its_limit() {
+    let mut config = crowded();
+    config.economy.covered = 1.0;
+    config.economy.covered_when_full = 0.1;
+    config.local_opt.max_keyframes = 12;
+    let (mut system, images, _) = room(20, config, Pace::EveryFrame);
+    let mut newest = 0;
+    // Along twenty frames there and back, again and again.
+    let back = images.iter().rev();
+    let walk: Vec<&RgbImage> = images.iter().chain(back).collect();
+    for (k, image) in walk.iter().cycle().take(160).enumerate() {
+        let frame = Frame {
+            index: k,
+            stamp: stamp(k),
+            image: (*image).into(),
+        };
+        let tracked = system.process(&frame).expect("frame");
+        assert_ne!(tracked.state, TrackingState::Lost, "frame {k}");
+        let poses = system.poses().load_full();
+        assert!(poses.ids.len() <= 12, "{:?}", poses.ids);
+        newest = poses.newest().expect("keyframes");
+    }
+    assert!(newest > 20, "the map went on growing: {newest}");
+    assert!(!system.is_full());
+}
+
+#[test]
+fn economical_single_threaded_runs_repeat_bit_for_bit() {
+    let once = || {
+        let mut config = crowded();
+        config.economy.reuse = true;
+        let (mut system, images, _) = room(LAP + 30, config, Pace::EveryFrame);
+        let snapshot = walk(&mut system, &images);
+        let counts = system.mapping_counts();
+        assert!(counts.reused_keyframes > 0 && counts.removed_keyframes > 0);
+        let frames = snapshot.frames.iter().map(|f| bits(&f.world_from_camera));
+        let keyframes = snapshot.keyframes.iter();
+        let keyframes = keyframes.map(|k| (k.id, bits(&k.world_from_camera)));
+        (frames.collect::<Vec<_>>(), keyframes.collect::<Vec<_>>())
+    };
+    assert_eq!(once(), once());
+}

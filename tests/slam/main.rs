@@ -1,0 +1,14 @@
+//! The SLAM system in a ray-cast room.
+
+mod bounded;
+mod covariance;
+mod device;
+mod economy;
+mod failures;
+mod false_loops;
+mod live;
+mod live_failures;
+mod live_thread;
+mod room;
+mod saved;
+mod store;

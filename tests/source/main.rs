@@ -1,0 +1,5 @@
+//! Reading datasets, videos and calibrations.
+
+mod calibration;
+mod datasets;
+mod video;

@@ -1,0 +1,27 @@
+//! Shared by test programs and benches: scenes with known ground truth, random numbers, running the program.
+
+pub mod counting;
+pub mod faulty;
+pub mod map_room;
+pub mod matching_scene;
+pub mod needs;
+pub mod networks;
+pub mod patrol;
+pub mod program;
+pub mod random;
+pub mod room;
+pub mod skip;
+pub mod solver_scene;
+
+use std::path::{Path, PathBuf};
+
+/// A file of the repository: below the working folder if it is there (a test program that was built on another machine
+/// runs in a copy of the repository), otherwise where this crate was built.
+pub fn repository(path: &str) -> PathBuf {
+    match std::env::current_dir() {
+        Ok(here) if here.join(path).exists() => here.join(path),
+        _ => Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../..")
+            .join(path),
+    }
+}
