@@ -2,10 +2,13 @@
 //! `fuzz_targets/` calls them with libFuzzer, `tests/fuzz` with a seeded mutator.
 
 use mast3r_slam::bag::Bag;
+use mast3r_slam::compute::device::ContentFormats;
 use mast3r_slam::compute::retrieval::RetrievalModel;
+use mast3r_slam::compute::store::FloatFormat;
 use mast3r_slam::config;
 use mast3r_slam::image::{decode_bytes, dimensions_of_bytes};
-use mast3r_slam::map::saved::{Reader, SavedEdge, SavedKeyframe};
+use mast3r_slam::map::saved::{Header, ImageShape, Reader, SavedEdge, SavedKeyframe};
+use mast3r_slam::map::store;
 use mast3r_slam::network;
 use mast3r_slam::network::pickle::Pickle;
 use mast3r_slam::ros::args::RosArgs;
@@ -19,6 +22,7 @@ use mast3r_slam::wire::messages::parameter::{
 };
 use mast3r_slam::wire::messages::sensor::CameraInfo;
 use mast3r_slam::wire::messages::{Clock, Message};
+use rusqlite::{Connection, params};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -27,12 +31,13 @@ use tempfile::TempDir;
 pub type Target = fn(&[u8]);
 
 /// Every target with its name, which is also that of its binary and of its folders of seeds and regressions.
-pub const TARGETS: [(&str, Target); 12] = [
+pub const TARGETS: [(&str, Target); 13] = [
     ("pth", pth),
     ("pickle", pickle),
     ("codebook", codebook),
     ("safetensors", safetensors),
     ("map", map),
+    ("store", store),
     ("mcap", mcap),
     ("db3", db3),
     ("cdr", cdr),
@@ -103,11 +108,97 @@ fn read_map(path: &Path) {
         return;
     };
     let _ = reader.verify();
-    let (keyframes, edges) = (reader.header().keyframes, reader.header().edges);
+    let Header {
+        keyframes,
+        edges,
+        factors,
+        ..
+    } = *reader.header();
     let mut keyframe = SavedKeyframe::default();
     let mut edge = SavedEdge::default();
     let read = (0..keyframes).all(|_| reader.keyframe(&mut keyframe).is_ok());
-    let _ = read && (0..edges).all(|_| reader.edge(&mut edge).is_ok());
+    let read = read && (0..edges).all(|_| reader.edge(&mut edge).is_ok());
+    let _ = read && (0..factors).all(|_| reader.factor().is_ok());
+}
+
+/// Tables of a map that is written as it is made, by the number in their rows' checksums.
+pub const TABLES: [&str; 9] = [
+    "meta", "keyframe", "image", "points", "edge", "matches", "factor", "removed", "meta",
+];
+
+/// The description of the map whose rows are under test.
+pub fn store_header() -> Header {
+    Header {
+        program: String::new(),
+        weights: String::new(),
+        shape: ImageShape {
+            width: 4,
+            height: 2,
+            tokens: 1,
+            channels: 2,
+        },
+        formats: ContentFormats {
+            confidence: FloatFormat::F32,
+            features: FloatFormat::F32,
+        },
+        intrinsics: None,
+        map_from_world: None,
+        keyframes: 0,
+        edges: 0,
+        solved_edges: 0,
+        factors: 0,
+    }
+}
+
+/// A map that is written as it is made: a database, or rows to which the right checksums are added: for each its table,
+/// its key (u32), its length (u16) and its content.
+pub fn store(data: &[u8]) {
+    if data.starts_with(b"SQLite") {
+        return read_store(&file("plain.map", data));
+    }
+    let path = FOLDER.with(|folder| folder.path().join("rows.map"));
+    let _ = std::fs::remove_file(&path);
+    store::create(&path, &store_header()).expect("a new map");
+    insert(&path, data).expect("a database");
+    read_store(&path);
+}
+
+fn insert(path: &Path, mut rows: &[u8]) -> rusqlite::Result<()> {
+    let mut database = Connection::open(path)?;
+    let database = database.transaction()?;
+    while let Some((start, rest)) = rows.split_first_chunk::<7>() {
+        let [tag, key @ .., low, high] = *start;
+        let key = u32::from_le_bytes(key);
+        let length = usize::from(u16::from_le_bytes([low, high])).min(rest.len());
+        let (content, rest) = rest.split_at(length);
+        rows = rest;
+        let Some(table) = TABLES.get(usize::from(tag)) else {
+            continue;
+        };
+        let mut sum = Sha256::new();
+        sum.update([tag]);
+        sum.update(u64::from(key).to_le_bytes());
+        sum.update(content);
+        let sealed = [content, &sum.finalize()[..8]].concat();
+        match *table {
+            "meta" => {
+                let name = if tag == 0 { "header" } else { "state" };
+                let put = "INSERT OR REPLACE INTO meta (name, content) VALUES (?1, ?2)";
+                database.execute(put, params![name, sealed])?;
+            }
+            table => {
+                let put = format!("INSERT OR REPLACE INTO {table} (id, content) VALUES (?1, ?2)");
+                database.execute(&put, params![key, sealed])?;
+            }
+        }
+    }
+    database.commit()
+}
+
+fn read_store(path: &Path) {
+    if let Ok(mut reader) = store::Reader::open(path) {
+        let _ = reader.check();
+    }
 }
 
 fn bag(path: &Path) {

@@ -1,6 +1,7 @@
 //! What is believed about relative poses: of an edge from its matches, and of a path through the map
 //! from its steps (docs/algorithm.md, Factor graph and loop closure).
 
+use super::consistency::StepSigma;
 use super::graph::Graph;
 use crate::compute::global::{EdgeEquations, Matrix7, PoseFactor};
 use crate::geometry::{Sim3, Tangent};
@@ -11,10 +12,6 @@ pub const CHI2_HALF: f64 = 6.35;
 /// See [`CHI2_HALF`].
 pub const CHI2_LIMIT: f64 = 24.3;
 
-/// Standard deviations of one keyframe step: 2 % of its length, half a degree, 2 % of scale.
-const STEP_LENGTH: f64 = 0.02;
-const STEP_TURN: f64 = 0.5 * std::f64::consts::PI / 180.0;
-const STEP_LOG_SCALE: f64 = 0.02;
 /// Minimum standard deviation of a step's length, in metres, for a camera that turns on the spot.
 const STEP_FLOOR: f64 = 0.005;
 /// Standard deviation of the log-scale between two views of a metric network, as for tracked poses.
@@ -43,9 +40,9 @@ pub fn edge_covariance(information: &Matrix7, variance: f64, pixels_per_patch: f
 }
 
 /// Covariance of one step of the map whose length is that of `step`, before its first pose.
-pub fn step_covariance(step: &Sim3) -> Matrix7 {
-    let length = STEP_LENGTH * step.translation.norm() + STEP_FLOOR;
-    let (t, r, s) = (length * length, STEP_TURN.powi(2), STEP_LOG_SCALE.powi(2));
+pub fn step_covariance(step: &Sim3, sigma: &StepSigma) -> Matrix7 {
+    let length = sigma.length * step.translation.norm() + STEP_FLOOR;
+    let (t, r, s) = (length * length, sigma.turn.powi(2), sigma.log_scale.powi(2));
     Matrix7::from_diagonal(&Tangent::from_column_slice(&[t, t, t, r, r, r, s]))
 }
 
@@ -84,6 +81,7 @@ fn scaled_inverse(m: &Matrix7) -> Option<Matrix7> {
 pub struct Odometry<'a> {
     graph: &'a Graph,
     beside: BTreeMap<u32, Vec<u32>>,
+    sigma: StepSigma,
 }
 
 /// A path through the map.
@@ -109,7 +107,12 @@ impl<'a> Odometry<'a> {
             beside.entry(i).or_default().push(j);
             beside.entry(j).or_default().push(i);
         }
-        Self { graph, beside }
+        let sigma = StepSigma::of(graph);
+        Self {
+            graph,
+            beside,
+            sigma,
+        }
     }
 
     /// A path of the fewest hops between two keyframes; `None` if there is none.
@@ -140,7 +143,8 @@ impl<'a> Odometry<'a> {
         for pair in keyframes.windows(2) {
             let [a, b] = [pair[0], pair[1]].map(|id| start * self.graph.pose_of(id));
             let carried = a.adjoint();
-            covariance += carried * step_covariance(&(a.inverse() * b)) * carried.transpose();
+            let of_step = step_covariance(&(a.inverse() * b), &self.sigma);
+            covariance += carried * of_step * carried.transpose();
         }
         Some(Path {
             hops: keyframes.len() - 1,

@@ -38,6 +38,13 @@ pub struct StepSigma {
     pub log_scale: f64,
 }
 
+impl Default for StepSigma {
+    /// The minimum.
+    fn default() -> Self {
+        FLOOR
+    }
+}
+
 impl StepSigma {
     /// Those of a map's newest edges: the medians of what each edge alone says beside what the whole map says. A
     /// network whose pointmaps vary more from pair to pair contradicts a map that it has made itself more often.

@@ -205,6 +205,7 @@ mod tests {
             keyframes: 5,
             edges: 4,
             solved_edges: 4,
+            factors: 0,
         }
     }
 

@@ -65,6 +65,7 @@ impl Own {
             keyframes: 0,
             edges: 0,
             solved_edges: 0,
+            factors: 0,
         }
     }
 }

@@ -2,6 +2,7 @@
 //! resulting edges (docs/algorithm.md, Factor graph and loop closure).
 
 use super::belief::edge_covariance;
+use super::consistency::StepSigma;
 use super::counts::Refusal;
 use super::edges::{agree_both_ways, relative_poses};
 use super::factors::{Measured, indexed};
@@ -186,7 +187,8 @@ impl LoopClosure {
             Some(Measured { factor, variance })
         });
         let loops: Vec<Measured> = loops.collect();
-        let solved = trial::attempt(&map, &loops, &self.params, patch(device), graph.poses());
+        let (sigma, patch) = (StepSigma::of(graph), patch(device));
+        let solved = trial::attempt(&map, &loops, &self.params, &sigma, patch, graph.poses());
         let bears = solved.is_some();
         if let Some(poses) = solved {
             graph.set_poses(poses);

@@ -80,6 +80,7 @@ pub fn write(
         keyframes: count(keyframes),
         edges: count(edges),
         solved_edges: count(graph.solved_edges()),
+        factors: count(graph.factors().list().len()),
     };
     saved::write(path, &header, |out| write_content(out, graph, device))?;
     Ok(SavedMap {
@@ -142,6 +143,13 @@ fn write_content(
             content: saved.content,
         };
         out.edge(&saved)?;
+    }
+    for factor in graph.factors().list() {
+        let saved_id = |id: usize| number(u32::try_from(id).ok()?).map(|id| id as usize);
+        let (Some(i), Some(j)) = (saved_id(factor.i), saved_id(factor.j)) else {
+            continue;
+        };
+        out.factor(&PoseFactor { i, j, ..*factor })?;
     }
     Ok(())
 }
@@ -239,11 +247,7 @@ fn read_store(
     };
     let joins = |factor: &&PoseFactor| id(factor.i).is_some() && id(factor.j).is_some();
     let factors = Vec::from_iter(reader.factors().iter().filter(joins).copied());
-    for factor in factors {
-        // At most one joins a pair, so that nothing is fused here.
-        let same = Sim3::identity();
-        graph.factors_mut().add(factor, &same, &same);
-    }
+    factors.into_iter().for_each(|f| restore(&mut graph, f));
     let exists = |row: &&store::RemovedRow| graph.index_of(row.keyframe).is_some();
     let removed = map_keeper::removed(reader.removed().iter().filter(exists));
     graph.restore_removed(removed);
@@ -260,8 +264,19 @@ fn read_store(
     })
 }
 
+/// Adds a factor of a file. At most one joins a pair, so that nothing is fused here.
+fn restore(graph: &mut Graph, factor: PoseFactor) {
+    let same = Sim3::identity();
+    graph.factors_mut().add(factor, &same, &same);
+}
+
 fn read_saved(reader: &mut Reader, device: &mut dyn MappingDevice) -> Result<Graph, SavedMapError> {
-    let (keyframes, edges) = (reader.header().keyframes, reader.header().edges);
+    let Header {
+        keyframes,
+        edges,
+        factors,
+        ..
+    } = *reader.header();
     let mut graph = Graph::default();
     let (mut saved, mut hits) = (SavedKeyframe::default(), Vec::new());
     for id in 0..keyframes {
@@ -295,6 +310,9 @@ fn read_saved(reader: &mut Reader, device: &mut dyn MappingDevice) -> Result<Gra
             match_fraction: saved.match_fraction,
             poses: None,
         });
+    }
+    for _ in 0..factors {
+        restore(&mut graph, reader.factor()?);
     }
     graph.restore_solved_edges(reader.header().solved_edges as usize);
     Ok(graph)

@@ -2,6 +2,7 @@
 //! loop closure).
 
 use super::belief::{chi2, edge_covariance, error, step_covariance, worst};
+use super::consistency::StepSigma;
 use super::factors::Measured;
 use super::skeleton;
 use crate::compute::global::{Matrix7, PoseFactor};
@@ -19,22 +20,23 @@ const MIN_WEIGHT: f64 = 0.5;
 const MAX_ERROR: f64 = 3.0;
 
 /// What is believed about a factor: what its matches say, and that a map is no better than its steps.
-fn covariance(of: &Measured, pixels_per_patch: f64) -> Matrix7 {
+fn covariance(of: &Measured, sigma: &StepSigma, pixels_per_patch: f64) -> Matrix7 {
     edge_covariance(&of.factor.information, of.variance, pixels_per_patch)
-        + step_covariance(&of.factor.i_from_j)
+        + step_covariance(&of.factor.i_from_j, sigma)
 }
 
-/// Solves for `poses` with `loops` added to `map`. `None` if the map must stay as it is: the solve
+/// Solves for `poses` with `loops` added to `map`, whose steps are known to `sigma`. `None` if the map must stay as it is: the solve
 /// does not converge, the loops' errors or the cost rise, a loop ends with less than half its weight,
 /// or a factor ends more than three standard deviations off that was not so before.
 pub fn attempt(
     map: &[Measured],
     loops: &[Measured],
     params: &GlobalOptConfig,
+    sigma: &StepSigma,
     pixels_per_patch: f64,
     poses: &[Sim3],
 ) -> Option<Vec<Sim3>> {
-    let believed = |m: &Measured| covariance(m, pixels_per_patch);
+    let believed = |m: &Measured| covariance(m, sigma, pixels_per_patch);
     let beliefs: Vec<Matrix7> = map.iter().chain(loops).map(believed).collect();
     let all = || map.iter().chain(loops).zip(&beliefs);
     let off = |poses: &[Sim3], factor: &PoseFactor| {
@@ -98,6 +100,10 @@ mod tests {
 
     const KEYFRAMES: usize = 30;
 
+    fn sigma() -> StepSigma {
+        StepSigma::default()
+    }
+
     fn pose(k: usize) -> Sim3 {
         let angle = k as f64 / KEYFRAMES as f64 * std::f64::consts::TAU;
         let xi = [
@@ -154,7 +160,8 @@ mod tests {
             factor(1, KEYFRAMES - 2, &Tangent::zeros()),
         ];
         let params = GlobalOptConfig::default();
-        let solved = attempt(&map, &loops, &params, 256.0, &start).expect("a loop that fits");
+        let solved =
+            attempt(&map, &loops, &params, &sigma(), 256.0, &start).expect("a loop that fits");
         let (before, after) = (error_of(&start), error_of(&solved));
         assert!(after < 0.5 * before, "{after} m, before {before} m");
     }
@@ -166,10 +173,18 @@ mod tests {
         let wrong = [off(5, 1.0), off(0, 2.0), off(6, 0.9)];
         for (k, wrong) in wrong.iter().enumerate() {
             let alone = [factor(10, 20, wrong)];
-            assert_eq!(attempt(&map, &alone, &params, 256.0, &start), None, "{k}");
+            assert_eq!(
+                attempt(&map, &alone, &params, &sigma(), 256.0, &start),
+                None,
+                "{k}"
+            );
             // Not in company either.
             let both = [factor(0, KEYFRAMES - 1, &Tangent::zeros()), alone[0]];
-            assert_eq!(attempt(&map, &both, &params, 256.0, &start), None, "{k}");
+            assert_eq!(
+                attempt(&map, &both, &params, &sigma(), 256.0, &start),
+                None,
+                "{k}"
+            );
         }
     }
 
@@ -178,9 +193,15 @@ mod tests {
         let (map, start) = chain(&Tangent::zeros());
         let params = GlobalOptConfig::default();
         let beyond = [factor(0, KEYFRAMES, &Tangent::zeros())];
-        assert_eq!(attempt(&map, &beyond, &params, 256.0, &start), None);
+        assert_eq!(
+            attempt(&map, &beyond, &params, &sigma(), 256.0, &start),
+            None
+        );
         let mut nan = factor(0, 9, &Tangent::zeros());
         nan.factor.i_from_j.translation.x = f64::NAN;
-        assert_eq!(attempt(&map, &[nan], &params, 256.0, &start), None);
+        assert_eq!(
+            attempt(&map, &[nan], &params, &sigma(), 256.0, &start),
+            None
+        );
     }
 }

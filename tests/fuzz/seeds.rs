@@ -1,19 +1,25 @@
 //! Good inputs of each format: what the program writes itself, and small files of the repository.
 
+use crate::targets;
 use mast3r_slam::bag::BagWriter;
 use mast3r_slam::compute::device::{
     ContentFormats, EdgeContent, Floats, KeyframeContent, MatchContent,
 };
+use mast3r_slam::compute::global::{Matrix7, PoseFactor};
 use mast3r_slam::compute::store::FloatFormat;
 use mast3r_slam::geometry::{Intrinsics, Sim3};
+use mast3r_slam::map::EdgeKind;
 use mast3r_slam::map::saved::{self, Header, ImageShape, SavedChain, SavedEdge, SavedKeyframe};
+use mast3r_slam::map::store::{self, EdgeRow, Job, KeyframeRow, RemovedRow, Rest, State, Writer};
 use mast3r_slam::time::Stamp;
 use mast3r_slam::wire::Qos;
 use mast3r_slam::wire::messages::geometry::{TfMessage, TransformStamped};
 use mast3r_slam::wire::messages::parameter::{Parameter, SetParametersRequest};
 use mast3r_slam::wire::messages::sensor::{CameraInfo, Image};
 use mast3r_slam::wire::messages::{Clock, Header as Stamped, Message};
+use rusqlite::Connection;
 use std::path::Path;
+use std::sync::Arc;
 
 /// The seeds of a target that need no file of their own.
 pub fn of(target: &str) -> Vec<Vec<u8>> {
@@ -22,6 +28,7 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
         "pickle" | "codebook" => data("retrieval"),
         "safetensors" => vec![safetensors()],
         "map" => vec![map(false), map(true)],
+        "store" => store(),
         "mcap" => vec![mcap()],
         "cdr" => messages(),
         "yaml" => yaml(),
@@ -58,6 +65,106 @@ fn safetensors() -> Vec<u8> {
     all
 }
 
+fn keyframe_content() -> KeyframeContent {
+    KeyframeContent {
+        image: vec![9; 24],
+        points: vec![1.0; 24],
+        confidence: Floats::F32(vec![2.0; 8]),
+        features: Floats::F32(vec![0.5; 2]),
+    }
+}
+
+fn edge_content() -> EdgeContent {
+    let matches = MatchContent {
+        index: (0..8).collect(),
+        valid: vec![1; 8],
+        quality: vec![0.5; 8],
+    };
+    EdgeContent {
+        i_from_j: matches.clone(),
+        j_from_i: matches,
+    }
+}
+
+fn factor() -> PoseFactor {
+    PoseFactor {
+        i: 0,
+        j: 1,
+        i_from_j: Sim3::identity(),
+        information: Matrix7::identity(),
+    }
+}
+
+/// A map that is written as it is made, as its rows and as its file.
+fn store() -> Vec<Vec<u8>> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("seed.map");
+    store::create(&path, &targets::store_header()).expect("a new map");
+    let writer = Writer::open(&path).expect("the map");
+    let keyframe = |id: u32| KeyframeRow {
+        id,
+        ..KeyframeRow::default()
+    };
+    let edge = EdgeRow {
+        number: 0,
+        i: 0,
+        j: 1,
+        kind: EdgeKind::Loop,
+        match_fraction: 0.5,
+    };
+    let removed = RemovedRow {
+        id: 2,
+        keyframe: 1,
+        keyframe_from_removed: Sim3::identity(),
+    };
+    writer.set_state(State {
+        epoch: 0,
+        keyframes: vec![keyframe(0), keyframe(1)],
+        edges: vec![edge],
+        factors: vec![factor()],
+        removed: Arc::new(vec![removed]),
+        rest: Rest {
+            solved_edges: 1,
+            map_from_world: None,
+        },
+    });
+    for id in 0..2 {
+        let content = Box::new(keyframe_content());
+        let whole = true;
+        assert!(writer.send(Job::Keyframe { id, whole, content }));
+    }
+    let content = Box::new(edge_content());
+    assert!(writer.send(Job::Edge { number: 0, content }));
+    writer.flush().expect("a map on the disk");
+    drop(writer);
+    let rows = rows(&path).expect("a database");
+    vec![rows, std::fs::read(&path).expect("the file")]
+}
+
+/// All rows of a map without their checksums, as the target reads them.
+fn rows(path: &Path) -> rusqlite::Result<Vec<u8>> {
+    let database = Connection::open(path)?;
+    let mut all = Vec::new();
+    for (tag, table) in (0_u8..).zip(targets::TABLES) {
+        let query = match tag {
+            0 => "SELECT 0, content FROM meta WHERE name = 'header'".to_owned(),
+            8 => "SELECT 0, content FROM meta WHERE name = 'state'".to_owned(),
+            _ => format!("SELECT id, content FROM {table}"),
+        };
+        let mut statement = database.prepare(&query)?;
+        let mut found = statement.query([])?;
+        while let Some(row) = found.next()? {
+            let (key, content): (u32, Vec<u8>) = (row.get(0)?, row.get(1)?);
+            let content = &content[..content.len() - 8];
+            all.push(tag);
+            all.extend(key.to_le_bytes());
+            all.extend((content.len() as u16).to_le_bytes());
+            all.extend(content);
+        }
+    }
+    Ok(all)
+}
+
 fn map(calibrated: bool) -> Vec<u8> {
     let shape = ImageShape {
         width: 4,
@@ -84,6 +191,7 @@ fn map(calibrated: bool) -> Vec<u8> {
         keyframes: 2,
         edges: 1,
         solved_edges: 1,
+        factors: u32::from(calibrated),
     };
     let keyframe = |id: u32| SavedKeyframe {
         id,
@@ -95,26 +203,13 @@ fn map(calibrated: bool) -> Vec<u8> {
             keyframe: id - 1,
             keyframe_from_camera: Sim3::identity(),
         }),
-        content: KeyframeContent {
-            image: vec![9; 24],
-            points: vec![1.0; 24],
-            confidence: Floats::F32(vec![2.0; 8]),
-            features: Floats::F32(vec![0.5; 2]),
-        },
-    };
-    let matches = MatchContent {
-        index: (0..8).collect(),
-        valid: vec![1; 8],
-        quality: vec![0.5; 8],
+        content: keyframe_content(),
     };
     let edge = SavedEdge {
         i: 0,
         j: 1,
         match_fraction: 0.5,
-        content: EdgeContent {
-            i_from_j: matches.clone(),
-            j_from_i: matches,
-        },
+        content: edge_content(),
         ..SavedEdge::default()
     };
     written("seed.map", |path| {
@@ -122,6 +217,9 @@ fn map(calibrated: bool) -> Vec<u8> {
             out.keyframe(&keyframe(0))?;
             out.keyframe(&keyframe(1))?;
             out.edge(&edge)?;
+            if calibrated {
+                out.factor(&factor())?;
+            }
             Ok::<(), saved::WriteError>(())
         })
         .expect("a map");

@@ -4,6 +4,7 @@ use mast3r_slam::config::{Config, Threads};
 use mast3r_slam::geometry::Sim3;
 use mast3r_slam::image::RgbImage;
 use mast3r_slam::inference::Backend;
+use mast3r_slam::map::saved::Reader;
 use mast3r_slam::map::{MapSnapshot, TrackingState};
 use mast3r_slam::slam::{Frame, MapLabel, Pace, Slam};
 use std::path::Path;
@@ -200,13 +201,19 @@ fn removed_keyframes_leave_no_frame_without_a_place_and_the_map_as_good() {
         "ATE {error} m, {before} m with all"
     );
 
-    // What is saved has no gaps and can be resumed: the last place is found in it.
+    // What is saved has no gaps, has the factors, and can be resumed: the last place is found in it.
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("room.map");
     save(&mut system, &file);
     let (mut resumed, images, _) = room(frames, crowded(), Pace::EveryFrame);
     let loaded = resumed.load_map_of(&file, "").expect("the map");
     assert_eq!(loaded.keyframes, ids.len());
+    let factors = Reader::open(&file).expect("a map").header().factors;
+    assert!(factors > 0, "keyframes were removed");
+    let again = folder.path().join("again.map");
+    save(&mut resumed, &again);
+    let read = |path: &Path| std::fs::read(path).expect("the file");
+    assert!(read(&file) == read(&again), "{factors} factors");
     let last = images.last().expect("an image");
     let tracked = resumed.process(&Frame {
         index: 0,

@@ -8,7 +8,8 @@
 //! `FOLDER` is any sequence that `mast3r-slam run` reads; without ground truth there is no ATE. Its images are decoded
 //! once and kept in memory. Options: `--calibrated`, `--stride N`, `--size PIXELS`, `--single` (mapping inline), `--live`
 //! (tracking never waits for mapping), `--remember FOLDER` (on the CPU: keeps the outputs of the bundled network there,
-//! 11 MB for each pair of images at 256×192, so that the next run with other settings takes a fraction of the time).
+//! 11 MB for each pair of images at 256×192, so that the next run with other settings takes a fraction of the time),
+//! `--false-loops SHARE` (with `--remember` and `--calibrated`: replaces that share of the loops by false ones).
 
 mod remembered;
 
@@ -32,12 +33,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
+use testkit::deceiver::deceiving;
 use tracing_subscriber::EnvFilter;
 
 type Failure = Box<dyn Error>;
 
 const USAGE: &str = "usage: soak FOLDER [--frames N] [--config FILE] [--set KEY=VALUE]... [--calibrated] \
-    [--stride N] [--size PIXELS] [--single] [--live] [--remember FOLDER] [--out FILE.md]";
+    [--stride N] [--size PIXELS] [--single] [--live] [--remember FOLDER [--false-loops SHARE]] [--out FILE.md]";
 
 #[derive(Default)]
 struct Options {
@@ -51,6 +53,7 @@ struct Options {
     single: bool,
     live: bool,
     remember: Option<PathBuf>,
+    false_loops: f64,
     out: Option<PathBuf>,
 }
 
@@ -73,6 +76,7 @@ impl Options {
                 "--calibrated" => options.calibrated = true,
                 "--single" => options.single = true,
                 "--live" => options.live = true,
+                "--false-loops" => options.false_loops = value()?.parse()?,
                 "--remember" => options.remember = Some(value()?.into()),
                 "--out" => options.out = Some(value()?.into()),
                 folder if !folder.starts_with("--") && options.folder.as_os_str().is_empty() => {
@@ -185,7 +189,7 @@ fn open(options: &Options) -> Result<(Slam, Walk), Failure> {
     }
     if let Some(folder) = &options.remember {
         std::fs::create_dir_all(folder)?;
-        builder = builder.on_device(remembering(folder.clone()));
+        builder = builder.on_device(remembering(folder.clone(), options.false_loops));
     }
     let slam = builder.build()?;
     let truth = source.ground_truth().map(Path::to_owned);
@@ -209,8 +213,8 @@ fn open(options: &Options) -> Result<(Slam, Walk), Failure> {
     ))
 }
 
-/// The CPU's device with the bundled network, whose outputs are kept in `folder`.
-fn remembering(folder: PathBuf) -> DeviceMaker {
+/// The CPU's device with the bundled network, whose outputs are kept in `folder`, and this share of false loops.
+fn remembering(folder: PathBuf, false_loops: f64) -> DeviceMaker {
     Arc::new(move |setup, _| {
         let shape = setup.preprocessor.as_ref().map(Preprocessor::output_size);
         let (width, height) = shape.unwrap_or_default();
@@ -226,7 +230,12 @@ fn remembering(folder: PathBuf) -> DeviceMaker {
             network: Box::new(network),
             folder: folder.clone(),
         };
-        Ok(cpu::device(Box::new(network), setup))
+        let camera = setup.intrinsics;
+        let device = cpu::device(Box::new(network), setup);
+        Ok(match camera.filter(|_| false_loops > 0.0) {
+            Some(camera) => deceiving(device, camera, false_loops).0,
+            None => device,
+        })
     })
 }
 

@@ -1,5 +1,6 @@
 //! Encoding of numbers in the byte order of map files.
 
+use crate::compute::global::Matrix7;
 use crate::geometry::Sim3;
 use half::f16;
 use std::io::{self, ErrorKind, Read, Write};
@@ -116,4 +117,27 @@ pub fn pose(src: &mut dyn Read) -> io::Result<Option<Sim3>> {
         scale: a[7],
     };
     Ok((unit && pose.is_finite()).then_some(pose))
+}
+
+/// Writes a symmetric matrix: the upper half, row by row.
+pub fn put_symmetric(out: &mut dyn Write, matrix: &Matrix7) -> io::Result<()> {
+    for row in 0..7 {
+        for column in row..7 {
+            put_one(out, matrix[(row, column)])?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads a symmetric matrix; `None` if a value is not finite.
+pub fn symmetric(src: &mut dyn Read) -> io::Result<Option<Matrix7>> {
+    let mut matrix = Matrix7::zeros();
+    for row in 0..7 {
+        for column in row..7 {
+            let value: f64 = one(src)?;
+            matrix[(row, column)] = value;
+            matrix[(column, row)] = value;
+        }
+    }
+    Ok(matrix.iter().all(|v| v.is_finite()).then_some(matrix))
 }

@@ -1,6 +1,6 @@
 //! Header of a map file.
 
-use super::bytes::{one, put, put_text, some, text};
+use super::bytes::{one, put, put_one, put_text, some, text};
 use super::{CHECKSUM, MAGIC, MapFileError};
 use crate::compute::device::ContentFormats;
 use crate::compute::store::FloatFormat;
@@ -66,12 +66,16 @@ pub struct Header {
     pub edges: u32,
     /// Number of edges included in the last global solve.
     pub solved_edges: u32,
+    /// Number of factors in the file.
+    pub factors: u32,
 }
 
 /// Size of a keyframe's fixed fields in bytes.
 const KEYFRAME_NUMBERS: u64 = 4 + 4 + 8 + 8 + 64 + 4 + 64;
 /// Size of an edge's fixed fields in bytes.
 const EDGE_NUMBERS: u64 = 4 + 4 + 4 + 4;
+/// Size of a factor in bytes: two ids, a pose, half of a symmetric matrix.
+const FACTOR: u64 = 4 + 4 + 64 + 28 * 8;
 /// Maximum header size in bytes.
 const HEADER: u32 = 1 << 16;
 /// Upper limit on columns, rows, tokens and channels, above that of any network.
@@ -98,7 +102,7 @@ fn flag(number: u8) -> io::Result<bool> {
 }
 
 impl Header {
-    /// Bytes after the header: keyframes, edges, checksum. `None` on overflow.
+    /// Bytes after the header: keyframes, edges, factors, checksum. `None` on overflow.
     pub(super) fn rest(&self) -> Option<u64> {
         let n = self.shape.pixels() as u64;
         let confidence = self.formats.confidence.bytes() as u64;
@@ -109,19 +113,29 @@ impl Header {
         let edge = n.checked_mul(2 * (4 + 1 + 4))?.checked_add(EDGE_NUMBERS)?;
         let keyframes = keyframe.checked_mul(u64::from(self.keyframes))?;
         let edges = edge.checked_mul(u64::from(self.edges))?;
-        keyframes.checked_add(edges)?.checked_add(CHECKSUM)
+        let factors = FACTOR.checked_mul(u64::from(self.factors))?;
+        let content = keyframes.checked_add(edges)?.checked_add(factors)?;
+        content.checked_add(CHECKSUM)
     }
 
     /// Writes magic, version and header.
     pub(super) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut body = Vec::new();
         self.body(&mut body)?;
+        // Older programs read a map without factors.
+        let version = match self.factors {
+            0 => super::OLDEST,
+            _ => super::VERSION,
+        };
+        if version == super::VERSION {
+            put_one(&mut body, self.factors)?;
+        }
         let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
         if length > HEADER {
             return Err(ErrorKind::InvalidInput.into());
         }
         out.write_all(&MAGIC)?;
-        put(out, &[super::VERSION, length])?;
+        put(out, &[version, length])?;
         out.write_all(&body)
     }
 
@@ -180,7 +194,7 @@ impl Header {
             _ => io(error),
         };
         let version: u32 = one(src).map_err(short)?;
-        if version != super::VERSION {
+        if !(super::OLDEST..=super::VERSION).contains(&version) {
             return Err(MapFileError::Version {
                 path: path.to_owned(),
                 found: version,
@@ -197,14 +211,18 @@ impl Header {
         let mut body = vec![0; length as usize];
         src.read_exact(&mut body).map_err(short)?;
         let mut rest = &body[..];
-        let header = Self::parse(&mut rest).map_err(|_| nonsense("the header is invalid"))?;
+        let invalid = |_| nonsense("the header is invalid");
+        let mut header = Self::parse(&mut rest).map_err(invalid)?;
+        if version == super::VERSION {
+            header.factors = one(&mut rest).map_err(invalid)?;
+        }
         if !rest.is_empty() {
             return Err(nonsense("the header is followed by unexpected data"));
         }
         Ok((header, MAGIC.len() as u64 + 8 + u64::from(length)))
     }
 
-    /// Reads what [`Header::body`] wrote.
+    /// Reads what [`Header::body`] wrote, which says nothing of factors.
     pub(in crate::map) fn parse(src: &mut dyn Read) -> io::Result<Self> {
         let bad = || io::Error::from(ErrorKind::InvalidData);
         let program = text(src)?;
@@ -253,6 +271,7 @@ impl Header {
             keyframes,
             edges,
             solved_edges,
+            factors: 0,
         })
     }
 }

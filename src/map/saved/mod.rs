@@ -8,6 +8,7 @@
 //! | header | [`Header`] |
 //! | keyframes | for each, in the order of their numbers: [`SavedKeyframe`], its numbers first, then image, points, confidences, features |
 //! | edges | for each: [`SavedEdge`], its numbers first, then both directions' matches |
+//! | factors | for each, since version 2: both ids, the relative pose, the upper half of its information |
 //! | checksum | SHA-256 of all before it |
 //!
 //! The header determines the total length, so that a truncated file is detected before it is read.
@@ -34,8 +35,11 @@ use std::path::{Path, PathBuf};
 /// Magic bytes at the start of every map file.
 pub(in crate::map) const MAGIC: [u8; 8] = *b"M3RSLMAP";
 
-/// The format version that this program writes and reads.
-pub const VERSION: u32 = 1;
+/// The newest format version.
+pub const VERSION: u32 = 2;
+
+/// The oldest format version, without factors.
+const OLDEST: u32 = 1;
 
 /// File name extension of map files.
 pub const EXTENSION: &str = "map";
@@ -145,7 +149,7 @@ pub enum MapFileError {
     Outside { path: PathBuf, root: PathBuf },
     /// The file has another format version.
     #[error(
-        "the map {path} has format version {found}, expected {VERSION}: it was written by another version of this program; use that version, or create the map again",
+        "the map {path} has format version {found}, expected at most {VERSION}: it was written by another version of this program; use that version, or create the map again",
         path = path.display()
     )]
     Version { path: PathBuf, found: u32 },

@@ -1,8 +1,9 @@
 //! Reads map files.
 
-use super::bytes::{get, one, pose, some};
+use super::bytes::{get, one, pose, some, symmetric};
 use super::{CHECKSUM, Header, KINDS, MapFileError, SavedChain, SavedEdge, SavedKeyframe};
 use crate::compute::device::{Floats, MatchContent};
+use crate::compute::global::PoseFactor;
 use crate::compute::store::FloatFormat;
 use crate::time::Stamp;
 use sha2::{Digest, Sha256};
@@ -17,7 +18,7 @@ pub(super) const NO_CHAIN: u32 = u32::MAX;
 /// Number of bytes hashed at a time.
 const BLOCK: usize = 1 << 16;
 
-/// An open map: header, then keyframes, then edges, one at a time.
+/// An open map: header, then keyframes, edges and factors, one at a time.
 #[derive(Debug)]
 pub struct Reader {
     path: PathBuf,
@@ -136,6 +137,9 @@ impl Reader {
         let mut edge = SavedEdge::default();
         for _ in 0..edges {
             self.edge(&mut edge)?;
+        }
+        for _ in 0..self.header.factors {
+            self.factor()?;
         }
         let back = self.back();
         back.map_err(|error| self.failed(error))?;
@@ -261,6 +265,31 @@ impl Reader {
             get(file, pixels, &mut way.quality)?;
         }
         Ok(())
+    }
+
+    /// Reads the next factor. Factors follow the edges.
+    ///
+    /// # Errors
+    /// Invalid values, even if the checksum matches.
+    pub fn factor(&mut self) -> Result<PoseFactor, MapFileError> {
+        let keyframes = self.header.keyframes;
+        let read = self.read_factor().map_err(|error| self.failed(error))?;
+        let fine = |f: &PoseFactor| f.i != f.j && f.i.max(f.j) < keyframes as usize;
+        let factor = read.filter(fine);
+        factor.ok_or_else(|| self.nonsense("a factor is invalid".to_owned()))
+    }
+
+    fn read_factor(&mut self) -> io::Result<Option<PoseFactor>> {
+        let file = &mut self.file;
+        let [i, j]: [u32; 2] = some(file)?;
+        let (i_from_j, information) = (pose(file)?, symmetric(file)?);
+        let factor = |(i_from_j, information)| PoseFactor {
+            i: i as usize,
+            j: j as usize,
+            i_from_j,
+            information,
+        };
+        Ok(i_from_j.zip(information).map(factor))
     }
 
     fn failed(&self, cause: io::Error) -> MapFileError {

@@ -1,21 +1,23 @@
 //! Writes map files.
 
-use super::bytes::{put, put_one, put_pose};
+use super::bytes::{put, put_one, put_pose, put_symmetric};
 use super::{Header, KINDS, MapFileError, SavedEdge, SavedKeyframe};
 use crate::compute::device::{DeviceError, Floats, MatchContent};
+use crate::compute::global::PoseFactor;
 use crate::files;
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::Path;
 
-/// Writes keyframes, then edges, as many as the header declares.
+/// Writes keyframes, then edges, then factors, as many as the header declares.
 pub struct Writer<'a> {
     out: &'a mut dyn Write,
     hasher: Sha256,
     header: &'a Header,
     keyframes: u32,
     edges: u32,
+    factors: u32,
 }
 
 /// Error from producing the content.
@@ -49,6 +51,7 @@ pub fn write(
             header,
             keyframes: 0,
             edges: 0,
+            factors: 0,
         };
         header.write(&mut writer)?;
         match body(&mut writer) {
@@ -143,6 +146,15 @@ impl Writer<'_> {
         Ok(())
     }
 
+    /// Writes the next factor, between keyframes by their ids in the file. Factors follow the edges.
+    pub fn factor(&mut self, factor: &PoseFactor) -> Result<(), WriteError> {
+        put(self, &[factor.i as u32, factor.j as u32])?;
+        put_pose(self, &factor.i_from_j)?;
+        put_symmetric(self, &factor.information)?;
+        self.factors += 1;
+        Ok(())
+    }
+
     fn floats(
         &mut self,
         values: &Floats,
@@ -170,9 +182,10 @@ impl Writer<'_> {
     }
 
     fn end(self) -> io::Result<()> {
-        if (self.keyframes, self.edges) != (self.header.keyframes, self.header.edges) {
+        let declared = |h: &Header| [h.keyframes, h.edges, h.factors];
+        if [self.keyframes, self.edges, self.factors] != declared(self.header) {
             return Err(io::Error::other(
-                "the numbers of keyframes and edges differ from the header",
+                "the numbers of keyframes, edges and factors differ from the header",
             ));
         }
         self.out.write_all(&self.hasher.finalize())

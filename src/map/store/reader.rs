@@ -114,6 +114,7 @@ impl Reader {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         (header.keyframes, header.edges) = (count(keyframes.len()), count(edges.len()));
         header.solved_edges = rest.solved_edges;
+        header.factors = count(factors.len());
         header.map_from_world = rest.map_from_world;
         Ok(Self {
             database,

@@ -1,10 +1,10 @@
 //! Rows of numbers, and the seal at the end of every row: it tells a damaged row, or one under another key.
 
 use super::StoreError;
-use crate::compute::global::{Matrix7, PoseFactor};
+use crate::compute::global::PoseFactor;
 use crate::geometry::Sim3;
 use crate::map::EdgeKind;
-use crate::map::saved::bytes::{one, pose, put, put_one, put_pose, some};
+use crate::map::saved::bytes::{one, pose, put, put_one, put_pose, put_symmetric, some, symmetric};
 use crate::map::saved::{KINDS, SavedChain};
 use crate::time::Stamp;
 use nalgebra::{Isometry3, Quaternion, Translation3, UnitQuaternion};
@@ -200,16 +200,11 @@ impl EdgeRow {
     }
 }
 
-/// Replaces `dst` by the row of a factor. Its information is symmetric: the upper half is written.
+/// Replaces `dst` by the row of a factor.
 pub fn write_factor(factor: &PoseFactor, dst: &mut Vec<u8>) {
     sealed(Table::Factor, factor_key(factor), dst, |out| {
         put_pose(out, &factor.i_from_j)?;
-        for row in 0..7 {
-            for column in row..7 {
-                put_one(out, factor.information[(row, column)])?;
-            }
-        }
-        Ok(())
+        put_symmetric(out, &factor.information)
     });
 }
 
@@ -224,17 +219,7 @@ pub fn read_factor(key: u64, row: &[u8]) -> Result<PoseFactor, StoreError> {
     let src = &mut src;
     let mut read = || -> io::Result<PoseFactor> {
         let i_from_j = pose(src)?.ok_or_else(invalid)?;
-        let mut information = Matrix7::zeros();
-        for row in 0..7 {
-            for column in row..7 {
-                let value: f64 = one(src)?;
-                if !value.is_finite() {
-                    return Err(invalid());
-                }
-                information[(row, column)] = value;
-                information[(column, row)] = value;
-            }
-        }
+        let information = symmetric(src)?.ok_or_else(invalid)?;
         let (i, j) = ((key >> 32) as usize, (key & u64::from(u32::MAX)) as usize);
         match i != j {
             true => Ok(PoseFactor {

@@ -44,6 +44,7 @@ impl Mapper {
         match map_io::read(source, self.device.as_mut()) {
             Ok(loaded) => {
                 self.loop_closure.reset();
+                self.redundancy.clear();
                 self.graph = loaded.graph;
                 let next = (loaded.next_edge, loaded.rest);
                 self.keeper =

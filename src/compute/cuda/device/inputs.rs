@@ -3,11 +3,12 @@
 use super::camera::CameraFormat;
 use crate::compute::cuda::retrieval::RetrievalPlan;
 use crate::compute::cuda::slots::SlotPlan;
+use crate::compute::device::Setup;
 use crate::compute::store::{FloatFormat, SlotLayout};
 use crate::config::{DeviceConfig, Loops};
 use crate::gpu::DeviceInfo;
 use crate::image::Preprocessor;
-use crate::inference::NetworkShape;
+use crate::inference::{Backend, NetworkShape};
 
 /// Maximum size of a keyframe at 512×384 in bytes; scaled with the number of pixels for other
 /// sizes.
@@ -40,7 +41,28 @@ pub struct PlanInputs<'a> {
     pub words: Option<usize>,
 }
 
-impl PlanInputs<'_> {
+impl<'a> PlanInputs<'a> {
+    /// Those of a device for images of these sizes, with the network of `backend`.
+    pub(super) fn of(
+        info: &'a DeviceInfo,
+        backend: &mut dyn Backend,
+        setup: &'a Setup,
+        (shape, preprocessor, camera): (&'a NetworkShape, &'a Preprocessor, CameraFormat),
+    ) -> Self {
+        Self {
+            config: &setup.config,
+            shape,
+            info,
+            preprocessor,
+            camera,
+            calibrated: setup.intrinsics.is_some(),
+            network_on_host: backend.device().is_none(),
+            network_workspace: [0; 2],
+            edge_batch: setup.config.memory.edge_batch.max(1),
+            words: setup.places.as_ref().map(|model| model.words()),
+        }
+    }
+
     /// Maximum number of edges decoded as one batch; 1 on the host.
     pub(super) fn edges_at_once(&self) -> usize {
         match self.network_on_host {

@@ -57,32 +57,21 @@ pub struct CudaSetup {
 pub fn device(
     context: &Context,
     mut backend: Box<dyn Backend>,
-    setup: Setup,
+    mut setup: Setup,
     cuda: &CudaSetup,
 ) -> Result<Device, DeviceError> {
-    let (config, shape) = (setup.config, backend.shape().clone());
-    let preprocessor = match setup.preprocessor {
+    let shape = backend.shape().clone();
+    let preprocessor = match setup.preprocessor.take() {
         Some(preprocessor) => preprocessor,
         None => as_they_are(&shape)?,
     };
-    if let Some(warning) = solve::crowded(&config) {
+    if let Some(warning) = solve::crowded(&setup.config) {
         tracing::warn!("{warning}");
     }
-    let mut inputs = PlanInputs {
-        config: &config,
-        shape: &shape,
-        info: context.info(),
-        preprocessor: &preprocessor,
-        camera: cuda.camera,
-        calibrated: setup.intrinsics.is_some(),
-        network_on_host: backend.device().is_none(),
-        network_workspace: [0; 2],
-        edge_batch: config.memory.edge_batch.max(1),
-        words: setup.places.as_ref().map(|model| model.words()),
-    };
+    let images = (&shape, &preprocessor, cuda.camera);
+    let mut inputs = PlanInputs::of(context.info(), backend.as_mut(), &setup, images);
     let buffers = allocate(context, backend.as_mut(), &mut inputs)?;
     let edges_at_once = inputs.edges_at_once();
-
     let high = Arc::new(context.stream(Priority::High)?);
     let low = Arc::new(context.stream(Priority::Low)?);
     let (streams, directory) = ([&high, &low], cuda.directory.clone());
@@ -90,22 +79,27 @@ pub fn device(
     if let Some(network) = backend.device() {
         network.prepare(edges_at_once)?;
     }
-    let residual = GlobalResidual::of(config.local_opt.residual, setup.intrinsics);
-    let mut mapping = Mapping::new(
-        Arc::clone(&config),
-        Arc::clone(&low),
-        &stores,
-        backend.share(),
-        buffers.mapping,
-        (residual, edges_at_once),
-    )?;
-    if let (Some(buffers), Some(model)) = (buffers.places, &setup.places) {
-        let k = config.retrieval.k;
-        mapping.places = Some(place_recognition(context, &low, buffers, model, k)?);
-    }
+    let places = match (buffers.places, &setup.places) {
+        (Some(buffers), Some(model)) => {
+            let k = setup.config.retrieval.k;
+            Some(place_recognition(context, &low, buffers, model, k)?)
+        }
+        _ => None,
+    };
+    let residual = GlobalResidual::of(setup.config.local_opt.residual, setup.intrinsics);
+    let (config, network) = (Arc::clone(&setup.config), backend.share());
+    let of_solves = (residual, edges_at_once);
+    let mut mapping = Mapping::new(config, low, &stores, network, buffers.mapping, of_solves)?;
+    mapping.places = places;
     let camera = (&preprocessor, cuda.camera);
-    let config = Arc::clone(&config);
-    let tracking = Tracking::new(config, high, &stores, backend, buffers.tracking, camera)?;
+    let tracking = Tracking::new(
+        setup.config,
+        high,
+        &stores,
+        backend,
+        buffers.tracking,
+        camera,
+    )?;
     // Tables and codebook have arrived, so that the first frame does not wait for them.
     context.synchronize()?;
     Ok(Device {
