@@ -21,6 +21,7 @@ fn header(features: FloatFormat) -> Header {
         keyframes: 0,
         edges: 0,
         solved_edges: 0,
+        factors: 0,
     }
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::compute::global::Matrix7;
 use nalgebra::{UnitQuaternion, Vector3};
 
 fn place(x: f64) -> Sim3 {
