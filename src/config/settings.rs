@@ -176,10 +176,10 @@ section! {
         window_edges: usize = 512, "edges", AtLeast(0);
         /// When a loop is closed beyond the window, solve for all keyframes over factors, then over matches for the
         /// window and around the loop's ends. Otherwise such a solve takes all matches of the map.
-        skeleton: bool = false, "", Any;
+        skeleton: bool = true, "", Any;
         /// Maximum edges of a keyframe, and at most `memory.edges` altogether. Beyond them the weakest becomes a factor,
         /// which needs no memory for matches. 8 is enough for a chain and a few loops. 0: no limit.
-        max_edges: usize = 0, "edges", AtLeast(0);
+        max_edges: usize = 8, "edges", AtLeast(0);
         /// Maximum factors of a keyframe. Beyond it the weakest goes if its keyframes are within three edges and factors
         /// of each other. 0: no limit.
         max_factors: usize = 12, "factors", AtLeast(0);
@@ -246,7 +246,8 @@ section! {
     /// How the map stays as small as the space that it shows (docs/algorithm.md, Map economy).
     EconomyConfig = "economy" {
         /// Track against keyframes that are there before new ones are made: a frame that loses its keyframe is
-        /// located relative to those that show the same place. A live camera never waits for the answer.
+        /// located relative to those that show the same place. A live camera never waits for the answer. Fewer
+        /// keyframes are made in known places, which takes less time there; frames are located less accurately.
         reuse: bool = false, "", Any;
         /// How far above `tracking.match_frac_thresh` a frame's fraction is when such keyframes are first looked for,
         /// and that of a keyframe that is taken then must be at least. With less, the answer comes after the keyframe was
@@ -258,9 +259,14 @@ section! {
         /// keyframes that show little; with 1, a known path is covered with keyframes again and again, because frames
         /// between two keyframes overlap neither by the threshold at which these were made.
         overlap: f32 = 0.7, "fraction", Fraction;
-        /// Remove keyframes whose view others have as well. In a full map (`local_opt.max_keyframes`), a new keyframe
+        /// Number of keyframes that must have been made since a keyframe before it is reused: until then the camera
+        /// looks round a place that is new, which keyframes of its own show better than those that are there. With 0,
+        /// short sequences are less accurate.
+        reuse_after: usize = 40, "keyframes", AtLeast(0);
+        /// Remove keyframes whose view others have as well, so that the map grows with the space that it shows, and not
+        /// with the time in which it was made. In a full map (`local_opt.max_keyframes`), a new keyframe
         /// then replaces the one that others cover most.
-        remove: bool = false, "", Any;
+        remove: bool = true, "", Any;
         /// A keyframe is redundant if at least two others cover this fraction of its pixels. With less, parts of what
         /// it shows would be left to one view, or none.
         covered: f32 = 0.9, "fraction", Fraction;

@@ -57,7 +57,15 @@ pub fn agree_both_ways(
     }
     let poses = relative_poses(device, edge)?;
     let (agree, degrees, scale) = agreement(&poses, max_degrees);
-    tracing::debug!(i = edge.i, j = edge.j, degrees, scale, "edge both ways");
+    let fraction = edge.match_fraction;
+    tracing::debug!(
+        i = edge.i,
+        j = edge.j,
+        fraction,
+        degrees,
+        scale,
+        "edge both ways"
+    );
     Ok(agree)
 }
 

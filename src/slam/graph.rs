@@ -1,6 +1,7 @@
 //! The factor graph: keyframes, edges and priors.
 
 use super::factors::Factors;
+use super::overlaps::Overlaps;
 use super::pose_table::{Anchor, PoseTable, index_of};
 use super::removed::Removed;
 use crate::compute::device::{EdgeId, TwoWay};
@@ -31,6 +32,8 @@ pub struct Graph {
     /// Number of leading edges included in the last successful solve.
     solved_edges: usize,
     factors: Factors,
+    /// Those of removed edges.
+    overlaps: Overlaps,
     /// Shared with published tables.
     removed: Arc<Removed>,
 }
@@ -116,7 +119,9 @@ impl Graph {
         let at = self.edges.iter().position(|edge| edge.id == id)?;
         self.solved_edges -= usize::from(at < self.solved_edges);
         self.factors.forget(id);
-        Some(self.edges.remove(at))
+        let edge = self.edges.remove(at);
+        self.overlaps.note(edge.i, edge.j, edge.match_fraction);
+        Some(edge)
     }
 
     /// Removes keyframe `id`, which is at `place` relative to another keyframe, with its factors and its edges, which
@@ -133,6 +138,9 @@ impl Graph {
             self.factors.forget(edge.id);
         }
         self.factors.remove_of(id as usize);
+        let shared = edges.iter();
+        let shared = shared.filter_map(|e| Some((e.other_end(id)?, e.match_fraction)));
+        self.overlaps.remove(id, shared);
         self.ids.remove(index);
         self.keyframes.remove(index);
         self.poses.remove(index);
@@ -296,6 +304,11 @@ impl Graph {
     /// What remains of removed edges and keyframes.
     pub fn factors(&self) -> &Factors {
         &self.factors
+    }
+
+    /// Keyframes that show the same although no edge joins them.
+    pub fn known_overlaps(&self) -> &Overlaps {
+        &self.overlaps
     }
 
     /// See [`Graph::factors`].

@@ -36,6 +36,7 @@ mod mapper;
 mod mapper_thread;
 mod odometry;
 mod optimiser;
+mod overlaps;
 mod pose_table;
 mod probe;
 mod reach;

@@ -94,11 +94,14 @@ impl Graph {
         others.all(|index| reached[index])
     }
 
-    /// The pairs of keyframes that overlap by at least `min_fraction`, by the edges between them.
+    /// The pairs of keyframes that overlap by at least `min_fraction`, by the edges between them or by those that were
+    /// removed.
     pub fn overlaps(&self, min_fraction: f32) -> Links {
         let edges = self.edges().iter();
-        let strong = edges.filter(|edge| edge.match_fraction >= min_fraction);
-        self.indices(strong.map(|edge| (edge.i, edge.j)))
+        let edges = edges.map(|edge| ((edge.i, edge.j), edge.match_fraction));
+        let all = edges.chain(self.known_overlaps().pairs());
+        let strong = all.filter(|(_, fraction)| *fraction >= min_fraction);
+        self.indices(strong.map(|(pair, _)| pair))
     }
 
     /// Whether the map shows what keyframe `id` shows without it: at least two others overlap it, so that it is not the

@@ -1,9 +1,11 @@
 //! Redundant keyframes: those whose view others have as well (docs/algorithm.md, Map economy).
 
 use super::graph::{Edge, Graph};
+use super::reach::Links;
 use crate::compute::coverage::Coverage;
 use crate::compute::device::{DeviceError, MappingDevice, NeighbourView};
 use crate::config::Config;
+use crate::geometry::Sim3;
 use crate::map::EdgeKind;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
@@ -28,6 +30,10 @@ const NEAR: usize = 3;
 /// keyframe's view: a pixel then covers at most 1.25 times the length on the surface.
 const MIN_RATIO: f32 = 0.8;
 
+/// Fraction of a typical step between neighbouring keyframes within which another keyframe shows the same: where images
+/// have little to match, the same view matches itself no better than others.
+const SAME_PLACE: f64 = 0.25;
+
 /// Maximum number of keyframes that wait until they are old enough to be examined; the oldest is left out.
 const WAITING: usize = 64;
 
@@ -36,6 +42,9 @@ pub struct Redundancy {
     on: bool,
     /// Minimum overlap of neighbouring keyframes that stay.
     overlap: f32,
+    /// Minimum overlap of keyframes of which one is enough: a frame like the one would not have become a keyframe
+    /// beside the other, nor soon after.
+    same_view: f32,
     /// Fraction of a keyframe's pixels that others must cover.
     min_covered: f64,
     /// The same in a full map.
@@ -60,6 +69,7 @@ impl Redundancy {
         Self {
             on: config.economy.remove,
             overlap: config.tracking.match_frac_thresh * config.economy.overlap,
+            same_view: config.tracking.match_frac_thresh + config.economy.reuse_margin,
             min_covered: f64::from(config.economy.covered),
             min_covered_when_full: f64::from(config.economy.covered_when_full),
             max_keyframes: config.local_opt.max_keyframes,
@@ -102,31 +112,42 @@ impl Redundancy {
             return Ok(None);
         }
         self.settle(graph);
-        if self.waiting.len() >= WAITING {
-            self.waiting.pop_front();
-        }
-        self.waiting.push_back(id);
+        self.wait_for(id);
         let mut near = strongest_neighbours(graph, id);
         let old = |k: &u32| !self.is_in_use(graph, *k) && !lent(*k);
         near.extend(self.waiting.iter().copied().filter(old));
         near.sort_unstable_by(|a, b| b.cmp(a));
         near.dedup();
-        // Whatever is examined now and stays is examined again when a keyframe is added beside it.
-        let examined = |k: &u32| near.contains(k);
-        self.waiting.retain(|k| !examined(k));
-        let overlaps = graph.overlaps(self.overlap);
+        let (overlaps, twins) = (graph.overlaps(self.overlap), graph.overlaps(self.same_view));
+        let step = Step::typical(graph);
         // In order of their cost.
         let goes = |k: &u32| {
-            !self.standing.contains(k)
-                && !lent(*k)
-                && graph.overlaps_without(*k, &overlaps, NEAR)
-                && self.may_go(graph, *k)
+            let shown = is_one_of(graph, *k, &twins)
+                || step.is_taken_twice(graph, *k)
+                || (!self.standing.contains(k) && graph.overlaps_without(*k, &overlaps, NEAR));
+            shown && !lent(*k) && self.may_go(graph, *k)
         };
-        let overlapped = near.iter().copied().find(goes);
+        let overlapped: Vec<u32> = near.iter().copied().filter(goes).collect();
+        // The others wait for the next time; what stays is examined again when something changes beside it.
+        let examined = |k: &u32| near.contains(k) && !overlapped.contains(k);
+        self.waiting.retain(|k| !examined(k));
+        overlapped.iter().rev().for_each(|k| self.wait_for(*k));
+        let overlapped = overlapped.first().copied();
         if overlapped.is_none() || self.max_keyframes > 0 {
             self.measure(device, graph, &near)?;
         }
         Ok(overlapped.or_else(|| self.most_covered(graph, &near, lent)))
+    }
+
+    /// Has a keyframe examined when one is added next.
+    pub fn wait_for(&mut self, id: u32) {
+        if !self.on || self.waiting.contains(&id) {
+            return;
+        }
+        if self.waiting.len() >= WAITING {
+            self.waiting.pop_front();
+        }
+        self.waiting.push_back(id);
     }
 
     /// Measures how much of what these keyframes show two others cover.
@@ -204,6 +225,51 @@ impl Redundancy {
     }
 }
 
+/// The distance, in metres, and the angle between neighbouring keyframes.
+struct Step {
+    length: f64,
+    angle: f64,
+}
+
+impl Step {
+    /// The medians of a map's edges.
+    fn typical(graph: &Graph) -> Self {
+        let edges = graph.edges().iter();
+        let steps = edges.map(|e| apart(&graph.pose_of(e.i), &graph.pose_of(e.j)));
+        let (mut lengths, mut angles): (Vec<f64>, Vec<f64>) = steps.unzip();
+        let median = |values: &mut Vec<f64>| {
+            values.sort_by(f64::total_cmp);
+            values.get(values.len() / 2).copied().unwrap_or(0.0)
+        };
+        Self {
+            length: median(&mut lengths),
+            angle: median(&mut angles),
+        }
+    }
+
+    /// Whether another keyframe near `id` in the graph is at the same place.
+    fn is_taken_twice(&self, graph: &Graph, id: u32) -> bool {
+        let own = graph.pose_of(id);
+        graph.within(id, NEAR).into_iter().any(|other| {
+            let (length, angle) = apart(&own, &graph.pose_of(other));
+            length < SAME_PLACE * self.length && angle < SAME_PLACE * self.angle
+        })
+    }
+}
+
+fn apart(a: &Sim3, b: &Sim3) -> (f64, f64) {
+    let length = (a.translation - b.translation).norm();
+    (length, a.rotation.angle_to(&b.rotation))
+}
+
+/// Whether one of `links` is that of keyframe `id`.
+fn is_one_of(graph: &Graph, id: u32, links: &Links) -> bool {
+    let index = graph.index_of(id);
+    links
+        .iter()
+        .any(|(i, j)| Some(*i) == index || Some(*j) == index)
+}
+
 /// The neighbours of `id` with the largest match fractions.
 fn strongest_neighbours(graph: &Graph, id: u32) -> Vec<u32> {
     let mut edges: Vec<(u32, f32)> = graph
@@ -238,5 +304,76 @@ fn fraction(coverage: &Coverage) -> f64 {
     match coverage.usable {
         0 => 1.0,
         usable => f64::from(coverage.covered) / f64::from(usable),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::graph::KeyframeInfo;
+    use super::*;
+    use crate::compute::device::EdgeId;
+    use nalgebra::{UnitQuaternion, Vector3};
+
+    /// Keyframe `id` at `x` metres, turned by an angle, joined to the one before.
+    fn add(graph: &mut Graph, id: u32, x: f64, angle: f64) {
+        let pose = Sim3 {
+            translation: Vector3::new(x, 0.0, 0.0),
+            rotation: UnitQuaternion::from_euler_angles(0.0, angle, 0.0),
+            scale: 1.0,
+        };
+        let info = KeyframeInfo {
+            id,
+            frame_index: 0,
+            stamp: Default::default(),
+        };
+        graph.insert(info, pose, 0, None);
+        graph.connect(Edge {
+            id: EdgeId(id),
+            i: id.wrapping_sub(1),
+            j: id,
+            kind: EdgeKind::Consecutive,
+            match_fraction: 0.4,
+            poses: None,
+        });
+    }
+
+    /// Steps of a metre and a tenth of a radian.
+    fn path(count: u32) -> Graph {
+        let mut graph = Graph::default();
+        for id in 0..count {
+            add(&mut graph, id, f64::from(id), 0.1 * f64::from(id));
+        }
+        graph
+    }
+
+    #[test]
+    fn a_place_is_taken_twice_within_a_quarter_of_a_step_in_distance_and_angle() {
+        for (x, angle, taken) in [
+            (5.0, 0.5, true),
+            (5.2, 0.52, true),
+            (5.3, 0.5, false),
+            (5.0, 0.53, false),
+            // Keyframe 0 is farther away in the graph.
+            (0.0, 0.0, false),
+        ] {
+            let mut graph = path(7);
+            add(&mut graph, 7, x, angle);
+            let step = Step::typical(&graph);
+            assert!((step.length - 1.0).abs() < 1e-9 && (step.angle - 0.1).abs() < 1e-9);
+            assert_eq!(step.is_taken_twice(&graph, 7), taken, "{x} m, {angle}");
+        }
+        let graph = path(7);
+        let step = Step::typical(&graph);
+        assert!((0..7).all(|id| !step.is_taken_twice(&graph, id)));
+        assert!(!Step::typical(&Graph::default()).is_taken_twice(&graph, 3));
+    }
+
+    #[test]
+    fn a_keyframe_waits_once_and_the_oldest_of_too_many_is_left_out() {
+        let mut redundancy = Redundancy::new(&Config::default());
+        (0..WAITING as u32 + 1).for_each(|id| redundancy.wait_for(id));
+        redundancy.wait_for(5);
+        assert_eq!(redundancy.waiting.len(), WAITING);
+        assert_eq!(redundancy.waiting.front(), Some(&1));
     }
 }

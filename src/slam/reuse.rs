@@ -54,6 +54,8 @@ pub struct ProbeRequest {
 /// Rules for reusing keyframes.
 pub struct Reuse {
     two_way_degrees: f64,
+    /// Number of keyframes that must have been made since a keyframe for it to be reused.
+    after: u32,
 }
 
 impl Reuse {
@@ -66,10 +68,11 @@ impl Reuse {
             } else {
                 TWO_WAY_DEGREES
             },
+            after: u32::try_from(config.economy.reuse_after).unwrap_or(u32::MAX),
         }
     }
 
-    /// Keyframes that may show what a frame at `from` shows: those nearest by their poses, if they are nearer than
+    /// Keyframes that may show what a frame at `from`, which would become keyframe `id`, shows: those nearest by their poses, if they are nearer than
     /// the active one, then those with similar appearance that are not far away in the graph. None if the most
     /// similar keyframe is far away: the frame should become a keyframe, whose edges may close a loop.
     ///
@@ -79,11 +82,12 @@ impl Reuse {
         &self,
         graph: &Graph,
         from: &Anchor,
-        left: Option<u32>,
+        (id, left): (u32, Option<u32>),
         hits: &[Hit],
     ) -> Result<Vec<u32>, Unused> {
         let active = from.keyframe;
-        let other = |id: u32| id != active && Some(id) != left;
+        let old = |other: u32| other.saturating_add(self.after) <= id;
+        let other = |id: u32| id != active && Some(id) != left && old(id);
         let known = |id: u32| graph.are_near(active, id, KNOWN);
         if hits.first().is_some_and(|best| !known(best.id)) {
             return Err(Unused::FarAway);
@@ -280,7 +284,9 @@ mod tests {
     }
 
     fn reuse() -> Reuse {
-        Reuse::new(&Config::default())
+        let mut config = Config::default();
+        config.economy.reuse_after = 0;
+        Reuse::new(&config)
     }
 
     #[test]
@@ -290,7 +296,7 @@ mod tests {
         let candidates = |from: &Anchor, left, hits: &[u32]| {
             let hit = |&id: &u32| Hit { id, score: 1.0 };
             let hits: Vec<Hit> = hits.iter().map(hit).collect();
-            reuse().candidates(&graph, from, left, &hits)
+            reuse().candidates(&graph, from, (10, left), &hits)
         };
         // At 2.2 m, tracked against 5: 6 is nearest, then 2 within three edges.
         let from = anchor(5, -0.9);
@@ -310,7 +316,7 @@ mod tests {
         let hit = |id| Hit { id, score: 1.0 };
         // 0 is twelve edges away.
         let hits = [hit(2), hit(0), hit(77)];
-        let candidates = |hits| reuse().candidates(&graph, &anchor(12, -0.6), None, hits);
+        let candidates = |hits| reuse().candidates(&graph, &anchor(12, -0.6), (13, None), hits);
         assert_eq!(candidates(&hits), Ok(vec![11, 2]));
         assert_eq!(candidates(&hits[1..]), Err(Unused::FarAway));
         assert_eq!(candidates(&[]), Ok(vec![11]));

@@ -27,6 +27,8 @@ const SPOIL: Spoil = Spoil {
 fn economy(reuse: bool, remove: bool) -> Config {
     let mut config = config(false);
     config.economy.reuse = reuse;
+    // The walks are short.
+    config.economy.reuse_after = 0;
     config.economy.remove = remove;
     config
 }
@@ -176,10 +178,9 @@ fn removed_keyframes_leave_no_frame_without_a_place_and_the_map_as_good() {
         let snapshot = walk(&mut system, &images);
         (snapshot, system, truth)
     };
-    let (all, _, truth) = run(Config {
-        economy: Default::default(),
-        ..crowded()
-    });
+    let mut keeping = crowded();
+    keeping.economy.remove = false;
+    let (all, _, truth) = run(keeping);
     let (fewer, mut system, _) = run(crowded());
     let removed = system.mapping_counts().removed_keyframes;
     assert!(removed > 3, "{removed}");

@@ -352,7 +352,7 @@ fn files_that_are_no_whole_map_are_refused() {
         bytes[at] = to;
         bytes
     };
-    refuse("version 2", &changed(8, 2), &["version 2", "expected 1"]);
+    refuse("version 3", &changed(8, 3), &["version 3", "at most 2"]);
     // One bit anywhere behind the header.
     for part in 1..20 {
         let at = whole.len() * part / 20;

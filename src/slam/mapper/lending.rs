@@ -101,6 +101,8 @@ impl Mapper {
         }
         self.counts.count(edge.kind);
         self.graph.connect(edge);
+        self.redundancy.wait_for(i);
+        self.redundancy.wait_for(j);
         self.solve()
     }
 
@@ -115,13 +117,17 @@ impl Mapper {
             self.query_places(request.info.id)?;
         }
         let (device, graph) = (self.device.as_mut(), &self.graph);
-        let candidates = match self.reuse.candidates(graph, from, request.left, &self.hits) {
-            Ok(candidates) => candidates,
-            Err(reason) => {
-                self.counts.not_reused(reason);
-                return Ok(None);
-            }
-        };
+        let candidates =
+            match self
+                .reuse
+                .candidates(graph, from, (request.info.id, request.left), &self.hits)
+            {
+                Ok(candidates) => candidates,
+                Err(reason) => {
+                    self.counts.not_reused(reason);
+                    return Ok(None);
+                }
+            };
         for candidate in candidates {
             match self.reuse.locate(device, graph, request, from, candidate)? {
                 Ok(place) => return Ok(Some(place)),

@@ -21,7 +21,16 @@ pub fn config(calibrated: bool) -> Config {
     };
     // The room's descriptors all have confidence 4.
     config.reloc.strict = false;
+    without_economy(&mut config);
     config
+}
+
+/// Turns off the rules that keep the map small, for tests that count keyframes and edges.
+pub fn without_economy(config: &mut Config) {
+    config.economy.reuse = false;
+    config.economy.remove = false;
+    config.local_opt.skeleton = false;
+    config.local_opt.max_edges = 0;
 }
 
 pub fn stamp(k: usize) -> Stamp {
