@@ -66,6 +66,13 @@ impl Sim3 {
         self.to_array().iter().all(|v| v.is_finite()) && self.scale > 0.0
     }
 
+    /// Distance between two cameras, in the unit of the translations, and the angle in radians by which they are turned
+    /// against each other.
+    pub(crate) fn apart(&self, other: &Self) -> (f64, f64) {
+        let distance = (self.translation - other.translation).norm();
+        (distance, self.rotation.angle_to(&other.rotation))
+    }
+
     /// `s·R·p + t`.
     pub fn transform(&self, p: &Vector3<f64>) -> Vector3<f64> {
         self.rotation * p * self.scale + self.translation

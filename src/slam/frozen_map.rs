@@ -32,18 +32,14 @@ fn nearest(table: &PoseTable, anchor: &Anchor) -> Option<u32> {
         _ => None,
     };
     let neighbours = || table.edges.iter().filter_map(other).filter_map(of);
-    let apart = |a: &Sim3, b: &Sim3| {
-        let distance = (a.translation - b.translation).norm();
-        (distance, a.rotation.angle_to(&b.rotation))
-    };
     let sum = neighbours().fold((0.0, 0.0), |sum, (_, pose)| {
-        let (distance, angle) = apart(active, pose);
+        let (distance, angle) = active.apart(pose);
         (sum.0 + distance, sum.1 + angle)
     });
     let count = neighbours().count().max(1) as f64;
     let unit = ((sum.0 / count).max(1e-9), (sum.1 / count).max(1e-9));
     let cost = |pose: &Sim3| {
-        let (distance, angle) = apart(&camera, pose);
+        let (distance, angle) = camera.apart(pose);
         distance / unit.0 + angle / unit.1
     };
     let best = neighbours()

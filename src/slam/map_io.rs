@@ -1,5 +1,6 @@
 //! Reads and writes map files.
 
+use super::factors::indexed;
 use super::fit::{SavedMapError, Unfit};
 use super::graph::{Edge, Graph, GraphKeyframe, KeyframeInfo};
 use super::map_keeper;
@@ -145,11 +146,9 @@ fn write_content(
         out.edge(&saved)?;
     }
     for factor in graph.factors().list() {
-        let saved_id = |id: usize| number(u32::try_from(id).ok()?).map(|id| id as usize);
-        let (Some(i), Some(j)) = (saved_id(factor.i), saved_id(factor.j)) else {
-            continue;
-        };
-        out.factor(&PoseFactor { i, j, ..*factor })?;
+        if let Some(factor) = indexed(factor, |id| graph.index_of(id)) {
+            out.factor(&factor)?;
+        }
     }
     Ok(())
 }

@@ -5,7 +5,8 @@ use rustc_hash::FxHashMap;
 /// Smaller overlaps are not kept, which bounds their number: a keyframe shows so much of the keyframes beside it only.
 const MIN_FRACTION: f32 = 0.1;
 
-/// Match fractions of pairs of keyframes, as far as they are known. Each pair is there at most once, with the smaller id first.
+/// Match fractions of pairs of keyframes, as far as they are known. Each pair is there at most once, with the smaller id
+/// first.
 #[derive(Debug, Default)]
 pub struct Overlaps {
     of: FxHashMap<(u32, u32), f32>,

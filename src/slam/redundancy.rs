@@ -5,7 +5,6 @@ use super::reach::Links;
 use crate::compute::coverage::Coverage;
 use crate::compute::device::{DeviceError, MappingDevice, NeighbourView};
 use crate::config::Config;
-use crate::geometry::Sim3;
 use crate::map::EdgeKind;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
@@ -57,7 +56,8 @@ pub struct Redundancy {
     covered: FxHashMap<u32, f64>,
     /// Keyframes of edges that closed a loop and are not settled.
     closed: Vec<[u32; 2]>,
-    /// Keyframes that were too young, or in use, when they were examined.
+    /// Keyframes to examine next time: those that were too young, in use or not the first to go, and those that got an
+    /// edge since.
     waiting: VecDeque<u32>,
     /// Keyframes that show what removed ones did.
     standing: FxHashSet<u32>,
@@ -235,7 +235,7 @@ impl Step {
     /// The medians of a map's edges.
     fn typical(graph: &Graph) -> Self {
         let edges = graph.edges().iter();
-        let steps = edges.map(|e| apart(&graph.pose_of(e.i), &graph.pose_of(e.j)));
+        let steps = edges.map(|e| graph.pose_of(e.i).apart(&graph.pose_of(e.j)));
         let (mut lengths, mut angles): (Vec<f64>, Vec<f64>) = steps.unzip();
         let median = |values: &mut Vec<f64>| {
             values.sort_by(f64::total_cmp);
@@ -251,15 +251,10 @@ impl Step {
     fn is_taken_twice(&self, graph: &Graph, id: u32) -> bool {
         let own = graph.pose_of(id);
         graph.within(id, NEAR).into_iter().any(|other| {
-            let (length, angle) = apart(&own, &graph.pose_of(other));
+            let (length, angle) = own.apart(&graph.pose_of(other));
             length < SAME_PLACE * self.length && angle < SAME_PLACE * self.angle
         })
     }
-}
-
-fn apart(a: &Sim3, b: &Sim3) -> (f64, f64) {
-    let length = (a.translation - b.translation).norm();
-    (length, a.rotation.angle_to(&b.rotation))
 }
 
 /// Whether one of `links` is that of keyframe `id`.
@@ -312,6 +307,7 @@ mod tests {
     use super::super::graph::KeyframeInfo;
     use super::*;
     use crate::compute::device::EdgeId;
+    use crate::geometry::Sim3;
     use nalgebra::{UnitQuaternion, Vector3};
 
     /// Keyframe `id` at `x` metres, turned by an angle, joined to the one before.

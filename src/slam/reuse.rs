@@ -164,19 +164,15 @@ impl Reuse {
 fn nearest(graph: &Graph, from: &Anchor, wanted: impl Fn(u32) -> bool) -> Vec<u32> {
     let active = graph.pose_of(from.keyframe);
     let camera = active * from.keyframe_from_camera;
-    let apart = |a: &Sim3, b: &Sim3| {
-        let distance = (a.translation - b.translation).norm();
-        (distance, a.rotation.angle_to(&b.rotation))
-    };
     let (mut unit, mut count) = ((0.0, 0.0), 0);
     for (other, _) in graph.edges_of(from.keyframe) {
-        let (distance, angle) = apart(&active, &graph.pose_of(other));
+        let (distance, angle) = active.apart(&graph.pose_of(other));
         unit = (unit.0 + distance, unit.1 + angle);
         count += 1;
     }
     let mean = |sum: f64| (sum / f64::from(count.max(1))).max(1e-9);
     let cost = |pose: &Sim3| {
-        let (distance, angle) = apart(&camera, pose);
+        let (distance, angle) = camera.apart(pose);
         distance / mean(unit.0) + angle / mean(unit.1)
     };
     let limit = cost(&active);

@@ -117,17 +117,14 @@ impl Mapper {
             self.query_places(request.info.id)?;
         }
         let (device, graph) = (self.device.as_mut(), &self.graph);
-        let candidates =
-            match self
-                .reuse
-                .candidates(graph, from, (request.info.id, request.left), &self.hits)
-            {
-                Ok(candidates) => candidates,
-                Err(reason) => {
-                    self.counts.not_reused(reason);
-                    return Ok(None);
-                }
-            };
+        let frame = (request.info.id, request.left);
+        let candidates = match self.reuse.candidates(graph, from, frame, &self.hits) {
+            Ok(candidates) => candidates,
+            Err(reason) => {
+                self.counts.not_reused(reason);
+                return Ok(None);
+            }
+        };
         for candidate in candidates {
             match self.reuse.locate(device, graph, request, from, candidate)? {
                 Ok(place) => return Ok(Some(place)),
