@@ -5,12 +5,12 @@ use mast3r_slam::config::{Config, Threads};
 use mast3r_slam::geometry::Sim3;
 use mast3r_slam::image::RgbImage;
 use mast3r_slam::inference::Backend;
-use mast3r_slam::map::store::{Reader, Writer};
+use mast3r_slam::map::store::{Job, Key, Reader, Writer};
 use mast3r_slam::map::{MapSnapshot, TrackingState};
 use mast3r_slam::slam::{Frame, MapMode, Pace, SavedMap, Slam};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use testkit::room::walk::{config, stamp, vocabulary};
 use testkit::room::{RoomBackend, SIZE, Spoil, cpu_slam, intrinsics, square_walk};
 
@@ -386,7 +386,9 @@ fn what_could_not_be_written_is_written_when_that_is_possible_again() {
         room.show(&mut system, 0..10);
         std::fs::rename(&file, &away).expect("moved");
         room.show(&mut system, 10..50);
+        let limit = Instant::now() + Duration::from_secs(60);
         while system.map_file_failure().is_none() {
+            assert!(Instant::now() < limit, "the moved file is not missed");
             std::thread::sleep(Duration::from_millis(20));
         }
         let failure = system.map_file_failure().expect("a failure");
@@ -411,6 +413,31 @@ fn what_could_not_be_written_is_written_when_that_is_possible_again() {
         );
         std::fs::remove_file(&file).expect("removed");
     }
+}
+
+#[test]
+fn a_file_that_moves_within_a_transaction_is_missed_at_its_end() {
+    let (room, folder) = (Room::new(SIZE), Folder::new());
+    let (file, away) = (folder.file("room.map"), folder.file("away.map"));
+    let made = room.make(&file, 0..10);
+    let id = made.keyframes[0].id;
+    let mut content = Box::default();
+    let mut reader = Reader::open(&file).expect("a map");
+    assert!(reader.read_keyframe(id, &mut content));
+    drop(reader);
+    let writer = Writer::open(&file).expect("not in use");
+    let whole = true;
+    assert!(writer.send(Job::Keyframe { id, whole, content }));
+    // Enough for the transaction to begin; whether it has or not, the answer is the same.
+    std::thread::sleep(Duration::from_millis(200));
+    std::fs::rename(&file, &away).expect("moved");
+    let failure = writer.flush().expect_err("the file is elsewhere");
+    assert!(failure.contains("moved or deleted"), "{failure}");
+    let mut returned = Vec::new();
+    writer.take_returned(&mut returned);
+    assert_eq!(returned, [Key::Keyframe { id, whole }]);
+    std::fs::rename(&away, &file).expect("moved back");
+    assert_eq!(writer.flush(), Ok(()));
 }
 
 #[test]

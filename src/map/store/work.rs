@@ -191,10 +191,7 @@ impl Work {
         if self.begun.is_some() {
             return Ok(());
         }
-        if !self.owned.stands() {
-            let path = self.owned.database.path.clone();
-            return Err(StoreError::Gone { path });
-        }
+        self.check_place()?;
         if self.retry.take().is_some() {
             self.disk = OnDisk::read(&self.owned.database)?;
         }
@@ -236,8 +233,20 @@ impl Work {
         }
     }
 
+    /// An error if the file was moved or deleted: what is written to it then is not in the map that others open.
+    fn check_place(&self) -> Result<(), StoreError> {
+        match self.owned.stands() {
+            true => Ok(()),
+            false => Err(StoreError::Gone {
+                path: self.owned.database.path.clone(),
+            }),
+        }
+    }
+
     fn try_commit(&mut self) -> Result<(), StoreError> {
         self.begin()?;
+        // The transaction may have begun before the file was moved.
+        self.check_place()?;
         if let Some(state) = lock(&self.shared.state).take() {
             self.state = Some(state);
         }
