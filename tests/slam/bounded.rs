@@ -50,7 +50,7 @@ fn keyframes_keep_few_edges_and_the_map_its_shape() {
     let limit = 6;
     assert!(degrees(&free).iter().any(|&d| d > limit), "no limit");
     settings.local_opt.max_edges = limit;
-    let (bounded, counts, with) = run(settings.clone());
+    let (bounded, counts, with) = run(settings);
     assert!(counts.demoted_edges > 0, "{counts:?}");
     assert_eq!(counts.failed_solves, 0);
     assert!(degrees(&bounded).iter().all(|&d| d <= limit));
@@ -59,8 +59,6 @@ fn keyframes_keep_few_edges_and_the_map_its_shape() {
         with <= 1.1 * without,
         "{with} m, {without} m without a limit"
     );
-    let again = run(settings).0;
-    assert_eq!(poses(&again), poses(&bounded), "the same bits");
 }
 
 #[test]

@@ -274,10 +274,12 @@ fn economical_single_threaded_runs_repeat_bit_for_bit() {
     let once = || {
         let mut config = crowded();
         config.economy.reuse = true;
+        config.local_opt.max_edges = 6;
         let (mut system, images, _) = room(LAP + 30, config, Pace::EveryFrame);
         let snapshot = walk(&mut system, &images);
         let counts = system.mapping_counts();
         assert!(counts.reused_keyframes > 0 && counts.removed_keyframes > 0);
+        assert!(counts.demoted_edges > 0, "{counts:?}");
         let frames = snapshot.frames.iter().map(|f| bits(&f.world_from_camera));
         let keyframes = snapshot.keyframes.iter();
         let keyframes = keyframes.map(|k| (k.id, bits(&k.world_from_camera)));

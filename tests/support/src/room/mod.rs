@@ -14,7 +14,8 @@ use mast3r_slam::image::RgbImage;
 use mast3r_slam::inference::{Backend, InferenceError, NetworkShape, PairOutput, ViewOutput};
 use mast3r_slam::slam::{Pace, Slam};
 use nalgebra::Vector3;
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
 
 /// SLAM on the CPU for images of the backend's size; calibrated if `config` says so.
 pub fn cpu_slam(
@@ -123,8 +124,17 @@ pub struct RoomBackend {
     shape: NetworkShape,
     poses: Arc<Vec<Sim3>>,
     seen: Arc<Vec<Seen>>,
+    /// Directions of the descriptors' waves, and their wave numbers.
+    waves: Arc<[(Vector3<f64>, f64)]>,
+    described: Arc<Mutex<VecDeque<(usize, Descriptors)>>>,
     spoil: Spoil,
 }
+
+/// Descriptors of a view's pixels, `N × DESCRIPTOR`.
+type Descriptors = Arc<[f32]>;
+
+/// Views whose descriptors are kept: each is asked for again and again for as long as its frame is a keyframe.
+const DESCRIBED: usize = 48;
 
 pub fn intrinsics((width, height): (usize, usize)) -> Intrinsics {
     Intrinsics {
@@ -159,6 +169,8 @@ impl RoomBackend {
             },
             poses: Arc::new(poses),
             seen: Arc::new(seen),
+            waves: waves(),
+            described: Arc::default(),
             spoil,
         }
     }
@@ -201,7 +213,10 @@ impl RoomBackend {
                 (n % width) as f64 / width as f64,
                 (n / width) as f64 / height as f64,
             );
-            let mut range = 1.0 + self.spoil.noise * normal(seed, n as u64);
+            let mut range = 1.0;
+            if self.spoil.noise > 0.0 {
+                range += self.spoil.noise * normal(seed, n as u64);
+            }
             range += pair_bias
                 + self.spoil.bias * ((4.0 * u + phase[0]).sin() + (3.0 * v + phase[1]).cos());
             if uniform(seed, 5_000_000 + n as u64) < self.spoil.outliers {
@@ -213,27 +228,55 @@ impl RoomBackend {
             }
             out.confidence[n] = 3.0;
             out.descriptor_confidence[n] = 4.0;
-            describe(
-                &self.poses[view].transform(p),
-                &mut out.descriptors[n * DESCRIPTOR..][..DESCRIPTOR],
-            );
         }
+        out.descriptors.copy_from_slice(&self.descriptors(view));
+    }
+
+    /// Unit descriptors that change smoothly over the surfaces and repeat nowhere near.
+    fn descriptors(&self, view: usize) -> Descriptors {
+        let described = || self.described.lock().unwrap_or_else(|e| e.into_inner());
+        let mut kept = described();
+        if let Some(at) = kept.iter().position(|(of, _)| *of == view) {
+            let found = kept.remove(at).expect("it was found");
+            let descriptors = Arc::clone(&found.1);
+            kept.push_back(found);
+            return descriptors;
+        }
+        drop(kept);
+        let norm = (DESCRIPTOR as f64 / 2.0).sqrt();
+        let mut out = vec![0.0; self.seen[view].points.len() * DESCRIPTOR];
+        for (p, out) in self.seen[view]
+            .points
+            .iter()
+            .zip(out.chunks_exact_mut(DESCRIPTOR))
+        {
+            let p = self.poses[view].transform(p);
+            for ((direction, number), pair) in self.waves.iter().zip(out.chunks_exact_mut(2)) {
+                let angle = direction.dot(&p) * number;
+                pair[0] = (angle.cos() / norm) as f32;
+                pair[1] = (angle.sin() / norm) as f32;
+            }
+        }
+        let descriptors = Descriptors::from(out);
+        let mut kept = described();
+        if kept.len() == DESCRIBED {
+            kept.pop_front();
+        }
+        kept.push_back((view, Arc::clone(&descriptors)));
+        descriptors
     }
 }
 
-/// A unit descriptor that changes smoothly over the surfaces and repeats nowhere near.
-fn describe(p: &Vector3<f64>, out: &mut [f32]) {
-    let norm = (DESCRIPTOR as f64 / 2.0).sqrt();
-    for (k, pair) in out.chunks_exact_mut(2).enumerate() {
+fn waves() -> Arc<[(Vector3<f64>, f64)]> {
+    let wave = |k: u64| {
         let direction = Vector3::new(
-            uniform(77, 3 * k as u64) - 0.5,
-            uniform(77, 3 * k as u64 + 1) - 0.5,
-            uniform(77, 3 * k as u64 + 2) - 0.5,
+            uniform(77, 3 * k) - 0.5,
+            uniform(77, 3 * k + 1) - 0.5,
+            uniform(77, 3 * k + 2) - 0.5,
         );
-        let angle = direction.normalize().dot(p) * (2.0 + 2.5 * k as f64);
-        pair[0] = (angle.cos() / norm) as f32;
-        pair[1] = (angle.sin() / norm) as f32;
-    }
+        (direction.normalize(), 2.0 + 2.5 * k as f64)
+    };
+    (0..DESCRIPTOR as u64 / 2).map(wave).collect()
 }
 
 impl Backend for RoomBackend {
@@ -250,6 +293,8 @@ impl Backend for RoomBackend {
             shape: self.shape.clone(),
             poses: Arc::clone(&self.poses),
             seen: Arc::clone(&self.seen),
+            waves: Arc::clone(&self.waves),
+            described: Arc::clone(&self.described),
             spoil: self.spoil,
         })
     }
