@@ -185,7 +185,7 @@ section! {
         max_factors: usize = 12, "factors", AtLeast(0);
         /// Loops must agree with the map or with each other before they move anything, and a solve that tears the map is
         /// undone (docs/algorithm.md). Includes the test of both directions, at 5 degrees if `two_way_degrees` is 0.
-        judge_loops: bool = false, "", Any;
+        judge_loops: bool = true, "", Any;
         /// How many preceding keyframes a new one is connected with, besides those of place recognition.
         neighbours: usize = 1, "keyframes", Whole(1, 64);
         /// An edge between keyframes that do not follow each other (and a relocalisation) is refused if its two
@@ -291,8 +291,9 @@ section! {
         edge_batch: usize = 2, "edges", Whole(1, 8);
         /// Keyframes that place recognition can hold on a GPU; beyond that a new one replaces the most similar.
         places: usize = 8192, "keyframes", Whole(64, 1 << 24);
-        /// Folder of the file for keyframes and edges that fit neither the GPU nor host memory. Empty: the system's
-        /// folder for temporary files (which may itself be memory).
+        /// Folder of the file for keyframes and edges that fit neither the GPU nor host memory. Empty: that of the map's
+        /// file (`run --map`, `map_path`), without one the system's folder for temporary files (which may itself be
+        /// memory).
         directory: String = String::new(), "", Path;
     }
 }

@@ -16,6 +16,9 @@ pub const CHI2_LIMIT: f64 = 24.3;
 const STEP_FLOOR: f64 = 0.005;
 /// Standard deviation of the log-scale between two views of a metric network, as for tracked poses.
 const LOG_SCALE_SIGMA: f64 = 0.05;
+/// Bias of every step of a path, in standard deviations of a step: a network errs alike in views that are alike, which
+/// the edges between them do not show.
+const BIAS: f64 = 0.5;
 /// Measurements of a match: a direction or pixel, and a distance.
 const MEASUREMENTS: f64 = 3.0;
 /// Minimum residual variance, for exact data, in units of the σs.
@@ -91,8 +94,10 @@ pub struct Path {
     pub hops: usize,
     /// Pose of the end in the frame of the start.
     pub relative: Sim3,
-    /// Covariance of `relative`, of a perturbation from the left.
+    /// Covariance of `relative`, of a perturbation from the left, if the steps err independently.
     pub covariance: Matrix7,
+    /// What is added to it if they have a bias in common: it grows with the square of their number.
+    pub drift: Matrix7,
 }
 
 impl<'a> Odometry<'a> {
@@ -139,17 +144,20 @@ impl<'a> Odometry<'a> {
         }
         keyframes.reverse();
         let start = self.graph.pose_of(from).inverse();
-        let mut covariance = Matrix7::zeros();
+        let (mut covariance, mut bias) = (Matrix7::zeros(), Matrix7::zeros());
         for pair in keyframes.windows(2) {
             let [a, b] = [pair[0], pair[1]].map(|id| start * self.graph.pose_of(id));
             let carried = a.adjoint();
             let of_step = step_covariance(&(a.inverse() * b), &self.sigma);
             covariance += carried * of_step * carried.transpose();
+            let sigmas = Matrix7::from_diagonal(&of_step.diagonal().map(f64::sqrt));
+            bias += carried * (sigmas * BIAS);
         }
         Some(Path {
             hops: keyframes.len() - 1,
             relative: start * self.graph.pose_of(to),
             covariance,
+            drift: bias * bias.transpose(),
         })
     }
 }

@@ -90,7 +90,8 @@ impl LoopClosure {
     }
 
     /// Keyframes to connect with new keyframe `id` of `submap`, each once: the one it was tracked
-    /// against, those shortly before it in its submap, and those with similar appearance.
+    /// against, those shortly before it in its submap, those with similar appearance, and places of loops that wait
+    /// for witnesses.
     pub fn candidates(
         &self,
         graph: &Graph,
@@ -104,7 +105,10 @@ impl LoopClosure {
             .map(|back| id - back)
             .filter(|&c| graph.submap_of(c) == Some(submap))
             .map(|c| (c, EdgeKind::Neighbour));
-        let alike = hits.iter().map(|hit| (hit.id, EdgeKind::Loop));
+        let sought = self.witnesses.sought(id).into_iter();
+        let sought = sought.filter(|&place| graph.submap_of(place).is_some());
+        let alike = hits.iter().map(|hit| hit.id).chain(sought);
+        let alike = alike.map(|place| (place, EdgeKind::Loop));
         let rests = |place: u32| self.resting.iter().any(|(known, _)| *known == place);
         let alike = alike.filter(|(place, _)| self.loops && !rests(*place));
         let mut candidates: Vec<(u32, EdgeKind)> = Vec::new();

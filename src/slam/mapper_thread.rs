@@ -129,12 +129,15 @@ impl MapperHandle {
                 Ok(())
             }
         };
-        let taken = match (&mut *self, finished) {
+        let mut taken = match (&mut *self, finished) {
             (Self::Inline(mapper) | Self::Ended(Some(mapper)), Some(finished)) => {
                 mapper.finish_keyframe(finished)
             }
             _ => Ok(()),
         };
+        if let (Self::Inline(mapper), Ok(())) = (&mut *self, &taken) {
+            taken = mapper.remove_waiting();
+        }
         if let Self::Inline(mapper) | Self::Ended(Some(mapper)) = self {
             mapper.finish_keeping();
         }

@@ -16,8 +16,15 @@ const PHI: f64 = 14.0;
 const ROUNDS: usize = 4;
 /// Minimum weight of a loop at the end.
 const MIN_WEIGHT: f64 = 0.5;
-/// Maximum error of any factor after the trial, in standard deviations.
-const MAX_ERROR: f64 = 3.0;
+/// Probability that a sound map has a factor that ends farther off than [`max_error`].
+const TORN_BY_CHANCE: f64 = 1e-3;
+
+/// Maximum error of any of `factors` after the trial, in standard deviations: of so many normally distributed numbers,
+/// seven a factor, one is larger with a probability of at most [`TORN_BY_CHANCE`] (Bonferroni, and `P(|x| > z) ≤
+/// exp(−z²/2)`).
+fn max_error(factors: usize) -> f64 {
+    (2.0 * (7.0 * factors.max(1) as f64 / TORN_BY_CHANCE).ln()).sqrt()
+}
 
 /// What is believed about a factor: what its matches say, and that a map is no better than its steps.
 fn covariance(of: &Measured, sigma: &StepSigma, pixels_per_patch: f64) -> Matrix7 {
@@ -25,9 +32,9 @@ fn covariance(of: &Measured, sigma: &StepSigma, pixels_per_patch: f64) -> Matrix
         + step_covariance(&of.factor.i_from_j, sigma)
 }
 
-/// Solves for `poses` with `loops` added to `map`, whose steps are known to `sigma`. `None` if the map must stay as it is: the solve
-/// does not converge, the loops' errors or the cost rise, a loop ends with less than half its weight,
-/// or a factor ends more than three standard deviations off that was not so before.
+/// Solves for `poses` with `loops` added to `map`, whose steps are known to `sigma`. `None` if the map must stay as it
+/// is: the solve does not converge, the loops' errors or the cost rise, a loop ends with less than half its weight, or
+/// a factor ends farther off than [`max_error`] that was not so before.
 pub fn attempt(
     map: &[Measured],
     loops: &[Measured],
@@ -78,18 +85,16 @@ pub fn attempt(
         Some(sum)
     };
     let dearer = cost(&solved)? > cost(poses)?;
+    let limit = max_error(map.len() + loops.len());
     let mut torn = 0.0_f64;
     for (w, belief) in all().take(map.len()) {
-        let after = worst(&off(&solved, &w.factor)?, belief);
-        if after > worst(&off(poses, &w.factor)?, belief) {
-            torn = torn.max(after);
+        // A network's outliers are far off before and after: they say nothing about the loop.
+        if worst(&off(poses, &w.factor)?, belief) <= limit {
+            torn = torn.max(worst(&off(&solved, &w.factor)?, belief));
         }
     }
-    for (w, belief) in all().skip(map.len()) {
-        torn = torn.max(worst(&off(&solved, &w.factor)?, belief));
-    }
     tracing::debug!(?weights, worse, dearer, torn, "trial solve");
-    let bears = !light && !worse && !dearer && torn <= MAX_ERROR;
+    let bears = !light && !worse && !dearer && torn <= limit;
     bears.then_some(solved)
 }
 

@@ -13,6 +13,9 @@ const MAX_WAITING: usize = 32;
 const PATIENCE: u32 = 10;
 /// Witnesses come from keyframes at most this many apart.
 const MAX_APART: u32 = 5;
+/// Maximum number of places at which a keyframe looks for witnesses, beside those that look like it: place recognition
+/// proposes a place once in a few keyframes, and each place costs an edge.
+const SOUGHT: usize = 2;
 
 /// A measured loop.
 #[derive(Debug, Clone, Copy)]
@@ -64,12 +67,15 @@ impl Witnesses {
             None => (2, false),
             Some(path) => {
                 let error = (path.relative * new.factor.i_from_j.inverse()).log();
-                let found = chi2(&error, &(path.covariance + new.covariance));
+                let covariance = path.covariance + new.covariance;
+                let found = chi2(&error, &covariance);
+                let with_drift = chi2(&error, &(covariance + path.drift));
                 tracing::debug!(
                     new.place,
                     new.query,
                     path.hops,
                     found,
+                    with_drift,
                     "loop against the map"
                 );
                 if found <= CHI2_HALF || (path.hops <= LOCAL_HOPS && found <= CHI2_LIMIT) {
@@ -78,7 +84,7 @@ impl Witnesses {
                 if path.hops <= LOCAL_HOPS {
                     return Verdict::Contradicts;
                 }
-                match found <= CHI2_LIMIT {
+                match with_drift <= CHI2_LIMIT {
                     true => (1, false),
                     false => (2, true),
                 }
@@ -108,6 +114,18 @@ impl Witnesses {
             true => Verdict::Contradicts,
             false => Verdict::Waits,
         }
+    }
+
+    /// Places at which keyframe `query` may be a witness of a loop that waits, the newest loop's first.
+    pub fn sought(&self, query: u32) -> Vec<u32> {
+        let mut places = Vec::with_capacity(SOUGHT);
+        let near = |w: &&Waiting| (1..=MAX_APART).contains(&query.saturating_sub(w.of.query));
+        for waiting in self.waiting.iter().rev().filter(near) {
+            if places.len() < SOUGHT && !places.contains(&waiting.of.place) {
+                places.push(waiting.of.place);
+            }
+        }
+        places
     }
 
     /// Forgets loops that have waited long enough when keyframe `newest` arrives; returns how many of
@@ -158,7 +176,16 @@ fn consistent(odometry: &Odometry<'_>, a: &Loop, b: &Loop) -> bool {
         + carried(&to_b, &b.covariance)
         + carried(&through_b, &queries.covariance)
         + a.covariance;
-    chi2(&error, &covariance) <= CHI2_LIMIT
+    let found = chi2(&error, &covariance);
+    tracing::debug!(
+        a.place,
+        a.query,
+        b.place,
+        b.query,
+        found,
+        "loops beside each other"
+    );
+    found <= CHI2_LIMIT
 }
 
 #[cfg(test)]
@@ -321,6 +348,23 @@ mod tests {
             let verdict = witnesses.judge(&graph, found(query - 40, query, &off));
             assert_eq!(names(&verdict), ("contradicts", 0), "{query}");
         }
+    }
+
+    #[test]
+    fn the_next_keyframes_look_where_a_loop_waits() {
+        let graph = drifting();
+        let mut witnesses = Witnesses::default();
+        assert_eq!(witnesses.sought(41), []);
+        for (place, query) in [(0, 40), (1, 40), (3, 41), (3, 42)] {
+            let said = witnesses.judge(&graph, found(place, query, &turned(f64::from(query))));
+            assert_ne!(names(&said).0, "agrees");
+        }
+        // Not the keyframe itself, the newest first, each once, and at most two.
+        assert_eq!(witnesses.sought(40), []);
+        assert_eq!(witnesses.sought(41), [1, 0]);
+        assert_eq!(witnesses.sought(43), [3, 1]);
+        assert_eq!(witnesses.sought(47), [3]);
+        assert_eq!(witnesses.sought(48), []);
     }
 
     #[test]

@@ -6,14 +6,27 @@ use crate::config::DeviceChoice;
 use crate::image::encoding::ImageFormat;
 use crate::inference::Backend;
 use crate::slam::Note;
+use std::path::{Path, PathBuf};
 
-/// The configured device, for images of the given format. If the choice is open and no GPU can be
-/// used, a note explains why and the CPU is used.
+/// The folder for keyframes that fit neither on a GPU nor in host memory: the configured one, else that of the map's
+/// file, which has room for a map, else the system's for temporary files, which is often memory itself.
+pub fn spill_directory(configured: &str, map: Option<&Path>) -> PathBuf {
+    match (configured, map.and_then(Path::parent)) {
+        ("", None) => std::env::temp_dir(),
+        ("", Some(folder)) if folder.as_os_str().is_empty() => PathBuf::from("."),
+        ("", Some(folder)) => folder.to_owned(),
+        (named, _) => PathBuf::from(named),
+    }
+}
+
+/// The configured device, for images of the given format; `spill` is the folder of [`spill_directory`]. If the choice
+/// is open and no GPU can be used, a note explains why and the CPU is used.
 pub fn make(
     choice: DeviceChoice,
     backend: Box<dyn Backend>,
     setup: Setup,
     images: &ImageFormat,
+    spill: PathBuf,
     notes: &mut Vec<Note>,
 ) -> Result<Device, DeviceError> {
     let gpu = match choice {
@@ -22,7 +35,9 @@ pub fn make(
         DeviceChoice::Auto if cfg!(not(feature = "cuda")) => {
             return Ok(cpu::device(backend, setup));
         }
-        DeviceChoice::Auto | DeviceChoice::Cuda => on_gpu(backend.share(), setup.clone(), images),
+        DeviceChoice::Auto | DeviceChoice::Cuda => {
+            on_gpu(backend.share(), setup.clone(), images, spill)
+        }
     };
     match gpu {
         Ok(device) => Ok(device),
@@ -41,32 +56,54 @@ fn on_gpu(
     backend: Box<dyn Backend>,
     setup: Setup,
     images: &ImageFormat,
+    spill: PathBuf,
 ) -> Result<Device, DeviceError> {
     use crate::compute::cuda::KERNELS;
     use crate::compute::cuda::device::{CameraFormat, CudaSetup, device};
     use crate::gpu::Context;
 
     let context = Context::open(0, &KERNELS)?;
-    let directory = match setup.config.memory.directory.as_str() {
-        "" => std::env::temp_dir(),
-        named => named.into(),
-    };
     let cuda = CudaSetup {
         camera: CameraFormat {
             encoding: images.encoding,
             stride: images.stride,
         },
-        directory: Some(directory),
+        directory: Some(spill),
     };
     device(&context, backend, setup, &cuda)
 }
 
 #[cfg(not(feature = "cuda"))]
-fn on_gpu(_: Box<dyn Backend>, _: Setup, _: &ImageFormat) -> Result<Device, DeviceError> {
+fn on_gpu(
+    _: Box<dyn Backend>,
+    _: Setup,
+    _: &ImageFormat,
+    _: PathBuf,
+) -> Result<Device, DeviceError> {
     Err(DeviceError::Failed {
         device: "the GPU",
         cause:
             "this program was built without CUDA; build it with `--features cuda` (which needs nvcc) or run with --device cpu"
                 .into(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keyframes_leave_memory_beside_the_map() {
+        let map = |path| Some(Path::new(path));
+        assert_eq!(
+            spill_directory("", map("/maps/house.map")),
+            Path::new("/maps")
+        );
+        assert_eq!(spill_directory("", map("house.map")), Path::new("."));
+        assert_eq!(spill_directory("", None), std::env::temp_dir());
+        assert_eq!(
+            spill_directory("/big", map("/maps/house.map")),
+            Path::new("/big")
+        );
+    }
 }

@@ -38,6 +38,10 @@ use std::sync::Arc;
 pub type DeviceMaker =
     Arc<dyn Fn(&Setup, &ImageFormat) -> Result<Device, DeviceError> + Send + Sync>;
 
+/// Puts something of a test between SLAM and its device.
+#[doc(hidden)]
+pub type DeviceWrapper = Arc<dyn Fn(&Setup, Device) -> Device + Send + Sync>;
+
 /// Selects how SLAM runs. Defaults are the bundled model and its configuration, the codebook next to the
 /// weights, and the fastest backend and device that work.
 #[derive(Clone, Default)]
@@ -56,6 +60,7 @@ pub struct SlamBuilder {
     jobs: Option<usize>,
     map: Option<(PathBuf, MapMode)>,
     device_maker: Option<DeviceMaker>,
+    device_wrapper: Option<DeviceWrapper>,
     #[cfg(all(feature = "tensorrt", feature = "cuda"))]
     observer: Option<Arc<dyn crate::inference::tensorrt::Observer>>,
 }
@@ -211,6 +216,13 @@ impl SlamBuilder {
         self
     }
 
+    /// Runs on what `wrapper` makes of the device.
+    #[doc(hidden)]
+    pub fn around_device(mut self, wrapper: DeviceWrapper) -> Self {
+        self.device_wrapper = Some(wrapper);
+        self
+    }
+
     /// Observes the building of TensorRT engines [default: it is logged].
     #[cfg(all(feature = "tensorrt", feature = "cuda"))]
     pub(crate) fn observer(
@@ -311,6 +323,7 @@ impl SlamBuilder {
             intrinsics,
             places: None,
         };
+        let given = setup.clone();
         let device = match &self.device_maker {
             Some(make) => make(&setup, &format)?,
             None => {
@@ -324,8 +337,18 @@ impl SlamBuilder {
                 };
                 let network = backend::load(&wanted, &mut notes)?;
                 setup.places = codebook::find(&settings, &mut notes)?;
-                device::make(config.device, network, setup, &format, &mut notes)?
+                let continued = self
+                    .map
+                    .as_ref()
+                    .filter(|(_, mode)| *mode == MapMode::Continue);
+                let map = continued.map(|(path, _)| path.as_path());
+                let spill = device::spill_directory(&config.memory.directory, map);
+                device::make(config.device, network, setup, &format, spill, &mut notes)?
             }
+        };
+        let device = match &self.device_wrapper {
+            Some(wrap) => wrap(&given, device),
+            None => device,
         };
         let description = format!(
             "{} at {width}×{height}, {}, {camera}",

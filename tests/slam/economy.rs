@@ -274,7 +274,7 @@ fn economical_single_threaded_runs_repeat_bit_for_bit() {
     let once = || {
         let mut config = crowded();
         config.economy.reuse = true;
-        config.local_opt.max_edges = 6;
+        config.local_opt.max_edges = 4;
         let (mut system, images, _) = room(LAP + 30, config, Pace::EveryFrame);
         let snapshot = walk(&mut system, &images);
         let counts = system.mapping_counts();

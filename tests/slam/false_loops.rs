@@ -36,7 +36,7 @@ fn run(share: f64, judged: bool) -> Run {
         places: Some(model),
     };
     let whole = cpu::device(Box::new(room), setup);
-    let (device, replaced) = deceiving(whole, intrinsics(SIZE), share);
+    let (device, replaced) = deceiving(whole, intrinsics(SIZE), (share, 17));
     let mut system = Slam::new(&config, Pace::EveryFrame, device, None).expect("system");
     let snapshot = walk(&mut system, &images);
     Run {

@@ -9,7 +9,7 @@
 //! once and kept in memory. Options: `--calibrated`, `--stride N`, `--size PIXELS`, `--single` (mapping inline), `--live`
 //! (tracking never waits for mapping), `--remember FOLDER` (on the CPU: keeps the outputs of the bundled network there,
 //! 11 MB for each pair of images at 256×192, so that the next run with other settings takes a fraction of the time),
-//! `--false-loops SHARE` (with `--remember` and `--calibrated`: replaces that share of the loops by false ones).
+//! `--false-loops SHARE` (with `--calibrated`: replaces that share of the loops by false ones), `--seed N` (other ones).
 
 mod remembered;
 
@@ -39,7 +39,7 @@ use tracing_subscriber::EnvFilter;
 type Failure = Box<dyn Error>;
 
 const USAGE: &str = "usage: soak FOLDER [--frames N] [--config FILE] [--set KEY=VALUE]... [--calibrated] \
-    [--stride N] [--size PIXELS] [--single] [--live] [--remember FOLDER [--false-loops SHARE]] [--out FILE.md]";
+    [--stride N] [--size PIXELS] [--single] [--live] [--remember FOLDER] [--false-loops SHARE [--seed N]] [--out FILE.md]";
 
 #[derive(Default)]
 struct Options {
@@ -54,6 +54,7 @@ struct Options {
     live: bool,
     remember: Option<PathBuf>,
     false_loops: f64,
+    seed: u64,
     out: Option<PathBuf>,
 }
 
@@ -62,6 +63,7 @@ impl Options {
         let mut options = Self {
             frames: 20_000,
             stride: 1,
+            seed: 17,
             ..Self::default()
         };
         let mut words = std::env::args().skip(1);
@@ -77,6 +79,7 @@ impl Options {
                 "--single" => options.single = true,
                 "--live" => options.live = true,
                 "--false-loops" => options.false_loops = value()?.parse()?,
+                "--seed" => options.seed = value()?.parse()?,
                 "--remember" => options.remember = Some(value()?.into()),
                 "--out" => options.out = Some(value()?.into()),
                 folder if !folder.starts_with("--") && options.folder.as_os_str().is_empty() => {
@@ -189,7 +192,17 @@ fn open(options: &Options) -> Result<(Slam, Walk), Failure> {
     }
     if let Some(folder) = &options.remember {
         std::fs::create_dir_all(folder)?;
-        builder = builder.on_device(remembering(folder.clone(), options.false_loops));
+        builder = builder.on_device(remembering(folder.clone()));
+    }
+    if options.false_loops > 0.0 && !options.calibrated {
+        return Err("--false-loops needs --calibrated: false matches are where the camera would see the points".into());
+    }
+    if options.false_loops > 0.0 {
+        let lies = (options.false_loops, options.seed);
+        builder = builder.around_device(Arc::new(move |setup, device| match setup.intrinsics {
+            Some(camera) => deceiving(device, camera, lies).0,
+            None => device,
+        }));
     }
     let slam = builder.build()?;
     let truth = source.ground_truth().map(Path::to_owned);
@@ -213,8 +226,8 @@ fn open(options: &Options) -> Result<(Slam, Walk), Failure> {
     ))
 }
 
-/// The CPU's device with the bundled network, whose outputs are kept in `folder`, and this share of false loops.
-fn remembering(folder: PathBuf, false_loops: f64) -> DeviceMaker {
+/// The CPU's device with the bundled network, whose outputs are kept in `folder`.
+fn remembering(folder: PathBuf) -> DeviceMaker {
     Arc::new(move |setup, _| {
         let shape = setup.preprocessor.as_ref().map(Preprocessor::output_size);
         let (width, height) = shape.unwrap_or_default();
@@ -230,12 +243,7 @@ fn remembering(folder: PathBuf, false_loops: f64) -> DeviceMaker {
             network: Box::new(network),
             folder: folder.clone(),
         };
-        let camera = setup.intrinsics;
-        let device = cpu::device(Box::new(network), setup);
-        Ok(match camera.filter(|_| false_loops > 0.0) {
-            Some(camera) => deceiving(device, camera, false_loops).0,
-            None => device,
-        })
+        Ok(cpu::device(Box::new(network), setup))
     })
 }
 

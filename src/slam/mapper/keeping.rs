@@ -98,6 +98,30 @@ impl Mapper {
         }
     }
 
+    /// Removes the redundant keyframes that waited for their turn, since no keyframe comes any more that would have them
+    /// examined.
+    ///
+    /// # Errors
+    /// If the device fails; the map then keeps the rest.
+    pub fn remove_waiting(&mut self) -> Result<(), DeviceError> {
+        let before = self.counts.removed_keyframes;
+        for _ in 0..self.graph.keyframes().len() {
+            let Some(newest) = self.graph.keyframes().last().map(|k| k.info.id) else {
+                break;
+            };
+            let removed = self.counts.removed_keyframes;
+            self.remove_redundant(newest)?;
+            if self.counts.removed_keyframes == removed {
+                break;
+            }
+        }
+        if self.counts.removed_keyframes > before {
+            self.publish();
+            self.shared_counts.publish(self.counts);
+        }
+        Ok(())
+    }
+
     /// Removes at most one keyframe that became redundant when keyframe `id` was added.
     pub(super) fn remove_redundant(&mut self, id: u32) -> Result<(), DeviceError> {
         let (device, loans) = (self.device.as_mut(), &self.loans);

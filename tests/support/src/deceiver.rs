@@ -26,9 +26,13 @@ struct Deceiver {
     replaced: Arc<AtomicUsize>,
 }
 
-/// `device`, which replaces this share of its loop edges, and the number that it has replaced. `camera` belongs to the
-/// network's images.
-pub fn deceiving(device: Device, camera: Intrinsics, share: f64) -> (Device, Arc<AtomicUsize>) {
+/// `device`, which replaces this share of its loop edges, other ones for each `seed`, and the number that it has
+/// replaced. `camera` belongs to the network's images.
+pub fn deceiving(
+    device: Device,
+    camera: Intrinsics,
+    (share, seed): (f64, u64),
+) -> (Device, Arc<AtomicUsize>) {
     let replaced = Arc::new(AtomicUsize::new(0));
     let device = Device {
         tracking: device.tracking,
@@ -36,7 +40,7 @@ pub fn deceiving(device: Device, camera: Intrinsics, share: f64) -> (Device, Arc
             inner: device.mapping,
             camera,
             share,
-            random: Random(17),
+            random: Random(seed),
             replaced: Arc::clone(&replaced),
         }),
     };
