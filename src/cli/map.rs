@@ -1,4 +1,4 @@
-//! `mast3r-slam map`: what is in a map's file, and whether all of it can be read.
+//! `mast3r-slam map`: what is in a map's file, whether all of it can be read, and a compact copy of it.
 
 use super::{CliError, Finished, say};
 use crate::map::saved::{self, Header};
@@ -15,6 +15,22 @@ pub enum MapCommand {
     Info(MapArgs),
     /// Read all of a map, and name what is damaged. Another program may be using it.
     Check(MapArgs),
+    /// Write a compact copy of a map, to be kept or sent: localisation in it is as good. The network makes what the copy
+    /// lacks when it is loaded, which takes a while.
+    Pack(PackArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct PackArgs {
+    /// A map of `run --map`, `run --save-map` or the node.
+    #[arg(value_name = "IN")]
+    pub from: PathBuf,
+    /// The file to write.
+    #[arg(value_name = "OUT")]
+    pub to: PathBuf,
+    /// Replace a packed map.
+    #[arg(long)]
+    pub force: bool,
 }
 
 #[derive(Debug, Args)]
@@ -28,21 +44,27 @@ pub fn run(command: &MapCommand) -> Result<Finished, CliError> {
     match command {
         MapCommand::Info(args) => info(&args.path),
         MapCommand::Check(args) => check(&args.path),
+        MapCommand::Pack(args) => pack(args),
     }?;
     Ok(Finished::Done)
 }
 
-fn kind(path: &Path) -> Result<Kind, SavedMapError> {
+/// Whether the file has rows, packed or not.
+fn is_store(path: &Path) -> Result<bool, SavedMapError> {
     let kind = store::kind_of(path).map_err(|cause| StoreError::Open {
         path: path.to_owned(),
         cause,
     })?;
-    Ok(kind)
+    Ok(matches!(kind, Kind::Store | Kind::Packed))
+}
+
+fn size_of(path: &Path) -> u64 {
+    path.metadata().map_or(0, |meta| meta.len())
 }
 
 fn info(path: &Path) -> Result<(), SavedMapError> {
-    let bytes = path.metadata().map_or(0, |meta| meta.len());
-    if kind(path)? != Kind::Store {
+    let bytes = size_of(path);
+    if !is_store(path)? {
         let reader = saved::Reader::open(path)?;
         let header = reader.header();
         describe(path, "saved at once", header, bytes);
@@ -52,6 +74,7 @@ fn info(path: &Path) -> Result<(), SavedMapError> {
     let session = reader.session().unwrap_or_default();
     let state = match session.strip_prefix("open ") {
         Some(holder) => format!("in use by {holder}, or not closed by it"),
+        None if reader.is_packed() => "packed".to_owned(),
         None => "closed".to_owned(),
     };
     describe(path, &state, reader.header(), bytes);
@@ -98,7 +121,7 @@ fn check(path: &Path) -> Result<(), SavedMapError> {
             header.edges
         ));
     };
-    if kind(path)? != Kind::Store {
+    if !is_store(path)? {
         let mut reader = saved::Reader::open(path)?;
         reader.verify()?;
         fine(reader.header());
@@ -122,4 +145,20 @@ fn check(path: &Path) -> Result<(), SavedMapError> {
         what,
     }
     .into())
+}
+
+fn pack(args: &PackArgs) -> Result<(), SavedMapError> {
+    let packed = store::pack(&args.from, &args.to, args.force)?;
+    let [before, after] = [&args.from, &args.to].map(|path| size_of(path) as f64 / 1e6);
+    let each = after / packed.keyframes.max(1) as f64;
+    say(&format!(
+        "{}: {} keyframes and {} edges in {after:.1} MB, {each:.2} MB for each keyframe; {before:.1} MB before",
+        args.to.display(),
+        packed.keyframes,
+        packed.edges,
+    ));
+    if !packed.left_out.is_none() {
+        say(&format!("damaged and left out: {}", packed.left_out));
+    }
+    Ok(())
 }

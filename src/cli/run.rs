@@ -186,7 +186,7 @@ fn check_map(map: &Path, read_only: bool) -> Result<(), CliError> {
     });
     match opened.map_err(SavedMapError::from)? {
         Kind::Missing if !read_only && folder_of(map).is_dir() => Ok(()),
-        Kind::Store | Kind::Missing => {
+        Kind::Store | Kind::Packed | Kind::Missing => {
             store::Reader::open(map).map_err(SavedMapError::from)?;
             Ok(())
         }
@@ -220,7 +220,7 @@ fn open_map(slam: &mut Slam, path: &Path, read_only: bool) -> Result<(), CliErro
     let use_of_it = match (slam.map_file(), read_only) {
         (Some(_), _) => "",
         (None, true) => "; read only",
-        (None, false) => "; it was saved at once and stays as it is",
+        (None, false) => "; the file stays as it is",
     };
     say(&format!("map: {found}{use_of_it}"));
     Ok(())

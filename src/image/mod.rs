@@ -1,12 +1,14 @@
 //! Image decoding, Pillow-exact resampling, undistortion and network preprocessing.
 
 mod decode;
+mod encode;
 pub mod encoding;
 mod preprocess;
 pub mod resample;
 pub mod undistort;
 
 pub use decode::{MAX_SIDE, decode, decode_bytes, dimensions, dimensions_of_bytes};
+pub use encode::{jpeg, lossless};
 pub use preprocess::{PreprocessOptions, Preprocessor};
 
 use crate::geometry::CalibrationError;

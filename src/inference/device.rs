@@ -103,8 +103,8 @@ pub struct Holding {
 /// when the preceding work of the stream is. Slices must be aligned to 256 bytes.
 pub trait DeviceBackend: Send {
     /// Device memory in bytes that runs need in addition to their slices, which the caller provides
-    /// once with [`DeviceBackend::use_workspace`], for a handle that decodes up to `edges` edges at
-    /// once; with 0 edges, for one that encodes and decodes single pairs. 0 if the backend
+    /// once with [`DeviceBackend::use_workspace`], for a handle that encodes, and decodes up to `edges`
+    /// edges at once; with 0 edges, for one that encodes and decodes single pairs. 0 if the backend
     /// allocates its own.
     fn workspace_bytes(&mut self, edges: usize) -> Result<usize, InferenceError> {
         let _ = edges;

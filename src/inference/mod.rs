@@ -195,7 +195,7 @@ fn input_size(network: &Network, width: usize, height: usize) -> Result<InputSiz
 }
 
 /// `rgb / 127.5 − 1`, from interleaved `H × W × 3` bytes to `3 × H × W` floats.
-fn normalise(image: &RgbImage, out: &mut [f32]) {
+pub(crate) fn normalise(image: &RgbImage, out: &mut [f32]) {
     let plane = out.len() / 3;
     let (red, rest) = out.split_at_mut(plane);
     let (green, blue) = rest.split_at_mut(plane);

@@ -46,5 +46,16 @@ pub enum Work {
     Keep(Writer),
 }
 
+impl Work {
+    /// Whether it may add to the map, which takes the matches of all edges.
+    pub fn grows_map(&self) -> bool {
+        match self {
+            Self::Keyframe { .. } | Self::Probe(_) => true,
+            Self::Relocalise(request) => request.grows,
+            Self::Borrow(_) | Self::Load { .. } | Self::Keep(_) => false,
+        }
+    }
+}
+
 /// Receives the result of a load, on the mapping side: what could not be read, in words.
 pub type OnLoaded = Box<dyn FnOnce(Result<String, SavedMapError>) + Send>;

@@ -27,6 +27,9 @@ pub enum SavedMapError {
     /// The device rejected the map; there is no map any more.
     #[error("the map was read but the device rejected it: {0}")]
     Device(#[from] DeviceError),
+    /// The map was discarded before it was loaded or saved.
+    #[error("it was given up: the map was discarded meanwhile")]
+    GivenUp,
     /// The label is not known.
     #[error("{0}")]
     Label(String),

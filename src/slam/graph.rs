@@ -114,6 +114,15 @@ impl Graph {
         valid
     }
 
+    /// Gives edge `old`, which the device has made anew, its new id. Its place among the edges stays.
+    pub fn exchange_edge(&mut self, old: EdgeId, new: EdgeId) {
+        if let Some(edge) = self.edges.iter_mut().find(|edge| edge.id == old) {
+            edge.id = new;
+            edge.poses = None;
+            self.factors.forget(old);
+        }
+    }
+
     /// Removes an edge, with its condensed form.
     pub fn remove_edge(&mut self, id: EdgeId) -> Option<Edge> {
         let at = self.edges.iter().position(|edge| edge.id == id)?;

@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 /// What becomes of a map's file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum MapMode {
-    /// The file is created if there is none, and the map is written to it as it is made. A file that was saved at once
-    /// is only read.
+    /// The file is created if there is none, and the map is written to it as it is made. A file that was saved at once,
+    /// or packed, is only read.
     #[default]
     Continue,
     /// The file stays as it is, and so does the map: the camera is located in it.
@@ -138,7 +138,9 @@ impl Slam {
         }
         let own = self.own();
         match kind_of(path)? {
-            Kind::Saved | Kind::Foreign => return self.load_map_of(path, weights).map(Some),
+            Kind::Saved | Kind::Packed | Kind::Foreign => {
+                return self.load_map_of(path, weights).map(Some);
+            }
             Kind::Missing => store::create(path, &own.header(weights))?,
             Kind::Store => {}
         }
@@ -193,8 +195,7 @@ impl Slam {
         if let Some(loaded) = self.map.wait_for_load() {
             self.settle_load(loaded);
         }
-        let gone = || SavedMapError::Label("the load was given up".to_owned());
-        self.take_loaded().unwrap_or_else(|| Err(gone()))
+        self.take_loaded().unwrap_or(Err(SavedMapError::GivenUp))
     }
 
     /// Checks the map file `path` on the mapping thread and passes the file to `then` for

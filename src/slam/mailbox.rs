@@ -25,16 +25,16 @@ const LOOKS: usize = 16;
 /// Message of every call after the one that returned the thread's error.
 pub const ENDED: &str = "it has ended; an earlier call returned the cause";
 
-/// Reads the map between two events.
+/// Reads the map between two events. A save may first have to make what the map lacks.
 pub struct Look {
-    read: Box<dyn FnOnce(&Mapper) + Send>,
+    read: Box<dyn FnOnce(&mut Mapper) + Send>,
     /// Dropped by a reader that has given up; without it, the reader waits for as long as it takes.
     asked: Option<Weak<()>>,
 }
 
 impl Look {
     /// A reader that waits until the map is read.
-    pub fn new(read: impl FnOnce(&Mapper) + Send + 'static) -> Self {
+    pub fn new(read: impl FnOnce(&mut Mapper) + Send + 'static) -> Self {
         Self {
             read: Box::new(read),
             asked: None,
@@ -42,7 +42,7 @@ impl Look {
     }
 
     /// A reader that has given up once every other reference to `asked` is dropped.
-    pub fn while_asked(asked: Weak<()>, read: impl FnOnce(&Mapper) + Send + 'static) -> Self {
+    pub fn while_asked(asked: Weak<()>, read: impl FnOnce(&mut Mapper) + Send + 'static) -> Self {
         Self {
             read: Box::new(read),
             asked: Some(asked),
@@ -50,7 +50,7 @@ impl Look {
     }
 
     /// Reads the map.
-    pub fn read(self, mapper: &Mapper) {
+    pub fn read(self, mapper: &mut Mapper) {
         (self.read)(mapper);
     }
 

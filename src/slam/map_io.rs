@@ -6,6 +6,8 @@ use super::graph::{Edge, Graph, GraphKeyframe, KeyframeInfo};
 use super::map_keeper;
 use super::map_source::MapSource;
 use super::pose_table::Anchor;
+use super::unmatched::{Progress, Unmatched};
+use crate::compute::cancel::CancelToken;
 use crate::compute::device::{EdgeContent, EdgeId, KeyframeContent, MappingDevice};
 use crate::compute::global::PoseFactor;
 use crate::geometry::{Intrinsics, Sim3};
@@ -161,14 +163,17 @@ pub struct LoadedMap {
     /// Number of the next edge in the file.
     pub next_edge: u64,
     pub rest: Rest,
+    /// Edges whose matches are to be made.
+    pub unmatched: Unmatched,
     /// What could not be read, in words.
     pub left_out: String,
 }
 
-/// Reads a map into an empty device. After an error, the device holds a part of it.
+/// Reads a map into an empty device, until `stop`. After an error, the device holds a part of it.
 pub fn read(
     source: &mut MapSource,
     device: &mut dyn MappingDevice,
+    stop: &CancelToken,
 ) -> Result<LoadedMap, SavedMapError> {
     match source {
         MapSource::Saved(reader) => {
@@ -180,23 +185,35 @@ pub fn read(
                 edges: Vec::new(),
                 next_edge: 0,
                 rest: Rest::default(),
+                unmatched: Unmatched::default(),
                 left_out: String::new(),
             })
         }
-        MapSource::Store(reader) => read_store(reader, device),
+        MapSource::Store(reader) => read_store(reader, device, stop),
     }
 }
 
-/// Reads what is undamaged of a store. Keyframes keep their ids.
+/// Reads what is undamaged of a store or a packed map. Keyframes keep their ids.
 fn read_store(
     reader: &mut store::Reader,
     device: &mut dyn MappingDevice,
+    stop: &CancelToken,
 ) -> Result<LoadedMap, SavedMapError> {
+    let packed = reader.is_packed();
     let mut graph = Graph::default();
     let (mut content, mut hits) = (KeyframeContent::default(), Vec::new());
-    for row in reader.keyframes().to_vec() {
+    let rows = reader.keyframes().to_vec();
+    let mut progress = Progress::new("keyframes of the packed map are encoded", rows.len());
+    for row in rows {
         if !reader.read_keyframe(row.id, &mut content) {
             continue;
+        }
+        if packed {
+            if stop.is_cancelled() {
+                return Err(SavedMapError::GivenUp);
+            }
+            device.encode_keyframe(&mut content)?;
+            progress.advance(1);
         }
         device.import_keyframe(row.id, &content)?;
         if device.has_place_recognition() {
@@ -220,10 +237,17 @@ fn read_store(
             cause: Unfit::Empty,
         });
     }
-    let (mut content, mut edges, mut solved) = (EdgeContent::default(), Vec::new(), 0);
+    let (mut edges, mut solved) = (Vec::new(), 0);
+    let mut content = match packed {
+        true => EdgeContent::unmatched(device.shape().pixels()),
+        false => EdgeContent::default(),
+    };
     for (at, row) in reader.edges().to_vec().into_iter().enumerate() {
         let known = |id| graph.index_of(id).is_some();
-        if !known(row.i) || !known(row.j) || !reader.read_edge(row.number, &mut content) {
+        if !known(row.i) || !known(row.j) {
+            continue;
+        }
+        if !packed && !reader.read_edge(row.number, &mut content) {
             continue;
         }
         let id = device.import_edge(row.i, row.j, &content)?;
@@ -251,7 +275,9 @@ fn read_store(
     let removed = map_keeper::removed(reader.removed().iter().filter(exists));
     graph.restore_removed(removed);
     let damage = reader.damage();
+    let unmatched = edges.iter().map(|(id, _)| *id).filter(|_| packed);
     Ok(LoadedMap {
+        unmatched: Unmatched::new(unmatched.collect()),
         edges,
         next_edge: reader.next().1,
         rest: reader.rest(),

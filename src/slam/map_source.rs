@@ -1,4 +1,4 @@
-//! A map file of either kind.
+//! A map file of any kind.
 
 use super::fit::{Fit, SavedMapError};
 use crate::map::saved::{self, Header};
@@ -10,7 +10,7 @@ use std::path::Path;
 pub enum MapSource {
     /// One that was saved at once.
     Saved(Box<saved::Reader>),
-    /// One that is written as the map is made.
+    /// One that is written as the map is made, or packed.
     Store(Box<store::Reader>),
 }
 
@@ -32,7 +32,7 @@ impl MapSource {
                 cause,
             })
         };
-        if kind_of(path)? == Kind::Store {
+        if matches!(kind_of(path)?, Kind::Store | Kind::Packed) {
             let reader = store::Reader::open(path)?;
             check(reader.header())?;
             return Ok(Self::Store(Box::new(reader)));

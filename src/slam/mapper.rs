@@ -17,6 +17,7 @@ use super::pose_table::{Origin, SharedPoses};
 use super::redundancy::Redundancy;
 use super::relocaliser::{Relocaliser, Reply};
 use super::reuse::Reuse;
+use super::unmatched::Unmatched;
 use crate::compute::cancel::CancelToken;
 use crate::compute::device::{DeviceError, Handle, MappingDevice};
 use crate::compute::retrieval::Hit;
@@ -46,6 +47,8 @@ pub struct Mapper {
     cancel: CancelToken,
     /// The map's file, if it has one.
     keeper: Option<MapKeeper>,
+    /// Edges of a packed map that was loaded.
+    unmatched: Unmatched,
 }
 
 impl Mapper {
@@ -72,6 +75,7 @@ impl Mapper {
             shared_counts: SharedCounts::default(),
             cancel,
             keeper: None,
+            unmatched: Unmatched::default(),
         }
     }
 
@@ -111,6 +115,9 @@ impl Mapper {
     }
 
     fn work(&mut self, event: Event) -> Result<Option<Reply>, DeviceError> {
+        if event.work.grows_map() {
+            self.match_edges()?;
+        }
         if let Some(finished) = event.finished {
             self.finish_keyframe(finished)?;
         }
@@ -145,6 +152,7 @@ impl Mapper {
     pub fn reset(&mut self, map: u64) {
         self.map = map;
         self.graph = Graph::default();
+        self.unmatched = Unmatched::default();
         self.loop_closure.reset();
         self.redundancy.clear();
         self.device.reset();

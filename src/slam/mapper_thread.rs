@@ -247,7 +247,7 @@ fn run(mut mapper: Mapper, mailbox: &Mailbox, cancel: &CancelToken) -> Mapper {
                 }
             }
             Task::Look(look) => {
-                if catch_unwind(AssertUnwindSafe(|| look.read(&mapper))).is_err() {
+                if catch_unwind(AssertUnwindSafe(|| look.read(&mut mapper))).is_err() {
                     tracing::error!("a reader of the map panicked");
                 }
             }

@@ -51,6 +51,7 @@ mod state;
 mod tracker;
 mod trial;
 mod uncertainty;
+mod unmatched;
 pub mod window;
 mod witnesses;
 
@@ -396,7 +397,7 @@ impl Slam {
         &self,
         ids: Vec<u32>,
         reply: OnMap,
-    ) -> impl FnOnce(&Mapper) + Send + 'static {
+    ) -> impl FnOnce(&mut Mapper) + Send + 'static {
         let intrinsics = self.intrinsics;
         move |mapper| {
             let wanted = |id| ids.contains(&id);
@@ -441,8 +442,7 @@ impl Slam {
         );
         self.map.look(Look::new(move |mapper| {
             let label = label().map_err(SavedMapError::Label);
-            let write = |label| map_io::write(&path, mapper.graph(), mapper.device(), image, label);
-            reply(label.and_then(write));
+            reply(label.and_then(|label| mapper.save(&path, image, label)));
         }))
     }
 }

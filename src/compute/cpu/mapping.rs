@@ -385,8 +385,7 @@ impl MappingDevice for Mapping {
 
     fn import_keyframe(&mut self, id: u32, content: &KeyframeContent) -> Result<(), DeviceError> {
         content.check(NAME, &self.shape)?;
-        let mut image = RgbImage::new(self.shape.width, self.shape.height);
-        image.data.clone_from(&content.image);
+        let image = content.network_image(NAME, &self.shape)?;
         let stored = Stored {
             image: Arc::new(image),
             features: Arc::new(content.features.to_f32()),
@@ -394,6 +393,14 @@ impl MappingDevice for Mapping {
             confidence: Arc::new(content.confidence.to_f32()),
         };
         self.keyframes.insert(id, stored);
+        Ok(())
+    }
+
+    fn encode_keyframe(&mut self, content: &mut KeyframeContent) -> Result<(), DeviceError> {
+        let image = content.network_image(NAME, &self.shape)?;
+        let mut features = vec![0.0; self.shape.tokens * self.shape.feature_dim];
+        self.backend.encode(&image, &mut features)?;
+        content.features = Floats::F32(features);
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 use super::DeviceError;
 use crate::compute::store::FloatFormat;
+use crate::image::RgbImage;
 use crate::inference::NetworkShape;
 use half::f16;
 
@@ -130,7 +131,40 @@ impl KeyframeContent {
     }
 }
 
+impl KeyframeContent {
+    /// The image as the network takes it; `device` is used in the error.
+    ///
+    /// # Errors
+    /// [`DeviceError::Content`] if its size does not match a network of `shape`.
+    pub fn network_image(
+        &self,
+        device: &'static str,
+        shape: &NetworkShape,
+    ) -> Result<RgbImage, DeviceError> {
+        let what = ("an image", 3 * shape.pixels(), self.image.len());
+        expect(device, &[what])?;
+        Ok(RgbImage {
+            width: shape.width,
+            height: shape.height,
+            data: self.image.clone(),
+        })
+    }
+}
+
 impl EdgeContent {
+    /// The content of an edge between images of `pixels` pixels of which nothing matches.
+    pub fn unmatched(pixels: usize) -> Self {
+        let none = MatchContent {
+            index: vec![0; pixels],
+            valid: vec![0; pixels],
+            quality: vec![0.0; pixels],
+        };
+        Self {
+            i_from_j: none.clone(),
+            j_from_i: none,
+        }
+    }
+
     /// Rejects content that does not match images of `pixels` pixels; `device` is used in the
     /// error.
     pub fn check(&self, device: &'static str, pixels: usize) -> Result<(), DeviceError> {

@@ -101,6 +101,10 @@ pub trait MappingDevice: Send {
     /// it to the place database. Floats are converted to this device's format.
     fn import_keyframe(&mut self, id: u32, content: &KeyframeContent) -> Result<(), DeviceError>;
 
+    /// Replaces the features of `content` by the encoder's tokens of its image. Content without them, as a packed map
+    /// has it, can then be imported.
+    fn encode_keyframe(&mut self, content: &mut KeyframeContent) -> Result<(), DeviceError>;
+
     /// Replaces `dst` by everything that the device stores for an edge.
     fn export_edge(&self, edge: EdgeId, dst: &mut EdgeContent) -> Result<(), DeviceError>;
 

@@ -232,7 +232,7 @@ impl DeviceBackend for TensorRtBackend {
     fn workspace_bytes(&mut self, edges: usize) -> Result<usize, InferenceError> {
         let mut parts = match edges {
             0 => vec![Part::Encoder, Part::Decoder, Part::Mono],
-            _ => vec![Part::Decoder],
+            _ => vec![Part::Encoder, Part::Decoder],
         };
         let of_edges = |part: &Part| part.edges().is_some_and(|n| n <= edges);
         parts.extend(Part::ALL.into_iter().filter(of_edges));

@@ -1,6 +1,8 @@
 //! How images, points, tokens and matches are packed: rounded to the precision that SLAM uses, written as differences
 //! of neighbouring pixels, one plane for each byte, and compressed.
 
+mod compact;
+
 use super::StoreError;
 use crate::compute::device::{EdgeContent, Floats, KeyframeContent, MatchContent};
 use crate::compute::store::FloatFormat;
@@ -244,6 +246,11 @@ impl Coder {
             // Small differences of both signs become small numbers.
             *number = ((difference << 1) ^ (difference >> 31)) as u32;
         }
+        self.split();
+    }
+
+    /// Appends the planes of the numbers, one for each byte.
+    fn split(&mut self) {
         for plane in 0..PLANES {
             let byte = |number: &u32| (number >> (8 * plane)) as u8;
             self.planes.extend(self.numbers.iter().map(byte));
@@ -290,8 +297,8 @@ fn end(rest: &[u8]) -> Result<(), StoreError> {
     }
 }
 
-/// Replaces `dst` by the sums of the differences in `planes`.
-fn summed(planes: &[u8], dst: &mut Vec<u32>) {
+/// Replaces `dst` by the numbers whose bytes are in `planes`.
+fn joined(planes: &[u8], dst: &mut Vec<u32>) {
     dst.clear();
     let count = planes.len() / PLANES;
     if count == 0 {
@@ -303,6 +310,11 @@ fn summed(planes: &[u8], dst: &mut Vec<u32>) {
             *number |= u32::from(*byte) << (8 * shift);
         }
     }
+}
+
+/// Replaces `dst` by the sums of the differences in `planes`.
+fn summed(planes: &[u8], dst: &mut Vec<u32>) {
+    joined(planes, dst);
     let mut last = 0_u32;
     for number in dst {
         let difference = (*number >> 1) ^ (*number & 1).wrapping_neg();

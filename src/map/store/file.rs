@@ -1,8 +1,7 @@
 //! Opening, creating and locking the file.
 
 use super::rows::{self, Table};
-use super::{StoreError, VERSION};
-use crate::files;
+use super::{PACKED_VERSION, StoreError, VERSION};
 use crate::map::saved::{Header, MAGIC};
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 use std::fs::{File, OpenOptions, TryLockError};
@@ -10,13 +9,12 @@ use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// `M3RS`, at the place where SQLite keeps a number for the application.
-const APPLICATION: u32 = 0x4d33_5253;
+/// `M3RS`, at the place where SQLite keeps a number for the application: a map that is written as it is made.
+pub const APPLICATION: u32 = 0x4d33_5253;
+/// `M3RP` at that place: a packed map.
+pub const PACKED: u32 = 0x4d33_5250;
 
 const SQLITE: &[u8; 16] = b"SQLite format 3\0";
-
-/// Page size in bytes: large, because nearly all content is in rows of hundreds of kilobytes.
-const PAGE: u32 = 16384;
 
 /// Limits on the size of a map's images and tokens, above those of any network.
 const MAX_PIXELS: usize = 1 << 24;
@@ -24,17 +22,6 @@ const MAX_FEATURES: usize = 1 << 26;
 
 /// How long an access waits for another process's.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-const TABLES: &str = "
-    CREATE TABLE meta (name TEXT PRIMARY KEY, content BLOB NOT NULL) WITHOUT ROWID;
-    CREATE TABLE keyframe (id INTEGER PRIMARY KEY, content BLOB NOT NULL);
-    CREATE TABLE image (id INTEGER PRIMARY KEY, content BLOB NOT NULL);
-    CREATE TABLE points (id INTEGER PRIMARY KEY, content BLOB NOT NULL);
-    CREATE TABLE edge (id INTEGER PRIMARY KEY, content BLOB NOT NULL);
-    CREATE TABLE matches (id INTEGER PRIMARY KEY, content BLOB NOT NULL);
-    CREATE TABLE factor (id INTEGER PRIMARY KEY, content BLOB NOT NULL);
-    CREATE TABLE removed (id INTEGER PRIMARY KEY, content BLOB NOT NULL);
-";
 
 /// What a file is, by its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +32,8 @@ pub enum Kind {
     Store,
     /// A map that was saved at once: see [`crate::map::saved`].
     Saved,
+    /// A map without tokens and matches, see [`super::pack()`].
+    Packed,
     /// Anything else.
     Foreign,
 }
@@ -63,9 +52,13 @@ pub fn kind_of(path: &Path) -> io::Result<Kind> {
     }
     let mut start = Vec::new();
     File::open(path)?.take(100).read_to_end(&mut start)?;
-    let application = start.get(68..72) == Some(&APPLICATION.to_be_bytes()[..]);
-    Ok(if start.starts_with(SQLITE) && application {
+    let is_of = |application: u32| {
+        start.starts_with(SQLITE) && start.get(68..72) == Some(&application.to_be_bytes()[..])
+    };
+    Ok(if is_of(APPLICATION) {
         Kind::Store
+    } else if is_of(PACKED) {
+        Kind::Packed
     } else if start.starts_with(&MAGIC) {
         Kind::Saved
     } else {
@@ -116,7 +109,7 @@ impl Database {
         row.optional().map_err(|e| self.failed(e))
     }
 
-    fn check_version(&self) -> Result<(), StoreError> {
+    fn check_version(&self, (expected, known): (u32, u32)) -> Result<(), StoreError> {
         let pragma = |name| {
             let value = self
                 .connection
@@ -125,12 +118,12 @@ impl Database {
         };
         let (application, found): (u32, u32) = (pragma("application_id")?, pragma("user_version")?);
         let path = self.path.clone();
-        if application != APPLICATION {
+        if application != expected {
             return Err(StoreError::Foreign { path });
         }
-        match found <= VERSION {
+        match found <= known {
             true => Ok(()),
-            false => Err(StoreError::Newer { path, found }),
+            false => Err(StoreError::Newer { path, found, known }),
         }
     }
 }
@@ -157,27 +150,28 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Database, StoreError> {
     })
 }
 
-/// Opens a map to read it; another process may write it.
+/// Opens a map to read it; another process may write it. Also returns whether it is packed.
 ///
 /// # Errors
 /// If the file is not a map, or cannot be read.
-pub fn open_to_read(path: &Path) -> Result<Database, StoreError> {
+pub fn open_to_read(path: &Path) -> Result<(Database, bool), StoreError> {
     let io = |cause| StoreError::Open {
         path: path.to_owned(),
         cause,
     };
-    match kind_of(path).map_err(io)? {
-        Kind::Store => {}
+    let format = match kind_of(path).map_err(io)? {
+        Kind::Store => (APPLICATION, VERSION),
+        Kind::Packed => (PACKED, PACKED_VERSION),
         Kind::Missing => return Err(io(ErrorKind::NotFound.into())),
         Kind::Saved | Kind::Foreign => {
             return Err(StoreError::Foreign {
                 path: path.to_owned(),
             });
         }
-    }
+    };
     let database = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-    database.check_version()?;
-    Ok(database)
+    database.check_version(format)?;
+    Ok((database, format.0 == PACKED))
 }
 
 /// A map that only this process writes.
@@ -237,7 +231,7 @@ pub fn open(path: &Path) -> Result<Owned, StoreError> {
         Err(TryLockError::Error(cause)) => return Err(io(cause)),
     }
     let database = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    database.check_version()?;
+    database.check_version((APPLICATION, VERSION))?;
     // A commit is on the disk when it returns; the log is written back after 4 MB, by the thread that writes.
     let mode = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 256; \
                 PRAGMA journal_size_limit = 67108864; PRAGMA cache_size = -8000; PRAGMA temp_store = MEMORY;";
@@ -248,7 +242,7 @@ pub fn open(path: &Path) -> Result<Owned, StoreError> {
 
 /// The process that writes the map, in words.
 fn holder(path: &Path) -> String {
-    let session = open_to_read(path).and_then(|database| database.meta("session"));
+    let session = open_to_read(path).and_then(|(database, _)| database.meta("session"));
     let session = session
         .ok()
         .flatten()
@@ -257,46 +251,4 @@ fn holder(path: &Path) -> String {
         Some(process) => format!("another program ({process})"),
         None => "another program".to_owned(),
     }
-}
-
-/// Creates an empty map at `path`, where no file may be. It is complete when it appears under its name.
-///
-/// # Errors
-/// If the folder does not exist or cannot be written to.
-pub fn create(path: &Path, header: &Header) -> Result<(), StoreError> {
-    let io = |cause| StoreError::Open {
-        path: path.to_owned(),
-        cause,
-    };
-    let file = files::begin(path).map_err(io)?;
-    let mut row = Vec::new();
-    header.body(&mut row).map_err(io)?;
-    rows::seal(Table::Header, 0, &mut row);
-    let fill = || -> rusqlite::Result<()> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let mut new = Connection::open_with_flags(file.path(), flags)?;
-        new.pragma_update(None, "page_size", PAGE)?;
-        // The file is not in use under this name, so that it needs no journal next to it.
-        new.pragma_update(None, "journal_mode", "MEMORY")?;
-        let new = new.transaction()?;
-        new.pragma_update(None, "application_id", APPLICATION)?;
-        new.pragma_update(None, "user_version", VERSION)?;
-        new.execute_batch(TABLES)?;
-        let insert = "INSERT INTO meta (name, content) VALUES ('header', ?1)";
-        new.execute(insert, [&row])?;
-        new.commit()
-    };
-    fill().map_err(|cause| failed(path, cause))?;
-    // What a deleted map of this name left behind would be taken for the new one's.
-    for suffix in ["-wal", "-shm", "-journal"] {
-        let mut name = path.as_os_str().to_owned();
-        name.push(suffix);
-        match std::fs::remove_file(PathBuf::from(name)) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(io(error)),
-            _ => {}
-        }
-    }
-    file.as_file().sync_all().map_err(io)?;
-    file.persist_noclobber(path).map_err(|e| io(e.error))?;
-    Ok(())
 }

@@ -13,27 +13,38 @@
 //! Each row ends with a checksum of its table, its key and its content, so that damage is found where it is and the
 //! rest can be used. [`Writer`] owns the file of a running map, on a thread of its own; [`Reader`] reads a snapshot of
 //! a file, also while another process writes it.
+//!
+//! [`pack()`] makes a packed map: the same tables under another application id, with images without tokens, points in a
+//! shorter form, and no matches. The network makes both anew when the map is loaded.
 
 mod coding;
+mod create;
 mod file;
 mod hand_over;
 mod on_disk;
+mod pack;
 mod reader;
 mod rows;
 mod work;
 mod writer;
 
-pub use file::{Kind, create, kind_of};
+pub use create::create;
+pub use file::{Kind, kind_of};
 pub use hand_over::{Job, Key, Monitor, State};
+pub use pack::{Packed, pack};
 pub use reader::{Damage, Reader};
 pub use rows::{EdgeRow, KeyframeRow, RemovedRow, Rest};
 pub use writer::Writer;
 
+use crate::map::saved::MapFileError;
 use std::io;
 use std::path::PathBuf;
 
 /// The schema's version that this program writes, and the newest that it reads.
 pub const VERSION: u32 = 1;
+
+/// The same of packed maps.
+pub const PACKED_VERSION: u32 = 1;
 
 /// Error from the map's file.
 #[derive(Debug, thiserror::Error)]
@@ -62,11 +73,36 @@ pub enum StoreError {
     Foreign { path: PathBuf },
     /// A newer program wrote the file.
     #[error(
-        "the map {path} has version {found}, this program knows versions up to {VERSION}: a newer program wrote it; \
+        "the map {path} has version {found}, this program knows versions up to {known}: a newer program wrote it; \
          use that program",
         path = path.display()
     )]
-    Newer { path: PathBuf, found: u32 },
+    Newer {
+        path: PathBuf,
+        found: u32,
+        known: u32,
+    },
+    /// There is a packed map already.
+    #[error(
+        "{path} exists; choose another file, or replace it with --force",
+        path = path.display()
+    )]
+    Taken { path: PathBuf },
+    /// Another file stands where the packed map should go.
+    #[error(
+        "{path} exists, is not a packed map and is not replaced; choose a name that is not taken",
+        path = path.display()
+    )]
+    NotPacked { path: PathBuf },
+    /// The map is packed already.
+    #[error(
+        "{path} is a packed map already; use it as it is, or a copy of it",
+        path = path.display()
+    )]
+    IsPacked { path: PathBuf },
+    /// A map that was saved at once cannot be read.
+    #[error(transparent)]
+    Saved(#[from] MapFileError),
     /// The description of the map is damaged, without which no row can be read.
     #[error("the map {path} cannot be used: {what}", path = path.display())]
     Unusable { path: PathBuf, what: String },

@@ -56,6 +56,7 @@ impl fmt::Display for Damage {
 #[derive(Debug)]
 pub struct Reader {
     database: Database,
+    packed: bool,
     header: Header,
     keyframes: Vec<KeyframeRow>,
     edges: Vec<EdgeRow>,
@@ -74,7 +75,7 @@ impl Reader {
     /// # Errors
     /// If the file is not a map, or its description is damaged.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let database = file::open_to_read(path)?;
+        let (database, packed) = file::open_to_read(path)?;
         // All that follows sees the file as it is at the first of these queries.
         let begin = database.connection.execute_batch("BEGIN");
         begin.map_err(|e| database.failed(e))?;
@@ -118,6 +119,7 @@ impl Reader {
         header.map_from_world = rest.map_from_world;
         Ok(Self {
             database,
+            packed,
             header,
             keyframes,
             edges,
@@ -133,6 +135,11 @@ impl Reader {
     /// The description of the map.
     pub fn header(&self) -> &Header {
         &self.header
+    }
+
+    /// Whether it is a packed map: keyframes have no tokens, and edges no matches.
+    pub fn is_packed(&self) -> bool {
+        self.packed
     }
 
     /// The file.
@@ -198,13 +205,19 @@ impl Reader {
         let key = u64::from(id);
         let row = self.content("points", key)?;
         let points = rows::open(Table::Points, key, &row)?;
-        self.coder.unpack_points(points, &self.header, dst)?;
+        match self.packed {
+            true => self.coder.unpack_pointmap(points, &self.header, dst)?,
+            false => self.coder.unpack_points(points, &self.header, dst)?,
+        }
         let row = self.content("image", key)?;
         let image = rows::open(Table::Image, key, &row)?;
-        self.coder.unpack_image(image, &self.header, dst)
+        match self.packed {
+            true => Coder::unpack_picture(image, &self.header, dst),
+            false => self.coder.unpack_image(image, &self.header, dst),
+        }
     }
 
-    /// Replaces `dst` by the matches of edge `number`; returns `false`, and notes it, if they are damaged.
+    /// Replaces `dst` by the matches of edge `number`, which a packed map does not have; returns `false`, and notes it, if they are damaged.
     pub fn read_edge(&mut self, number: u64, dst: &mut EdgeContent) -> bool {
         let read = self.try_edge(number, dst);
         if let Err(error) = &read {
@@ -238,7 +251,8 @@ impl Reader {
             self.read_keyframe(id, &mut keyframe);
         }
         let mut edge = EdgeContent::default();
-        for number in Vec::from_iter(self.edges.iter().map(|e| e.number)) {
+        let edges = self.edges.iter().filter(|_| !self.packed);
+        for number in Vec::from_iter(edges.map(|e| e.number)) {
             self.read_edge(number, &mut edge);
         }
         (self.damage.clone(), self.structure())

@@ -387,7 +387,7 @@ fn check_map(map_path: &str, localization_only: bool) -> Result<(), String> {
         Err(error) => Err(format!("map_path: {}: {error}", file.display())),
         // It is created with the first image.
         Ok(Kind::Missing) if !localization_only && has_folder(&file) => Ok(()),
-        Ok(Kind::Store) => store::Reader::open(&file)
+        Ok(Kind::Store | Kind::Packed) => store::Reader::open(&file)
             .map(|_| ())
             .map_err(|e| e.to_string()),
         Ok(_) => saved::Reader::open(&file)

@@ -180,9 +180,14 @@ fn save(shared: &Arc<Shared>, owed: Owed) {
         );
     }
     let path = PathBuf::from(&settings.map_path);
-    if store::kind_of(&saved::file_of(&path)).is_ok_and(|kind| kind == Kind::Store) {
-        let why = "map_path is a map that is written as it is made; for a copy, set map_path to a file of another name";
-        return owed.pay(false, why);
+    let why = match store::kind_of(&saved::file_of(&path)) {
+        Ok(Kind::Store) => "map_path is a map that is written as it is made",
+        Ok(Kind::Packed) => "map_path is a packed map, which stays as it is",
+        _ => "",
+    };
+    if !why.is_empty() {
+        let instead = "for a copy, set map_path to a file of another name";
+        return owed.pay(false, format!("{why}; {instead}"));
     }
     let file = match saved::target_in(Path::new(&settings.map_root), &path) {
         Ok(file) => file,

@@ -2,14 +2,17 @@
 
 use super::Mapper;
 use crate::compute::device::DeviceError;
+use crate::geometry::Intrinsics;
+use crate::map::saved::{ImageShape, MapFileError};
 use crate::map::store::Writer;
 use crate::slam::events::Finished;
 use crate::slam::fit::SavedMapError;
-use crate::slam::map_io;
+use crate::slam::map_io::{self, MapLabel, SavedMap};
 use crate::slam::map_keeper::{self, MapKeeper};
 use crate::slam::map_source::MapSource;
 use crate::slam::pose_table;
 use crate::slam::removal;
+use std::path::Path;
 use std::time::Duration;
 
 impl Mapper {
@@ -41,11 +44,12 @@ impl Mapper {
         keep: Option<Writer>,
     ) -> Result<String, SavedMapError> {
         self.keeper = None;
-        match map_io::read(source, self.device.as_mut()) {
+        match map_io::read(source, self.device.as_mut(), &self.cancel) {
             Ok(loaded) => {
                 self.loop_closure.reset();
                 self.redundancy.clear();
                 self.graph = loaded.graph;
+                self.unmatched = loaded.unmatched;
                 let next = (loaded.next_edge, loaded.rest);
                 self.keeper =
                     keep.map(|writer| MapKeeper::resume(writer, &self.graph, loaded.edges, next));
@@ -57,6 +61,33 @@ impl Mapper {
                 Err(error)
             }
         }
+    }
+
+    /// Makes the matches of a packed map, which it has not needed so far. On cancellation some are left.
+    pub(super) fn match_edges(&mut self) -> Result<(), DeviceError> {
+        self.unmatched
+            .match_all(self.device.as_mut(), &mut self.graph)
+    }
+
+    /// Saves the map to the file `path`, for images of this size and camera.
+    ///
+    /// # Errors
+    /// If the file cannot be written, the device has lost the map, or the map is discarded before that.
+    pub fn save(
+        &mut self,
+        path: &Path,
+        image: (ImageShape, Option<Intrinsics>),
+        label: MapLabel,
+    ) -> Result<SavedMap, SavedMapError> {
+        let failed = |cause| MapFileError::Device {
+            path: path.to_owned(),
+            cause,
+        };
+        self.match_edges().map_err(failed)?;
+        if !self.unmatched.is_empty() {
+            return Err(SavedMapError::GivenUp);
+        }
+        map_io::write(path, &self.graph, self.device.as_ref(), image, label)
     }
 
     /// Sends what has changed to the map's file. Never waits for it.

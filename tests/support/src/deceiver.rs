@@ -184,6 +184,9 @@ impl MappingDevice for Deceiver {
     fn import_keyframe(&mut self, id: u32, content: &KeyframeContent) -> Result<(), DeviceError> {
         self.inner.import_keyframe(id, content)
     }
+    fn encode_keyframe(&mut self, content: &mut KeyframeContent) -> Result<(), DeviceError> {
+        self.inner.encode_keyframe(content)
+    }
     fn export_edge(&self, edge: EdgeId, dst: &mut EdgeContent) -> Result<(), DeviceError> {
         self.inner.export_edge(edge, dst)
     }

@@ -232,6 +232,10 @@ impl MappingDevice for Mapping {
         self.1.call("import_keyframe")?;
         self.0.import_keyframe(id, content)
     }
+    fn encode_keyframe(&mut self, content: &mut KeyframeContent) -> Result<(), DeviceError> {
+        self.1.call("encode_keyframe")?;
+        self.0.encode_keyframe(content)
+    }
     fn export_edge(&self, edge: EdgeId, dst: &mut EdgeContent) -> Result<(), DeviceError> {
         self.1.call("export_edge")?;
         self.0.export_edge(edge, dst)

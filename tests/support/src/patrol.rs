@@ -410,6 +410,9 @@ impl MappingDevice for Mapping {
         self.keyframes.insert(id, Sim3::identity());
         Ok(())
     }
+    fn encode_keyframe(&mut self, _: &mut KeyframeContent) -> Result<(), DeviceError> {
+        Ok(())
+    }
     fn export_edge(&self, _: EdgeId, dst: &mut EdgeContent) -> Result<(), DeviceError> {
         *dst = EdgeContent::default();
         Ok(())

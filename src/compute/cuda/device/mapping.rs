@@ -525,6 +525,12 @@ impl MappingDevice for Mapping {
         self.prepare()
     }
 
+    fn encode_keyframe(&mut self, content: &mut KeyframeContent) -> Result<(), DeviceError> {
+        let image = content.network_image(NAME, self.network.shape())?;
+        content.features = self.network.encode_image(&self.stream, &image)?;
+        Ok(())
+    }
+
     fn export_edge(&self, edge: EdgeId, dst: &mut EdgeContent) -> Result<(), DeviceError> {
         let (access, touch) = (Access::Read, Touch::Pass);
         let lease = self.edges.lease(Lane::Mapping, edge.0, access, touch)?;

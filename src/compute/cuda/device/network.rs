@@ -2,14 +2,15 @@
 //! staged through pinned memory.
 
 use crate::compute::cuda::sanitise::ViewBuffers;
-use crate::compute::device::DeviceError;
+use crate::compute::device::{DeviceError, Floats};
 use crate::gpu::{
     Carver, Context, CudaError, DeviceBuffer, DeviceSlice, Event, PinnedBuffer, Stream,
 };
 use crate::image::RgbImage;
 use crate::inference::DeviceView;
 use crate::inference::{
-    Backend, DeviceBackend, InferenceError, NetworkShape, PairOutput, ViewOutput, self_test,
+    Backend, DeviceBackend, InferenceError, NetworkShape, PairOutput, ViewOutput, normalise,
+    self_test,
 };
 
 /// Number of runs after which a backend has allocated everything it needs.
@@ -263,6 +264,28 @@ impl Network {
         // SAFETY: the stream is synchronised (above) before the tokens are next written.
         unsafe { stream.upload(tokens, self.features[0].all())? };
         Ok(())
+    }
+
+    /// The tokens of an image in host memory; waits for them. Tokens and outputs on the device are overwritten.
+    pub(super) fn encode_image(
+        &mut self,
+        stream: &Stream,
+        image: &RgbImage,
+    ) -> Result<Floats, DeviceError> {
+        if self.host.is_some() {
+            let mut tokens = vec![0.0; self.shape.tokens * self.shape.feature_dim];
+            self.backend.encode(image, &mut tokens)?;
+            return Ok(Floats::F32(tokens));
+        }
+        let mut normalised = vec![0.0; 3 * self.shape.pixels()];
+        normalise(image, &mut normalised);
+        // The decoder's points have the size of the encoder's input, and nothing is decoded meanwhile.
+        let planes = self.view(0).points;
+        stream.write(&normalised, planes)?;
+        let tokens = self.features[0].all();
+        let backend = in_place(self.backend.as_mut())?;
+        backend.enqueue_encode(stream, planes, tokens)?;
+        Ok(Floats::F32(stream.read_vec(tokens)?))
     }
 
     /// Copies the tokens of image 0 to image 1.
