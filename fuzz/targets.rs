@@ -31,13 +31,14 @@ use tempfile::TempDir;
 pub type Target = fn(&[u8]);
 
 /// Every target with its name, which is also that of its binary and of its folders of seeds and regressions.
-pub const TARGETS: [(&str, Target); 13] = [
+pub const TARGETS: [(&str, Target); 14] = [
     ("pth", pth),
     ("pickle", pickle),
     ("codebook", codebook),
     ("safetensors", safetensors),
     ("map", map),
     ("store", store),
+    ("packed", packed),
     ("mcap", mcap),
     ("db3", db3),
     ("cdr", cdr),
@@ -153,12 +154,24 @@ pub fn store_header() -> Header {
 /// A map that is written as it is made: a database, or rows to which the right checksums are added: for each its table,
 /// its key (u32), its length (u16) and its content.
 pub fn store(data: &[u8]) {
+    read_rows(data, "");
+}
+
+/// A packed map, likewise.
+pub fn packed(data: &[u8]) {
+    read_rows(data, "PRAGMA application_id = 0x4d335250");
+}
+
+fn read_rows(data: &[u8], statement: &str) {
     if data.starts_with(b"SQLite") {
         return read_store(&file("plain.map", data));
     }
     let path = FOLDER.with(|folder| folder.path().join("rows.map"));
     let _ = std::fs::remove_file(&path);
     store::create(&path, &store_header()).expect("a new map");
+    let database = Connection::open(&path).expect("a database");
+    database.execute_batch(statement).expect("a packed map");
+    drop(database);
     insert(&path, data).expect("a database");
     read_store(&path);
 }

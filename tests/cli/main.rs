@@ -3,6 +3,7 @@
 mod device;
 mod map_file;
 mod maps;
+mod packed;
 mod plan;
 mod repeat;
 mod run;

@@ -28,7 +28,8 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
         "pickle" | "codebook" => data("retrieval"),
         "safetensors" => vec![safetensors()],
         "map" => vec![map(false), map(true)],
-        "store" => store(),
+        "store" => store(false),
+        "packed" => store(true),
         "mcap" => vec![mcap()],
         "cdr" => messages(),
         "yaml" => yaml(),
@@ -95,8 +96,8 @@ fn factor() -> PoseFactor {
     }
 }
 
-/// A map that is written as it is made, as its rows and as its file.
-fn store() -> Vec<Vec<u8>> {
+/// A map that is written as it is made, or packed, as its rows and as its file.
+fn store(packed: bool) -> Vec<Vec<u8>> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("seed.map");
     store::create(&path, &targets::store_header()).expect("a new map");
@@ -137,6 +138,11 @@ fn store() -> Vec<Vec<u8>> {
     assert!(writer.send(Job::Edge { number: 0, content }));
     writer.flush().expect("a map on the disk");
     drop(writer);
+    let to = folder.path().join("packed.map");
+    let path = match packed {
+        true => store::pack(&path, &to, false).map(|_| to).expect("packed"),
+        false => path,
+    };
     let rows = rows(&path).expect("a database");
     vec![rows, std::fs::read(&path).expect("the file")]
 }

@@ -17,7 +17,7 @@ use testkit::room::{RoomBackend, SIZE, Spoil, cpu_slam, square_walk};
 const FRAMES: usize = 60;
 
 /// A camera that walks through the room, on a device that fails when the test wants it to.
-fn live(config: Config, frames: usize) -> (Rig, Faults) {
+pub fn live(config: Config, frames: usize) -> (Rig, Faults) {
     let walk = square_walk(FRAMES, 0.6)[..frames].to_vec();
     let room = RoomBackend::new(SIZE, walk, Spoil::default());
     let images: Vec<_> = (0..frames).map(|k| room.image(k)).collect();
@@ -46,7 +46,7 @@ fn until(rig: &mut Rig, k: usize, mut done: impl FnMut(&mut Rig, TrackingState) 
 }
 
 /// A verdict that has the first call of `method` tell `reached` and wait until the gate is opened.
-fn waits_at(
+pub fn waits_at(
     method: &'static str,
     reached: Sender<()>,
     opened: Receiver<()>,
@@ -67,7 +67,7 @@ fn published(rig: &Rig) -> usize {
     rig.system.poses().load().poses.len()
 }
 
-fn save(slam: &mut Slam, path: &Path) -> Result<SavedMap, SavedMapError> {
+pub fn save(slam: &mut Slam, path: &Path) -> Result<SavedMap, SavedMapError> {
     let (sender, receiver) = channel();
     let reply = Box::new(move |saved| sender.send(saved).expect("the test listens"));
     let label = Box::new(|| Ok(MapLabel::default()));

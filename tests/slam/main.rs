@@ -9,6 +9,7 @@ mod false_loops;
 mod live;
 mod live_failures;
 mod live_thread;
+mod packed;
 mod room;
 mod saved;
 mod store;

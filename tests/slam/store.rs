@@ -14,33 +14,35 @@ use std::time::{Duration, Instant};
 use testkit::room::walk::{config, stamp, vocabulary};
 use testkit::room::{RoomBackend, SIZE, Spoil, cpu_slam, intrinsics, square_walk};
 
-const FRAMES: usize = 60;
-const WEIGHTS: &str = "0123abcd";
+pub const FRAMES: usize = 60;
+pub const WEIGHTS: &str = "0123abcd";
 
-struct Room {
-    backend: RoomBackend,
-    places: Arc<RetrievalModel>,
-    images: Vec<RgbImage>,
+pub struct Room {
+    pub backend: RoomBackend,
+    pub places: Arc<RetrievalModel>,
+    pub images: Vec<RgbImage>,
+    pub truth: Vec<Sim3>,
 }
 
 impl Room {
-    fn new(size: (usize, usize)) -> Self {
-        Self::of(size, FRAMES)
+    pub fn new(size: (usize, usize)) -> Self {
+        Self::of(size, FRAMES, Spoil::default())
     }
 
-    fn of(size: (usize, usize), frames: usize) -> Self {
-        let poses: Vec<Sim3> = square_walk(frames, 0.6);
-        let mut backend = RoomBackend::new(size, poses, Spoil::default());
+    pub fn of(size: (usize, usize), frames: usize, spoil: Spoil) -> Self {
+        let truth: Vec<Sim3> = square_walk(frames, 0.6);
+        let mut backend = RoomBackend::new(size, truth.clone(), spoil);
         let places = vocabulary(&mut backend);
         let images = (0..frames).map(|k| backend.image(k)).collect();
         Self {
             backend,
             places,
             images,
+            truth,
         }
     }
 
-    fn system(&self, config: Config) -> Slam {
+    pub fn system(&self, config: Config) -> Slam {
         let shape = self.backend.shape();
         let camera = intrinsics((shape.width, shape.height));
         let places = Some(Arc::clone(&self.places));
@@ -48,7 +50,7 @@ impl Room {
         cpu_slam(config, Pace::EveryFrame, backend, places, Some(camera))
     }
 
-    fn show(&self, system: &mut Slam, frames: std::ops::Range<usize>) -> Vec<TrackingState> {
+    pub fn show(&self, system: &mut Slam, frames: std::ops::Range<usize>) -> Vec<TrackingState> {
         let show = |k: usize| {
             let input = Frame {
                 index: k,
@@ -61,7 +63,7 @@ impl Room {
     }
 
     /// A map of these frames in `file`, completed and closed.
-    fn make(&self, file: &Path, frames: std::ops::Range<usize>) -> MapSnapshot {
+    pub fn make(&self, file: &Path, frames: std::ops::Range<usize>) -> MapSnapshot {
         let mut system = self.system(single());
         assert_eq!(open(&mut system, file), None);
         self.show(&mut system, frames);
@@ -71,19 +73,19 @@ impl Room {
     }
 }
 
-fn single() -> Config {
+pub fn single() -> Config {
     Config {
         threads: Threads::Single,
         ..config(false)
     }
 }
 
-fn open(system: &mut Slam, file: &Path) -> Option<SavedMap> {
+pub fn open(system: &mut Slam, file: &Path) -> Option<SavedMap> {
     let opened = system.open_map_of(file, MapMode::Continue, WEIGHTS);
     opened.expect("opened")
 }
 
-fn refused(system: &mut Slam, file: &Path, mode: MapMode, parts: &[&str]) {
+pub fn refused(system: &mut Slam, file: &Path, mode: MapMode, parts: &[&str]) {
     let error = system
         .open_map_of(file, mode, WEIGHTS)
         .expect_err("refused");
@@ -93,18 +95,18 @@ fn refused(system: &mut Slam, file: &Path, mode: MapMode, parts: &[&str]) {
     }
 }
 
-struct Folder(tempfile::TempDir);
+pub struct Folder(tempfile::TempDir);
 
 impl Folder {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self(tempfile::tempdir().expect("a folder"))
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub fn file(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    fn names(&self) -> Vec<String> {
+    pub fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.0.path()).expect("the folder");
         let name = |e: std::io::Result<std::fs::DirEntry>| {
             e.expect("an entry")
@@ -118,12 +120,12 @@ impl Folder {
     }
 }
 
-fn sql(file: &Path, statement: &str) {
+pub fn sql(file: &Path, statement: &str) {
     let database = rusqlite::Connection::open(file).expect("a database");
     database.execute_batch(statement).expect("done");
 }
 
-fn poses(map: &MapSnapshot) -> Vec<(u32, Sim3)> {
+pub fn poses(map: &MapSnapshot) -> Vec<(u32, Sim3)> {
     map.keyframes
         .iter()
         .map(|k| (k.id, k.world_from_camera))
@@ -289,7 +291,7 @@ fn other_files_and_maps_that_do_not_fit_are_refused_and_stay() {
         refused(&mut room.system(few), &file, mode, &["max_keyframes"]);
     }
     // Small images have fewer features for a vocabulary.
-    let small = Room::of((64, 48), 2 * FRAMES);
+    let small = Room::of((64, 48), 2 * FRAMES, Spoil::default());
     refused(
         &mut small.system(single()),
         &file,

@@ -41,7 +41,7 @@ impl Coder {
                 last = *value;
             }
         }
-        self.compress(dst);
+        self.compress(LEVEL, dst);
         self.numbers.clear();
         let token = |value: f32| rounded(value, TOKEN_DROP);
         match &content.features {
@@ -55,7 +55,7 @@ impl Coder {
             let byte = |number: &u32| (number >> shift) as u8;
             self.planes.extend(self.numbers.iter().map(byte));
         }
-        self.compress(dst);
+        self.compress(LEVEL, dst);
     }
 
     /// Reads what [`Coder::pack_image`] wrote.
@@ -98,7 +98,7 @@ impl Coder {
             self.numbers.extend(values.map(|v| ordered(*v, POINT_DROP)));
             self.difference();
         }
-        self.compress(dst);
+        self.compress(LEVEL, dst);
         self.numbers.clear();
         let number = |value: f32| ordered(value, CONFIDENCE_DROP);
         match &content.confidence {
@@ -109,7 +109,7 @@ impl Coder {
         }
         self.planes.clear();
         self.difference();
-        self.compress(dst);
+        self.compress(LEVEL, dst);
     }
 
     /// Reads what [`Coder::pack_points`] wrote.
@@ -150,7 +150,7 @@ impl Coder {
                 let bit = |(at, flag): (usize, &u8)| u8::from(*flag != 0) << at;
                 self.planes.push(flags.iter().enumerate().map(bit).sum());
             }
-            self.compress(dst);
+            self.compress(LEVEL, dst);
             let valid = || {
                 let flags = way.valid.iter().zip(&way.index).zip(0_u32..);
                 flags.filter(|((flag, _), _)| **flag != 0)
@@ -170,7 +170,7 @@ impl Coder {
             self.numbers
                 .extend(qualities.map(|(quality, _)| ordered(*quality, QUALITY_DROP)));
             self.difference();
-            self.compress(dst);
+            self.compress(LEVEL, dst);
         }
     }
 
@@ -258,12 +258,12 @@ impl Coder {
     }
 
     /// Appends the planes to `dst`, compressed, with their packed length before them.
-    fn compress(&mut self, dst: &mut Vec<u8>) {
+    fn compress(&mut self, level: i32, dst: &mut Vec<u8>) {
         self.packed.clear();
         self.packed
             .resize(zstd::zstd_safe::compress_bound(self.planes.len()), 0);
         // Cannot fail: the buffer has the size that the format needs at most.
-        let length = zstd::bulk::compress_to_buffer(&self.planes, &mut self.packed, LEVEL);
+        let length = zstd::bulk::compress_to_buffer(&self.planes, &mut self.packed, level);
         let length = length.unwrap_or(0);
         dst.extend((length as u32).to_le_bytes());
         dst.extend(&self.packed[..length]);

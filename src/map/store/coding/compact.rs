@@ -12,6 +12,8 @@ use crate::map::store::StoreError;
 use half::f16;
 use std::path::Path;
 
+/// Level of compression: a map is packed once, and this one comes close to the entropy.
+const LEVEL: i32 = 19;
 /// Steps of a depth's logarithm for each factor of two: a depth is off by at most 0.034 %, 1 mm at 3 m.
 const DEPTH_STEPS: f32 = 1024.0;
 /// The same for a confidence: off by at most 1.1 %.
@@ -149,7 +151,7 @@ impl Coder {
         }
         self.planes.clear();
         self.split();
-        self.compress(dst);
+        self.compress(LEVEL, dst);
     }
 
     /// Replaces `codes` by the next plane of `src`.
