@@ -47,13 +47,9 @@ pub enum Work {
 }
 
 impl Work {
-    /// Whether it may add to the map, which takes the matches of all edges.
+    /// Whether it adds to the map in any case, which takes the matches of all edges. A lost frame may not be found.
     pub fn grows_map(&self) -> bool {
-        match self {
-            Self::Keyframe { .. } | Self::Probe(_) => true,
-            Self::Relocalise(request) => request.grows,
-            Self::Borrow(_) | Self::Load { .. } | Self::Keep(_) => false,
-        }
+        matches!(self, Self::Keyframe { .. } | Self::Probe(_))
     }
 }
 

@@ -7,6 +7,7 @@ use mast3r_slam::geometry::Sim3;
 use mast3r_slam::image::RgbImage;
 use mast3r_slam::inference::Backend;
 use mast3r_slam::map::TrackingState;
+use mast3r_slam::map::store;
 use mast3r_slam::slam::{Frame, MapLabel, SavedMap, SavedMapError, Slam, TrackedFrame};
 use std::path::Path;
 use std::sync::mpsc::channel;
@@ -117,6 +118,45 @@ fn maps_go_from_device_to_device_and_back_bit_for_bit() {
             let mut back = make(&On::Cpu, &many(calibrated));
             back.load_map_of(&twice, "room").expect("loaded");
             go_on(&mut back, &images, &poses);
+        }
+    }
+}
+
+#[test]
+fn a_packed_map_is_used_on_the_gpu() {
+    let Some(context) = super::cuda() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let poses = square_walk(FRAMES, 0.6);
+    for calibrated in [false, true] {
+        let mut backend = RoomBackend::new(SIZE, poses.clone(), Spoil::default());
+        let places = Some(vocabulary(&mut backend));
+        let images = images(&backend, (0..FRAMES).map(Some));
+        let [whole, packed, again] = ["whole", "packed", "again"]
+            .map(|name| folder.path().join(format!("{name}-{calibrated}.map")));
+        let make = |on: &On<'_>| system(on, backend.share(), &small(calibrated), places.clone());
+        let mut walked = make(&On::Cpu);
+        for k in 0..FRAMES {
+            show(&mut walked, &images, k);
+        }
+        walked.complete().expect("finish");
+        let saved = save(&mut walked, &whole);
+        store::pack(&whole, &packed, false).expect("packed");
+        for on in [On::Gpu(&context), On::Cpu] {
+            let mut loaded = make(&on);
+            let found = loaded.load_map_of(&packed, "room").expect("loaded");
+            assert_eq!(
+                (found.keyframes, found.edges),
+                (saved.keyframes, saved.edges)
+            );
+            loaded.set_growing(false);
+            go_on(&mut loaded, &images, &poses);
+            // Saving makes the matches, and then the map grows.
+            assert_eq!(save(&mut loaded, &again).edges, saved.edges);
+            loaded.load_map_of(&packed, "room").expect("loaded");
+            loaded.set_growing(true);
+            go_on(&mut loaded, &images, &poses);
+            loaded.complete().expect("finish");
+            assert!(loaded.snapshot().keyframes.len() > saved.keyframes);
         }
     }
 }

@@ -61,7 +61,8 @@ pub fn system(
     Slam::new(&config, Pace::EveryFrame, made, camera).expect("system")
 }
 
-fn gpu(context: &Context, backend: Box<dyn Backend>, setup: Setup) -> Device {
+/// A device on the GPU.
+pub fn gpu(context: &Context, backend: Box<dyn Backend>, setup: Setup) -> Device {
     let cuda = CudaSetup {
         camera: CameraFormat {
             encoding: Encoding::Rgb8,

@@ -40,6 +40,7 @@ impl Mapper {
         self.counts.relocalised += 1;
         let anchor = located.anchor;
         let found = if grows {
+            self.match_edges()?;
             let submap = self.graph.submap_of(anchor.keyframe).unwrap_or(0);
             let pose = self.graph.pose_of(anchor.keyframe) * anchor.keyframe_from_camera;
             self.device.insert_place(info.id)?;

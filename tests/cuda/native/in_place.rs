@@ -5,8 +5,11 @@ use super::{
     tiny_checkpoint, tiny_network,
 };
 use crate::cuda;
+use mast3r_slam::compute::device::{Floats, KeyframeContent, Setup};
+use mast3r_slam::config::{Config, DeviceConfig};
 use mast3r_slam::gpu::plan::Group;
 use mast3r_slam::gpu::{Carver, Carving, Context, DeviceBuffer, Priority, Stream, allocations};
+use std::sync::Arc;
 
 const SIZE: (usize, usize) = (80, 48);
 
@@ -204,4 +207,43 @@ fn what_is_computed_in_place_is_what_the_host_gets() {
                 .is_err()
         );
     }
+}
+
+/// The mapping half of a device encodes the images of a packed map as the host's interface does, also between edges.
+#[test]
+fn a_keyframe_of_a_packed_map_is_encoded_as_by_the_host() {
+    let Some(gpu) = cuda() else { return };
+    let network = tiny_network(tiny_checkpoint());
+    let mut backend = NativeBackend::new(&network, SIZE.0, SIZE.1).expect("the GPU");
+    let shape = backend.shape().clone();
+    let setup = Setup {
+        config: Arc::new(DeviceConfig::from(&Config::default())),
+        preprocessor: None,
+        intrinsics: None,
+        places: None,
+    };
+    let mut mapping = crate::slam::gpu(&gpu, backend.share(), setup).mapping;
+    let mut edges = Vec::new();
+    for (id, seed) in (0..).zip([1, 2, 1]) {
+        let image = noise_image(seed, SIZE.0, SIZE.1);
+        let mut expected = vec![0.0; shape.tokens * shape.feature_dim];
+        backend.encode(&image, &mut expected).expect("encoded");
+        let mut content = KeyframeContent {
+            image: image.data,
+            points: vec![1.0; 3 * shape.pixels()],
+            confidence: Floats::F32(vec![2.0; shape.pixels()]),
+            features: Floats::default(),
+        };
+        mapping.encode_keyframe(&mut content).expect("encoded");
+        assert!(content.features.to_f32() == expected, "keyframe {id}");
+        mapping.import_keyframe(id, &content).expect("imported");
+        if id > 0 {
+            let pairs = [(id - 1, id)];
+            mapping.make_edges(&pairs, &mut edges).expect("an edge");
+        }
+    }
+    // Noise: nothing else is known of its matches.
+    assert_eq!(edges.len(), 2);
+    let mut short = KeyframeContent::default();
+    assert!(mapping.encode_keyframe(&mut short).is_err());
 }

@@ -154,7 +154,9 @@ fn an_image_comes_back_and_a_noisy_one_within_its_bytes() {
         .map(|(a, b)| f64::from(a.abs_diff(*b)).powi(2))
         .sum::<f64>();
     let rms = (off / content.image.len() as f64).sqrt();
-    assert!(rms > 0.0 && rms < 4.0, "{rms} levels");
+    // It loses less than the noise: 32 levels, each as likely.
+    let noise = ((32.0_f64.powi(2) - 1.0) / 12.0).sqrt();
+    assert!(rms > 0.0 && rms < noise, "{rms} levels");
 }
 
 #[test]
