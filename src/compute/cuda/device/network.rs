@@ -280,7 +280,8 @@ impl Network {
         let mut normalised = vec![0.0; 3 * self.shape.pixels()];
         normalise(image, &mut normalised);
         // The decoder's points have the size of the encoder's input, and nothing is decoded meanwhile.
-        let planes = self.view(0).points;
+        let [view, _] = self.views.first().unwrap_or(&self.all_views);
+        let planes = view.view().points;
         stream.write(&normalised, planes)?;
         let tokens = self.features[0].all();
         let backend = in_place(self.backend.as_mut())?;
