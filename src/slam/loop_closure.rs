@@ -164,12 +164,18 @@ impl LoopClosure {
         if graph.submap_of(edge.i) == graph.submap_of(edge.j)
             && !self.bends(device, graph, &new, &witnesses)?
         {
+            if witnesses.len() + 1 < trial::OVERRULING {
+                self.witnesses.wait(new);
+                return Ok(Err(Refusal::Trial));
+            }
+            self.witnesses.take(&witnesses);
             if self.resting.len() == MAX_RESTING {
                 self.resting.remove(0);
             }
             self.resting.push((edge.i, edge.j.saturating_add(REST)));
             return Ok(Err(Refusal::Trial));
         }
+        self.witnesses.take(&witnesses);
         Ok(Ok(Entry::Confirmed(witnesses)))
     }
 

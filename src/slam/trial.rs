@@ -16,6 +16,9 @@ const PHI: f64 = 14.0;
 const ROUNDS: usize = 4;
 /// Minimum weight of a loop at the end.
 const MIN_WEIGHT: f64 = 0.5;
+/// Number of loops that agree with each other after which a factor may end as far off as the map's worst outlier is: a
+/// network's errors have longer tails than a normal distribution, and a loop shows which step was wrong.
+pub const OVERRULING: usize = 3;
 /// Probability that a sound map has a factor that ends farther off than [`max_error`].
 const TORN_BY_CHANCE: f64 = 1e-3;
 
@@ -85,15 +88,22 @@ pub fn attempt(
         Some(sum)
     };
     let dearer = cost(&solved)? > cost(poses)?;
-    let limit = max_error(map.len() + loops.len());
-    let mut torn = 0.0_f64;
+    let mut errors = Vec::with_capacity(map.len());
     for (w, belief) in all().take(map.len()) {
-        // A network's outliers are far off before and after: they say nothing about the loop.
-        if worst(&off(poses, &w.factor)?, belief) <= limit {
-            torn = torn.max(worst(&off(&solved, &w.factor)?, belief));
-        }
+        let at = |poses| off(poses, &w.factor).map(|error| worst(&error, belief));
+        errors.push((at(poses)?, at(&solved)?));
     }
-    tracing::debug!(?weights, worse, dearer, torn, "trial solve");
+    let mut limit = max_error(map.len() + loops.len());
+    if loops.len() >= OVERRULING {
+        limit = errors
+            .iter()
+            .map(|(before, _)| *before)
+            .fold(limit, f64::max);
+    }
+    // A network's outliers are far off before and after: they say nothing about the loop.
+    let sound = errors.iter().filter(|(before, _)| *before <= limit);
+    let torn = sound.map(|(_, after)| *after).fold(0.0, f64::max);
+    tracing::debug!(?weights, worse, dearer, torn, limit, "trial solve");
     let bears = !light && !worse && !dearer && torn <= limit;
     bears.then_some(solved)
 }

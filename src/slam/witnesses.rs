@@ -96,14 +96,9 @@ impl Witnesses {
             .map(|waiting| waiting.of)
             .filter(|of| consistent(&odometry, &new, of))
             .collect();
-        let group = match needed {
-            1 => agreeing.first().map(|of| vec![*of]),
-            _ => pair(&odometry, &agreeing),
-        };
+        let one = || agreeing.first().map(|of| vec![*of]);
+        let group = pair(&odometry, &agreeing).or_else(|| one().filter(|_| needed == 1));
         if let Some(group) = group {
-            let keys: Vec<_> = group.iter().map(|of| (of.place, of.query)).collect();
-            self.waiting
-                .retain(|w| !keys.contains(&(w.of.place, w.of.query)));
             return Verdict::Confirmed(group);
         }
         self.waiting.push(Waiting {
@@ -114,6 +109,21 @@ impl Witnesses {
             true => Verdict::Contradicts,
             false => Verdict::Waits,
         }
+    }
+
+    /// These loops wait no longer.
+    pub fn take(&mut self, loops: &[Loop]) {
+        let taken = |w: &Waiting| {
+            let same = |of: &Loop| (of.place, of.query) == (w.of.place, w.of.query);
+            loops.iter().any(same)
+        };
+        self.waiting.retain(|w| !taken(w));
+    }
+
+    /// Has a loop wait that was refused: together with more of them it may be believed.
+    pub fn wait(&mut self, of: Loop) {
+        let contradicts = true;
+        self.waiting.push(Waiting { of, contradicts });
     }
 
     /// Places at which keyframe `query` may be a witness of a loop that waits, the newest loop's first.
@@ -321,6 +331,10 @@ mod tests {
         assert_eq!(names(&wrong), ("contradicts", 0));
         let verdict = witnesses.judge(&graph, found(2, 41, &none));
         assert_eq!(names(&verdict), ("confirmed", 1));
+        let Verdict::Confirmed(group) = verdict else {
+            unreachable!("it was confirmed");
+        };
+        witnesses.take(&group);
         // The other one waits on, until its time is over.
         assert_eq!(witnesses.expire(50), 0);
         assert_eq!(witnesses.expire(51), 1);
@@ -354,17 +368,17 @@ mod tests {
     fn the_next_keyframes_look_where_a_loop_waits() {
         let graph = drifting();
         let mut witnesses = Witnesses::default();
-        assert_eq!(witnesses.sought(41), []);
+        assert!(witnesses.sought(41).is_empty());
         for (place, query) in [(0, 40), (1, 40), (3, 41), (3, 42)] {
             let said = witnesses.judge(&graph, found(place, query, &turned(f64::from(query))));
             assert_ne!(names(&said).0, "agrees");
         }
         // Not the keyframe itself, the newest first, each once, and at most two.
-        assert_eq!(witnesses.sought(40), []);
+        assert!(witnesses.sought(40).is_empty());
         assert_eq!(witnesses.sought(41), [1, 0]);
         assert_eq!(witnesses.sought(43), [3, 1]);
         assert_eq!(witnesses.sought(47), [3]);
-        assert_eq!(witnesses.sought(48), []);
+        assert!(witnesses.sought(48).is_empty());
     }
 
     #[test]
