@@ -51,11 +51,7 @@ pub fn run(command: &MapCommand) -> Result<Finished, CliError> {
 
 /// Whether the file has rows, packed or not.
 fn is_store(path: &Path) -> Result<bool, SavedMapError> {
-    let kind = store::kind_of(path).map_err(|cause| StoreError::Open {
-        path: path.to_owned(),
-        cause,
-    })?;
-    Ok(matches!(kind, Kind::Store | Kind::Packed))
+    Ok(matches!(Kind::of(path)?, Kind::Store | Kind::Packed))
 }
 
 fn size_of(path: &Path) -> u64 {

@@ -1,6 +1,7 @@
 //! The output folder of a run.
 
 use super::CliError;
+use crate::files::folder_of;
 use std::path::{Path, PathBuf};
 
 /// Names of result files and folders.
@@ -75,10 +76,7 @@ impl OutputFolder {
 
 /// Rejects an output file whose folder is missing or not writable, before any work.
 pub fn check_folder_of(file: &Path) -> Result<(), CliError> {
-    let folder = match file.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
+    let folder = folder_of(file);
     match tempfile::NamedTempFile::new_in(folder) {
         Ok(_) => Ok(()),
         Err(cause) => Err(CliError::OutputFolder {

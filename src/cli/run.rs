@@ -15,7 +15,8 @@ use super::settings::{ConfigArgs, RunOptions, threads};
 use super::{CliError, Finished, interrupt, say};
 use crate::eval::Evaluation;
 use crate::files::export::{self, ExportError};
-use crate::map::store::{self, Kind, StoreError};
+use crate::files::folder_of;
+use crate::map::store::{self, Kind};
 use crate::map::{MapSnapshot, TrackingState, saved};
 use crate::slam::{MapMode, MappingCounts, SavedMapError, Slam};
 use crate::slam_builder::{DEMO_SEQUENCE, Map, SlamBuilder, Written, find_asset};
@@ -180,11 +181,7 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
 
 /// Rejects a map that cannot be opened.
 fn check_map(map: &Path, read_only: bool) -> Result<(), CliError> {
-    let opened = store::kind_of(map).map_err(|cause| StoreError::Open {
-        path: map.to_owned(),
-        cause,
-    });
-    match opened.map_err(SavedMapError::from)? {
+    match Kind::of(map).map_err(SavedMapError::from)? {
         Kind::Missing if !read_only && folder_of(map).is_dir() => Ok(()),
         Kind::Store | Kind::Packed | Kind::Missing => {
             store::Reader::open(map).map_err(SavedMapError::from)?;
@@ -194,13 +191,6 @@ fn check_map(map: &Path, read_only: bool) -> Result<(), CliError> {
             saved::Reader::open(map).map_err(SavedMapError::from)?;
             Ok(())
         }
-    }
-}
-
-fn folder_of(file: &Path) -> &Path {
-    match file.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
     }
 }
 

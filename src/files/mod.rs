@@ -26,6 +26,14 @@ where
     complete(file, path)
 }
 
+/// The folder of a file.
+pub fn folder_of(file: &Path) -> &Path {
+    match file.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
 /// The temporary file of [`write()`], for content written incrementally. It is removed when
 /// dropped.
 ///
@@ -35,10 +43,7 @@ pub fn begin(path: &Path) -> io::Result<NamedTempFile> {
     if path.is_dir() {
         return Err(ErrorKind::IsADirectory.into());
     }
-    let folder = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
+    let folder = folder_of(path);
     let mut builder = tempfile::Builder::new();
     builder.prefix(".writing-");
     // By default tempfile makes the file readable by its owner only.

@@ -5,7 +5,7 @@ use super::fit::{Fit, SavedMapError, Unfit};
 use super::mailbox::Look;
 use super::map_io::SavedMap;
 use super::map_link::Loaded;
-use super::map_source::{MapSource, kind_of};
+use super::map_source::MapSource;
 use super::state::State;
 use super::{OnChecked, Slam};
 use crate::compute::device::ContentFormats;
@@ -137,7 +137,7 @@ impl Slam {
             return Ok(Some(loaded));
         }
         let own = self.own();
-        match kind_of(path)? {
+        match Kind::of(path)? {
             Kind::Saved | Kind::Packed | Kind::Foreign => {
                 return self.load_map_of(path, weights).map(Some);
             }

@@ -2,7 +2,7 @@
 
 use super::fit::{Fit, SavedMapError};
 use crate::map::saved::{self, Header};
-use crate::map::store::{self, Kind, StoreError};
+use crate::map::store::{self, Kind};
 use std::path::Path;
 
 /// A map file that was opened.
@@ -14,15 +14,6 @@ pub enum MapSource {
     Store(Box<store::Reader>),
 }
 
-/// What the file at `path` is.
-pub fn kind_of(path: &Path) -> Result<Kind, SavedMapError> {
-    let kind = store::kind_of(path).map_err(|cause| StoreError::Open {
-        path: path.to_owned(),
-        cause,
-    })?;
-    Ok(kind)
-}
-
 impl MapSource {
     /// Opens a file, whose map must be as `fit` says. One that was saved at once is read as a whole to verify it.
     pub fn open(path: &Path, fit: &Fit<'_>) -> Result<Self, SavedMapError> {
@@ -32,7 +23,7 @@ impl MapSource {
                 cause,
             })
         };
-        if matches!(kind_of(path)?, Kind::Store | Kind::Packed) {
+        if matches!(Kind::of(path)?, Kind::Store | Kind::Packed) {
             let reader = store::Reader::open(path)?;
             check(reader.header())?;
             return Ok(Self::Store(Box::new(reader)));

@@ -3,6 +3,7 @@
 use crate::compute::cpu;
 use crate::compute::device::{Device, DeviceError, Setup};
 use crate::config::DeviceChoice;
+use crate::files::folder_of;
 use crate::image::encoding::ImageFormat;
 use crate::inference::Backend;
 use crate::slam::Note;
@@ -11,10 +12,9 @@ use std::path::{Path, PathBuf};
 /// The folder for keyframes that fit neither on a GPU nor in host memory: the configured one, else that of the map's
 /// file, which has room for a map, else the system's for temporary files, which is often memory itself.
 pub fn spill_directory(configured: &str, map: Option<&Path>) -> PathBuf {
-    match (configured, map.and_then(Path::parent)) {
+    match (configured, map) {
         ("", None) => std::env::temp_dir(),
-        ("", Some(folder)) if folder.as_os_str().is_empty() => PathBuf::from("."),
-        ("", Some(folder)) => folder.to_owned(),
+        ("", Some(map)) => folder_of(map).to_owned(),
         (named, _) => PathBuf::from(named),
     }
 }

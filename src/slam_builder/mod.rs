@@ -22,7 +22,7 @@ pub(crate) use settings::Settings;
 
 use crate::compute::device::{Device, DeviceError, Setup};
 use crate::config::{BackendChoice, Config, DeviceChoice, DeviceConfig, Loops, Threads};
-use crate::geometry::Calibration;
+use crate::geometry::{Calibration, Intrinsics};
 use crate::image::encoding::ImageFormat;
 use crate::image::{PreprocessOptions, Preprocessor};
 use crate::inference::InferenceError;
@@ -40,7 +40,7 @@ pub type DeviceMaker =
 
 /// Puts something of a test between SLAM and its device.
 #[doc(hidden)]
-pub type DeviceWrapper = Arc<dyn Fn(&Setup, Device) -> Device + Send + Sync>;
+pub type DeviceWrapper = Arc<dyn Fn(Option<Intrinsics>, Device) -> Device + Send + Sync>;
 
 /// Selects how SLAM runs. Defaults are the bundled model and its configuration, the codebook next to the
 /// weights, and the fastest backend and device that work.
@@ -323,7 +323,6 @@ impl SlamBuilder {
             intrinsics,
             places: None,
         };
-        let given = setup.clone();
         let device = match &self.device_maker {
             Some(make) => make(&setup, &format)?,
             None => {
@@ -347,7 +346,7 @@ impl SlamBuilder {
             }
         };
         let device = match &self.device_wrapper {
-            Some(wrap) => wrap(&given, device),
+            Some(wrap) => wrap(intrinsics, device),
             None => device,
         };
         let description = format!(

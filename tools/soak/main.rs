@@ -199,7 +199,7 @@ fn open(options: &Options) -> Result<(Slam, Walk), Failure> {
     }
     if options.false_loops > 0.0 {
         let lies = (options.false_loops, options.seed);
-        builder = builder.around_device(Arc::new(move |setup, device| match setup.intrinsics {
+        builder = builder.around_device(Arc::new(move |camera, device| match camera {
             Some(camera) => deceiving(device, camera, lies).0,
             None => device,
         }));

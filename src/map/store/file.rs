@@ -38,10 +38,23 @@ pub enum Kind {
     Foreign,
 }
 
-/// What the file at `path` is.
+impl Kind {
+    /// What the file at `path` is.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn of(path: &Path) -> Result<Self, StoreError> {
+        kind_of(path).map_err(|cause| StoreError::Open {
+            path: path.to_owned(),
+            cause,
+        })
+    }
+}
+
+/// Like [`Kind::of`], with the operating system's error.
 ///
 /// # Errors
-/// The operating system's.
+/// If the file cannot be read.
 pub fn kind_of(path: &Path) -> io::Result<Kind> {
     match path.metadata() {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Kind::Missing),
@@ -159,7 +172,7 @@ pub fn open_to_read(path: &Path) -> Result<(Database, bool), StoreError> {
         path: path.to_owned(),
         cause,
     };
-    let format = match kind_of(path).map_err(io)? {
+    let format = match Kind::of(path)? {
         Kind::Store => (APPLICATION, VERSION),
         Kind::Packed => (PACKED, PACKED_VERSION),
         Kind::Missing => return Err(io(ErrorKind::NotFound.into())),
@@ -210,7 +223,7 @@ pub fn open(path: &Path) -> Result<Owned, StoreError> {
         path: path.to_owned(),
         cause,
     };
-    if kind_of(path).map_err(io)? != Kind::Store {
+    if Kind::of(path)? != Kind::Store {
         return Err(StoreError::Foreign {
             path: path.to_owned(),
         });

@@ -4,7 +4,7 @@
 use super::StoreError;
 use super::coding::Coder;
 use super::create::NewFile;
-use super::file::{self, Kind};
+use super::file::Kind;
 use super::hand_over::State;
 use super::on_disk::OnDisk;
 use super::reader::{Damage, Reader};
@@ -34,7 +34,7 @@ pub struct Packed {
 /// file then.
 pub fn pack(from: &Path, to: &Path, replace: bool) -> Result<Packed, StoreError> {
     check_target(to, replace)?;
-    let (state, left_out, new) = match kind_of(from)? {
+    let (state, left_out, new) = match Kind::of(from)? {
         Kind::Packed => {
             return Err(StoreError::IsPacked {
                 path: from.to_owned(),
@@ -58,16 +58,9 @@ pub fn pack(from: &Path, to: &Path, replace: bool) -> Result<Packed, StoreError>
     })
 }
 
-fn kind_of(path: &Path) -> Result<Kind, StoreError> {
-    file::kind_of(path).map_err(|cause| StoreError::Open {
-        path: path.to_owned(),
-        cause,
-    })
-}
-
 fn check_target(path: &Path, replace: bool) -> Result<(), StoreError> {
     let path = path.to_owned();
-    match kind_of(&path)? {
+    match Kind::of(&path)? {
         Kind::Missing => Ok(()),
         Kind::Packed if replace => Ok(()),
         Kind::Packed => Err(StoreError::Taken { path }),

@@ -217,7 +217,8 @@ impl Reader {
         }
     }
 
-    /// Replaces `dst` by the matches of edge `number`, which a packed map does not have; returns `false`, and notes it, if they are damaged.
+    /// Replaces `dst` by the matches of edge `number`, which a packed map does not have; returns `false`, and notes it, if
+    /// they are damaged.
     pub fn read_edge(&mut self, number: u64, dst: &mut EdgeContent) -> bool {
         let read = self.try_edge(number, dst);
         if let Err(error) = &read {

@@ -50,6 +50,7 @@ use settings::Settings;
 use super::args::{ArgsError, RosArgs};
 use super::middleware::{Middleware, MiddlewareError, Publish};
 use crate::config::Config;
+use crate::files::folder_of;
 use crate::map::saved;
 use crate::map::store::{self, Kind};
 use crate::slam::Pace;
@@ -386,20 +387,13 @@ fn check_map(map_path: &str, localization_only: bool) -> Result<(), String> {
     match store::kind_of(&file) {
         Err(error) => Err(format!("map_path: {}: {error}", file.display())),
         // It is created with the first image.
-        Ok(Kind::Missing) if !localization_only && has_folder(&file) => Ok(()),
+        Ok(Kind::Missing) if !localization_only && folder_of(&file).is_dir() => Ok(()),
         Ok(Kind::Store | Kind::Packed) => store::Reader::open(&file)
             .map(|_| ())
             .map_err(|e| e.to_string()),
         Ok(_) => saved::Reader::open(&file)
             .map(|_| ())
             .map_err(|e| e.to_string()),
-    }
-}
-
-fn has_folder(file: &Path) -> bool {
-    match file.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.is_dir(),
-        _ => true,
     }
 }
 

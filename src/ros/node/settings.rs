@@ -2,6 +2,7 @@
 
 use super::parameters::{Change, Constraint, Definition, ParameterError, Table, Value};
 use crate::config::{BackendChoice, Config, DeviceChoice, Key, Kind, Range, Threads};
+use crate::files::folder_of;
 use crate::map::saved;
 use crate::wire::Qos;
 use serde_json::Value as Json;
@@ -208,10 +209,9 @@ pub fn fix_map_root(table: &mut Table) -> Result<(), ParameterError> {
     }
     let path = Path::new(&map_path);
     let is_file = path.extension().is_some_and(|e| e == saved::EXTENSION);
-    let folder = match (is_file, path.parent()) {
-        (true, Some(parent)) if !parent.as_os_str().is_empty() => parent,
-        (true, _) => Path::new("."),
-        (false, _) => path,
+    let folder = match is_file {
+        true => folder_of(path),
+        false => path,
     };
     table.preset("map_root", &Json::from(folder.to_string_lossy()))
 }
