@@ -164,7 +164,7 @@ impl LoopClosure {
         if graph.submap_of(edge.i) == graph.submap_of(edge.j)
             && !self.bends(device, graph, &new, &witnesses)?
         {
-            if witnesses.len() + 1 < trial::OVERRULING {
+            if witnesses.len() + 1 < trial::MAX_LOOPS {
                 self.witnesses.wait(new);
                 return Ok(Err(Refusal::Trial));
             }

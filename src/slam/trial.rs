@@ -16,17 +16,22 @@ const PHI: f64 = 14.0;
 const ROUNDS: usize = 4;
 /// Minimum weight of a loop at the end.
 const MIN_WEIGHT: f64 = 0.5;
-/// Number of loops that agree with each other after which a factor may end as far off as the map's worst outlier is: a
-/// network's errors have longer tails than a normal distribution, and a loop shows which step was wrong.
-pub const OVERRULING: usize = 3;
-/// Probability that a sound map has a factor that ends farther off than [`max_error`].
+/// Maximum number of loops that are tried together.
+pub const MAX_LOOPS: usize = 5;
+/// Probability that a sound map has a factor that ends farther off than [`max_error`], if a trial is about one loop or
+/// two.
 const TORN_BY_CHANCE: f64 = 1e-3;
+/// Probability with which a false loop agrees with two others, at most. A network's errors have longer tails than a
+/// normal distribution: if that is less likely than a step that is so wrong, the step is.
+const AGREES_BY_CHANCE: f64 = 1e-3;
 
-/// Maximum error of any of `factors` after the trial, in standard deviations: of so many normally distributed numbers,
-/// seven a factor, one is larger with a probability of at most [`TORN_BY_CHANCE`] (Bonferroni, and `P(|x| > z) ≤
-/// exp(−z²/2)`).
-fn max_error(factors: usize) -> f64 {
-    (2.0 * (7.0 * factors.max(1) as f64 / TORN_BY_CHANCE).ln()).sqrt()
+/// Maximum error of any of `factors` after a trial of `loops`, in standard deviations: of so many normally distributed
+/// numbers, seven a factor, one is larger with a probability of at most [`TORN_BY_CHANCE`] (Bonferroni, and `P(|x| > z)
+/// ≤ exp(−z²/2)`), times [`AGREES_BY_CHANCE`] for each loop after the second.
+fn max_error(factors: usize, loops: usize) -> f64 {
+    let torn = (7.0 * factors.max(1) as f64 / TORN_BY_CHANCE).ln();
+    let agree = loops.saturating_sub(2) as f64 * -AGREES_BY_CHANCE.ln();
+    (2.0 * (torn + agree)).sqrt()
 }
 
 /// What is believed about a factor: what its matches say, and that a map is no better than its steps.
@@ -88,21 +93,15 @@ pub fn attempt(
         Some(sum)
     };
     let dearer = cost(&solved)? > cost(poses)?;
-    let mut errors = Vec::with_capacity(map.len());
+    let limit = max_error(map.len() + loops.len(), loops.len());
+    let mut torn: f64 = 0.0;
     for (w, belief) in all().take(map.len()) {
         let at = |poses| off(poses, &w.factor).map(|error| worst(&error, belief));
-        errors.push((at(poses)?, at(&solved)?));
+        // A network's outliers are far off before and after: they say nothing about the loop.
+        if at(poses)? <= limit {
+            torn = torn.max(at(&solved)?);
+        }
     }
-    let mut limit = max_error(map.len() + loops.len());
-    if loops.len() >= OVERRULING {
-        limit = errors
-            .iter()
-            .map(|(before, _)| *before)
-            .fold(limit, f64::max);
-    }
-    // A network's outliers are far off before and after: they say nothing about the loop.
-    let sound = errors.iter().filter(|(before, _)| *before <= limit);
-    let torn = sound.map(|(_, after)| *after).fold(0.0, f64::max);
     tracing::debug!(?weights, worse, dearer, torn, limit, "trial solve");
     let bears = !light && !worse && !dearer && torn <= limit;
     bears.then_some(solved)
@@ -201,6 +200,55 @@ mod tests {
                 "{k}"
             );
         }
+    }
+
+    #[test]
+    fn loops_that_agree_with_each_other_tear_no_sound_map() {
+        // Two rooms that look alike.
+        let (map, start) = chain(&off(5, 0.004));
+        let params = GlobalOptConfig::default();
+        let alike: Vec<Measured> = (0..MAX_LOOPS)
+            .map(|k| {
+                let mut of = factor(5 + k, 20 + k, &Tangent::zeros());
+                of.factor.i_from_j = Sim3::identity();
+                of
+            })
+            .collect();
+        let solved = attempt(&map, &alike, &params, &sigma(), 256.0, &start);
+        assert_eq!(solved, None);
+    }
+
+    #[test]
+    fn the_more_loops_agree_the_more_wrong_a_step_may_be() {
+        let loops: Vec<Measured> = (0..MAX_LOOPS)
+            .map(|k| factor(k, KEYFRAMES - 1 - k, &Tangent::zeros()))
+            .collect();
+        let params = GlobalOptConfig::default();
+        let bears = |loops: &[Measured], size: f64| {
+            // Few matches measured one step.
+            let weak = KEYFRAMES / 2;
+            let mut map: Vec<Measured> = (1..KEYFRAMES)
+                .map(|k| factor(k - 1, k, &Tangent::zeros()))
+                .collect();
+            map[weak - 1] = factor(weak - 1, weak, &off(0, size));
+            map[weak - 1].factor.information = Matrix7::identity() * 1e2;
+            map[weak - 1].variance = 1e-4;
+            let mut start = vec![pose(0)];
+            for (k, measured) in map.iter().enumerate() {
+                start.push(start[k] * measured.factor.i_from_j);
+            }
+            let solved = attempt(&map, loops, &params, &sigma(), 256.0, &start);
+            solved.is_some_and(|solved| error_of(&solved) < 0.1 * error_of(&start))
+        };
+        let largest = |count| {
+            let sizes = (1..400).map(|n| 0.005 * f64::from(n));
+            let borne = sizes.take_while(|size| bears(&loops[..count], *size));
+            borne.last().unwrap_or(0.0)
+        };
+        let found = [2, 3, 4, 5].map(largest);
+        assert!(found[0] > 0.0, "{found:?}");
+        assert!(found.is_sorted() && found[..3].is_sorted_by(|a, b| a < b), "{found:?}");
+        assert!(found[3] < 1.0, "{found:?}");
     }
 
     #[test]

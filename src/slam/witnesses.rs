@@ -3,6 +3,7 @@
 
 use super::belief::{CHI2_HALF, CHI2_LIMIT, Odometry, chi2};
 use super::graph::Graph;
+use super::trial::MAX_LOOPS;
 use crate::compute::global::{Matrix7, PoseFactor};
 
 /// Loops between keyframes at most this many hops apart are part of local mapping.
@@ -96,9 +97,11 @@ impl Witnesses {
             .map(|waiting| waiting.of)
             .filter(|of| consistent(&odometry, &new, of))
             .collect();
-        let one = || agreeing.first().map(|of| vec![*of]);
-        let group = pair(&odometry, &agreeing).or_else(|| one().filter(|_| needed == 1));
-        if let Some(group) = group {
+        let mut group = group(&odometry, &agreeing);
+        if group.is_empty() && needed == 1 {
+            group.extend(agreeing.first());
+        }
+        if !group.is_empty() {
             return Verdict::Confirmed(group);
         }
         self.waiting.push(Waiting {
@@ -151,13 +154,21 @@ impl Witnesses {
     }
 }
 
-/// Two of the loops that also agree with each other.
-fn pair(odometry: &Odometry<'_>, loops: &[Loop]) -> Option<Vec<Loop>> {
-    let pairs = loops.iter().enumerate();
-    let mut pairs = pairs.flat_map(|(n, a)| loops[n + 1..].iter().map(move |b| [*a, *b]));
-    pairs
-        .find(|[a, b]| consistent(odometry, a, b))
-        .map(|pair| pair.to_vec())
+/// Most of the loops that also agree with each other; empty if no two do.
+fn group(odometry: &Odometry<'_>, loops: &[Loop]) -> Vec<Loop> {
+    let mut largest: Vec<Loop> = Vec::new();
+    for (n, first) in loops.iter().enumerate() {
+        let mut group = vec![*first];
+        for of in &loops[n + 1..] {
+            if group.len() + 1 < MAX_LOOPS && group.iter().all(|g| consistent(odometry, g, of)) {
+                group.push(*of);
+            }
+        }
+        if group.len() > largest.len().max(1) {
+            largest = group;
+        }
+    }
+    largest
 }
 
 /// Whether two loops of neighbouring keyframes to neighbouring places say the same: the error around
