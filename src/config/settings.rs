@@ -185,7 +185,7 @@ section! {
         max_factors: usize = 12, "factors", AtLeast(0);
         /// Loops must agree with the map or with each other before they move anything, and a solve that tears the map is
         /// undone (docs/algorithm.md). Includes the test of both directions, at 5 degrees if `two_way_degrees` is 0.
-        judge_loops: bool = false, "", Any;
+        judge_loops: bool = true, "", Any;
         /// How many preceding keyframes a new one is connected with, besides those of place recognition.
         neighbours: usize = 1, "keyframes", Whole(1, 64);
         /// An edge between keyframes that do not follow each other (and a relocalisation) is refused if its two

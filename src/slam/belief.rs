@@ -71,6 +71,12 @@ pub fn error(factor: &PoseFactor, pose_i: &Sim3, pose_j: &Sim3) -> Tangent {
     (pose_i.inverse() * *pose_j * factor.i_from_j.inverse()).log()
 }
 
+/// The information of a covariance; `None` if it is not positive definite.
+pub fn information(covariance: &Matrix7) -> Option<Matrix7> {
+    let inverse = scaled_inverse(covariance)?;
+    Some((inverse + inverse.transpose()) / 2.0)
+}
+
 fn scaled_inverse(m: &Matrix7) -> Option<Matrix7> {
     let scale = m.diagonal().map(|d| 1.0 / d.sqrt());
     let unit = Matrix7::from_fn(|r, c| m[(r, c)] * scale[r] * scale[c]);

@@ -4,8 +4,7 @@ use mast3r_slam::compute::cpu;
 use mast3r_slam::compute::device::Setup;
 use mast3r_slam::slam::{MappingCounts, Pace, Slam};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use testkit::deceiver::deceiving;
+use testkit::deceiver::{Lies, deceiving};
 use testkit::room::walk::{ate, config, images, vocabulary, walk};
 use testkit::room::{RoomBackend, SIZE, Spoil, intrinsics, square_walk};
 
@@ -36,13 +35,18 @@ fn run(share: f64, judged: bool) -> Run {
         places: Some(model),
     };
     let whole = cpu::device(Box::new(room), setup);
-    let (device, replaced) = deceiving(whole, intrinsics(SIZE), (share, 17));
+    let lies = Lies {
+        share,
+        seed: 17,
+        lose: false,
+    };
+    let (device, told) = deceiving(whole, intrinsics(SIZE), lies);
     let mut system = Slam::new(&config, Pace::EveryFrame, device, None).expect("system");
     let snapshot = walk(&mut system, &images);
     Run {
         error: ate(&snapshot, &poses),
         counts: system.mapping_counts(),
-        replaced: replaced.load(Ordering::Acquire),
+        replaced: told.replaced(),
     }
 }
 

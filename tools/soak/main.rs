@@ -9,7 +9,8 @@
 //! once and kept in memory. Options: `--calibrated`, `--stride N`, `--size PIXELS`, `--single` (mapping inline), `--live`
 //! (tracking never waits for mapping), `--remember FOLDER` (on the CPU: keeps the outputs of the bundled network there,
 //! 11 MB for each pair of images at 256×192, so that the next run with other settings takes a fraction of the time),
-//! `--false-loops SHARE` (with `--calibrated`: replaces that share of the loops by false ones), `--seed N` (other ones).
+//! `--false-loops SHARE` (with `--calibrated`: replaces that share of the loops by false ones), `--seed N` (other ones),
+//! `--lose-loops` (the same loops are lost instead: what a perfect judge would leave).
 
 mod remembered;
 
@@ -31,15 +32,15 @@ use std::error::Error;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
-use testkit::deceiver::deceiving;
+use testkit::deceiver::{Lies, Told, deceiving};
 use tracing_subscriber::EnvFilter;
 
 type Failure = Box<dyn Error>;
 
 const USAGE: &str = "usage: soak FOLDER [--frames N] [--config FILE] [--set KEY=VALUE]... [--calibrated] \
-    [--stride N] [--size PIXELS] [--single] [--live] [--remember FOLDER] [--false-loops SHARE [--seed N]] [--out FILE.md]";
+    [--stride N] [--size PIXELS] [--single] [--live] [--remember FOLDER] [--false-loops SHARE [--seed N] [--lose-loops]] [--out FILE.md]";
 
 #[derive(Default)]
 struct Options {
@@ -53,8 +54,7 @@ struct Options {
     single: bool,
     live: bool,
     remember: Option<PathBuf>,
-    false_loops: f64,
-    seed: u64,
+    lies: Lies,
     out: Option<PathBuf>,
 }
 
@@ -63,7 +63,6 @@ impl Options {
         let mut options = Self {
             frames: 20_000,
             stride: 1,
-            seed: 17,
             ..Self::default()
         };
         let mut words = std::env::args().skip(1);
@@ -78,8 +77,9 @@ impl Options {
                 "--calibrated" => options.calibrated = true,
                 "--single" => options.single = true,
                 "--live" => options.live = true,
-                "--false-loops" => options.false_loops = value()?.parse()?,
-                "--seed" => options.seed = value()?.parse()?,
+                "--false-loops" => options.lies.share = value()?.parse()?,
+                "--seed" => options.lies.seed = value()?.parse()?,
+                "--lose-loops" => options.lies.lose = true,
                 "--remember" => options.remember = Some(value()?.into()),
                 "--out" => options.out = Some(value()?.into()),
                 folder if !folder.starts_with("--") && options.folder.as_os_str().is_empty() => {
@@ -141,7 +141,8 @@ fn main() -> Result<(), Failure> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
     let log = tracing_subscriber::fmt().with_env_filter(filter);
     log.without_time().with_writer(std::io::stderr).init();
-    let (mut slam, walk) = open(&options)?;
+    let told = Arc::new(OnceLock::new());
+    let (mut slam, walk) = open(&options, &told)?;
     let mut laps: Vec<Lap> = Vec::new();
     let mut step = 0;
     while step < options.frames {
@@ -158,7 +159,14 @@ fn main() -> Result<(), Failure> {
     }
     slam.complete()?;
     let errors = errors(&slam.snapshot(), &walk, laps.len());
-    let text = report(&options, &slam, &laps, &errors);
+    let mut text = report(&options, &slam, &laps, &errors);
+    if let Some(told) = told.get() {
+        let (replaced, alive) = (told.replaced(), told.alive());
+        writeln!(
+            text,
+            "\nFalse loops: {replaced} made, {alive} in the map at the end."
+        )?;
+    }
     match &options.out {
         Some(path) => std::fs::write(path, text)?,
         None => print!("{text}"),
@@ -166,7 +174,7 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-fn open(options: &Options) -> Result<(Slam, Walk), Failure> {
+fn open(options: &Options, told: &Arc<OnceLock<Arc<Told>>>) -> Result<(Slam, Walk), Failure> {
     let selection = SourceOptions {
         stride: options.stride,
         ..SourceOptions::default()
@@ -194,13 +202,17 @@ fn open(options: &Options) -> Result<(Slam, Walk), Failure> {
         std::fs::create_dir_all(folder)?;
         builder = builder.on_device(remembering(folder.clone()));
     }
-    if options.false_loops > 0.0 && !options.calibrated {
+    if options.lies.share > 0.0 && !options.calibrated {
         return Err("--false-loops needs --calibrated: false matches are where the camera would see the points".into());
     }
-    if options.false_loops > 0.0 {
-        let lies = (options.false_loops, options.seed);
+    if options.lies.share > 0.0 {
+        let (lies, told) = (options.lies, Arc::clone(told));
         builder = builder.around_device(Arc::new(move |camera, device| match camera {
-            Some(camera) => deceiving(device, camera, lies).0,
+            Some(camera) => {
+                let (device, new) = deceiving(device, camera, lies);
+                let _ = told.set(new);
+                device
+            }
             None => device,
         }));
     }

@@ -1,4 +1,5 @@
-//! A device that replaces some of the loops by false ones: matches that agree with each other and with nothing else.
+//! A device that replaces some of the loops by false ones, whose matches agree with each other and with nothing else,
+//! or loses them.
 
 use crate::solver_scene::Random;
 use mast3r_slam::compute::cancel::CancelToken;
@@ -11,57 +12,100 @@ use mast3r_slam::compute::global::{EdgeEquations, GlobalReport, SolveError};
 use mast3r_slam::compute::retrieval::Hit;
 use mast3r_slam::geometry::{Intrinsics, Sim3, Tangent};
 use mast3r_slam::inference::NetworkShape;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Edges between keyframes at most this many apart are left as they are.
-const NEAR: u32 = 2;
+/// Edges between keyframes at most this many apart are left as they are: with `local_opt.neighbours` up to 3 they are no
+/// loops.
+const NEAR: u32 = 3;
 
 /// A mapping half that replaces a share of the loop edges.
 struct Deceiver {
     inner: Box<dyn MappingDevice>,
     camera: Intrinsics,
-    share: f64,
-    random: Random,
-    replaced: Arc<AtomicUsize>,
+    lies: Lies,
+    told: Arc<Told>,
+    alive: HashSet<EdgeId>,
 }
 
-/// `device`, which replaces this share of its loop edges, other ones for each `seed`, and the number that it has
-/// replaced. `camera` belongs to the network's images.
-pub fn deceiving(
-    device: Device,
-    camera: Intrinsics,
-    (share, seed): (f64, u64),
-) -> (Device, Arc<AtomicUsize>) {
-    let replaced = Arc::new(AtomicUsize::new(0));
+/// What a device replaces.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Lies {
+    /// Probability with which a loop edge is replaced.
+    pub share: f64,
+    /// Each seed replaces other edges.
+    pub seed: u64,
+    /// Whether such an edge has no matches instead of false ones: what a perfect judge leaves of them.
+    pub lose: bool,
+}
+
+/// What a device has replaced.
+#[derive(Debug, Default)]
+pub struct Told {
+    replaced: AtomicUsize,
+    alive: AtomicUsize,
+}
+
+impl Told {
+    /// Number of edges that were replaced.
+    pub fn replaced(&self) -> usize {
+        self.replaced.load(Ordering::Acquire)
+    }
+
+    /// Number of them that the map has.
+    pub fn alive(&self) -> usize {
+        self.alive.load(Ordering::Acquire)
+    }
+}
+
+/// `device`, which replaces some of its loop edges, and what it has replaced. `camera` belongs to the network's images.
+pub fn deceiving(device: Device, camera: Intrinsics, lies: Lies) -> (Device, Arc<Told>) {
+    let told = Arc::new(Told::default());
     let device = Device {
         tracking: device.tracking,
         mapping: Box::new(Deceiver {
             inner: device.mapping,
             camera,
-            share,
-            random: Random(seed),
-            replaced: Arc::clone(&replaced),
+            lies,
+            told: Arc::clone(&told),
+            alive: HashSet::new(),
         }),
     };
-    (device, replaced)
+    (device, told)
 }
 
 impl Deceiver {
+    /// The same for a pair whatever other pairs a map tries, so that runs can be compared.
+    fn random_of(&self, i: u32, j: u32) -> Random {
+        let pair = (u64::from(i) << 32) | u64::from(j);
+        let mut random = Random(self.lies.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ pair);
+        for _ in 0..4 {
+            random.bits();
+        }
+        random
+    }
+
     /// Replaces the matches of an edge by those that a camera turned and moved from the true pose
     /// would have: they agree in both directions, pixel by pixel.
-    fn replace(&mut self, edge: &mut NewEdge, i: u32, j: u32) -> Result<(), DeviceError> {
+    fn replace(
+        &mut self,
+        edge: &mut NewEdge,
+        (i, j): (u32, u32),
+        mut random: Random,
+    ) -> Result<(), DeviceError> {
         let Some(truth) = self.inner.relative_poses(edge.id)?.i_from_j else {
             return Ok(());
         };
-        let sign = if self.random.uniform() < 0.5 {
-            -1.0
-        } else {
-            1.0
-        };
+        let sign = if random.uniform() < 0.5 { -1.0 } else { 1.0 };
         let mut off = Tangent::zeros();
-        off[0] = sign * (0.3 + 0.5 * self.random.uniform());
-        off[4] = sign * (0.2 + 0.3 * self.random.uniform());
+        off[0] = sign * (0.3 + 0.5 * random.uniform());
+        off[4] = sign * (0.2 + 0.3 * random.uniform());
+        self.told.replaced.fetch_add(1, Ordering::AcqRel);
+        if self.lies.lose {
+            edge.match_fraction = 0.0;
+            return Ok(());
+        }
         let wrong = Sim3::exp(&off) * truth;
         let (a, b) = (self.inner.read_keyframe(i)?, self.inner.read_keyframe(j)?);
         let content = EdgeContent {
@@ -74,8 +118,13 @@ impl Deceiver {
         self.inner.drop_edge(edge.id);
         edge.match_fraction = share(&content.i_from_j).min(share(&content.j_from_i));
         edge.id = self.inner.import_edge(i, j, &content)?;
-        self.replaced.fetch_add(1, Ordering::AcqRel);
+        self.alive.insert(edge.id);
+        self.count();
         Ok(())
+    }
+
+    fn count(&self) {
+        self.told.alive.store(self.alive.len(), Ordering::Release);
     }
 
     /// The pixels that `points` fall on after `pose`.
@@ -135,8 +184,9 @@ impl MappingDevice for Deceiver {
         let first = made.len();
         self.inner.make_edges(pairs, made)?;
         for (edge, &(i, j)) in made[first..].iter_mut().zip(pairs) {
-            if i.abs_diff(j) > NEAR && self.random.uniform() < self.share {
-                self.replace(edge, i, j)?;
+            let mut random = self.random_of(i, j);
+            if i.abs_diff(j) > NEAR && random.uniform() < self.lies.share {
+                self.replace(edge, (i, j), random)?;
             }
         }
         Ok(())
@@ -145,6 +195,8 @@ impl MappingDevice for Deceiver {
         self.inner.relative_poses(edge)
     }
     fn drop_edge(&mut self, edge: EdgeId) {
+        self.alive.remove(&edge);
+        self.count();
         self.inner.drop_edge(edge);
     }
     fn coverage(
