@@ -149,7 +149,8 @@ pub use files::export::ExportError;
 pub use image::encoding::{Encoding, ImageFormat, RawImage};
 pub use image::{ImageError, RgbImage};
 pub use inference::InferenceError;
-pub use map::{EdgeKind, FrameRecord, KeyframeRecord, MapEdge, MapSnapshot, TrackingState};
+pub use map::TrackingState;
+pub use map::{EdgeKind, FrameRecord, KeyframeRecord, KeyframeView, MapEdge, MapSnapshot};
 pub use slam::{
     About, Covariance6, Frame, MapMode, MappingCounts, Note, Pace, PoseTable, SavedMap,
     SavedMapError, Slam, SlamError, TrackedFrame,

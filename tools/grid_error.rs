@@ -8,7 +8,7 @@ use mast3r_slam::image::RgbImage;
 use mast3r_slam::map::grid::{
     FloorPose, GlobalGrid, GridOptions, LocalGrid, OccupancyMap, Upright, of_snapshot,
 };
-use mast3r_slam::map::{KeyframeRecord, MapSnapshot};
+use mast3r_slam::map::{KeyframeRecord, KeyframeView, MapSnapshot};
 use mast3r_slam::time::Stamp;
 use nalgebra::{Isometry3, Point3, Quaternion, UnitQuaternion, Vector3};
 use std::collections::{HashMap, HashSet};
@@ -69,7 +69,8 @@ fn time(map: &MapSnapshot, upright: &Upright, options: &GridOptions) {
     };
     let (place, camera) = upright.of(&record.world_from_camera);
     let start = Instant::now();
-    let local = LocalGrid::trace(record, map.intrinsics.as_ref(), &camera, options);
+    let seen = (record.view(), record.world_from_camera.scale);
+    let local = LocalGrid::trace(seen, map.intrinsics.as_ref(), &camera, options);
     let traced = start.elapsed();
     let mut grid = GlobalGrid::new(options.resolution, options.max_cells);
     grid.insert(0, local, place);
@@ -97,7 +98,7 @@ fn truth(
 ) -> HashMap<[i64; 2], bool> {
     let (mut obstacles, mut floor) = (HashSet::new(), HashSet::new());
     for record in &map.keyframes {
-        for p in record.points.chunks_exact(3).filter(|p| p[2] > 0.0) {
+        for p in record.view().points.chunks_exact(3).filter(|p| p[2] > 0.0) {
             let p = Vector3::new(p[0], p[1], p[2]).map(f64::from);
             let at = level_from_world * Point3::from(record.world_from_camera.transform(&p));
             let cell = [at.x, at.y].map(|v| (v / options.resolution).floor() as i64);
@@ -215,9 +216,12 @@ fn records(
                 rotation: UnitQuaternion::from_quaternion(Quaternion::new(p[7], p[4], p[5], p[6])),
                 scale: 1.0,
             },
-            image: Arc::new(RgbImage::new(width, height)),
-            points: Arc::new(points),
-            confidence: Arc::new(confidence),
+            content: KeyframeView {
+                image: Arc::new(RgbImage::new(width, height)),
+                points: Arc::new(points),
+                confidence: Arc::new(confidence),
+            }
+            .into(),
         });
     }
     Ok(records)

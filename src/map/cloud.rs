@@ -1,11 +1,12 @@
 //! The dense coloured point cloud used by the PLY file, COLMAP and the report.
 
-use super::{KeyframeRecord, MapSnapshot};
+use super::{KeyframeView, MapSnapshot};
 use crate::files::export::ExportError;
-use crate::geometry::Intrinsics;
+use crate::geometry::{Intrinsics, Sim3};
 use nalgebra::Vector3;
 use rustc_hash::FxHashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 
 /// Selection of map points for the cloud.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -40,12 +41,13 @@ pub struct CloudPoint {
 /// Rejects a snapshot in which a keyframe's arrays do not match its image size.
 pub fn check(snapshot: &MapSnapshot) -> Result<(), ExportError> {
     for k in &snapshot.keyframes {
-        let (width, height) = (k.image.width, k.image.height);
+        let view = k.view();
+        let (width, height) = (view.image.width, view.image.height);
         let n = width * height;
         for (what, expected, found) in [
-            ("image bytes", 3 * n, k.image.data.len()),
-            ("point coordinates", 3 * n, k.points.len()),
-            ("confidences", n, k.confidence.len()),
+            ("image bytes", 3 * n, view.image.data.len()),
+            ("point coordinates", 3 * n, view.points.len()),
+            ("confidences", n, view.confidence.len()),
         ] {
             if found != expected {
                 return Err(ExportError::Keyframe {
@@ -65,44 +67,45 @@ pub fn check(snapshot: &MapSnapshot) -> Result<(), ExportError> {
 /// A keyframe's points in its camera frame (before scale) with pixel indices and confidences,
 /// limited to points above the confidence threshold. With intrinsics, points are projected onto
 /// their pixel's ray, `z·K⁻¹[u, v, 1]ᵀ`. Non-finite points and confidences are skipped.
-pub fn camera_points<'a>(
-    keyframe: &'a KeyframeRecord,
-    intrinsics: Option<&'a Intrinsics>,
+pub fn camera_points(
+    view: KeyframeView,
+    intrinsics: Option<&Intrinsics>,
     min_confidence: f32,
-) -> impl Iterator<Item = (usize, Vector3<f64>, f32)> + 'a {
-    let width = keyframe.image.width.max(1);
-    let points = keyframe.points.chunks_exact(3);
-    points
-        .zip(keyframe.confidence.iter())
-        .enumerate()
-        .filter(move |(_, (_, c))| **c > min_confidence && c.is_finite())
-        .filter_map(move |(i, (p, &c))| {
-            let mut p = Vector3::new(f64::from(p[0]), f64::from(p[1]), f64::from(p[2]));
-            if let Some(k) = intrinsics {
-                // Checked before the ray constraint: a NaN in x or y marks a point that was never
-                // measured.
-                if !(p.x.is_finite() && p.y.is_finite()) {
-                    return None;
-                }
-                p = k.ray((i % width) as f64, (i / width) as f64) * p.z;
+) -> impl Iterator<Item = (usize, Vector3<f64>, f32)> {
+    let width = view.image.width.max(1);
+    (0..view.confidence.len()).filter_map(move |i| {
+        let c = view.confidence[i];
+        if !(c > min_confidence && c.is_finite()) {
+            return None;
+        }
+        let p = view.points.get(3 * i..3 * i + 3)?;
+        let mut p = Vector3::new(f64::from(p[0]), f64::from(p[1]), f64::from(p[2]));
+        if let Some(k) = intrinsics {
+            // Checked before the ray constraint: a NaN in x or y marks a point that was never
+            // measured.
+            if !(p.x.is_finite() && p.y.is_finite()) {
+                return None;
             }
-            p.iter().all(|v| v.is_finite()).then_some((i, p, c))
-        })
+            p = k.ray((i % width) as f64, (i / width) as f64) * p.z;
+        }
+        p.iter().all(|v| v.is_finite()).then_some((i, p, c))
+    })
 }
 
 /// A keyframe's part of the cloud: [`camera_points`] transformed by its full Sim(3).
-pub fn keyframe_points<'a>(
-    keyframe: &'a KeyframeRecord,
-    intrinsics: Option<&'a Intrinsics>,
+pub fn keyframe_points(
+    view: KeyframeView,
+    world_from_camera: &Sim3,
+    intrinsics: Option<&Intrinsics>,
     min_confidence: f32,
-) -> impl Iterator<Item = CloudPoint> + 'a {
-    let m = keyframe.world_from_camera.scaled_rotation();
-    let t = keyframe.world_from_camera.translation;
-    let (pixels, _) = keyframe.image.data.as_chunks::<3>();
-    camera_points(keyframe, intrinsics, min_confidence).filter_map(move |(i, p, confidence)| {
+) -> impl Iterator<Item = CloudPoint> {
+    let m = world_from_camera.scaled_rotation();
+    let t = world_from_camera.translation;
+    let image = Arc::clone(&view.image);
+    camera_points(view, intrinsics, min_confidence).filter_map(move |(i, p, confidence)| {
         let world = m * p + t;
         let position = [world.x as f32, world.y as f32, world.z as f32];
-        let color = *pixels.get(i)?;
+        let color = *image.data.as_chunks::<3>().0.get(i)?;
         position
             .iter()
             .all(|v| v.is_finite())
@@ -124,7 +127,10 @@ pub fn points(
         .keyframes
         .iter()
         .filter(move |k| k.submap == submap);
-    keyframes.flat_map(move |k| keyframe_points(k, snapshot.intrinsics.as_ref(), min_confidence))
+    keyframes.flat_map(move |k| {
+        let intrinsics = snapshot.intrinsics.as_ref();
+        keyframe_points(k.view(), &k.world_from_camera, intrinsics, min_confidence)
+    })
 }
 
 /// The cloud of a submap, voxel-filtered if `options` say so.

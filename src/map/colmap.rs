@@ -5,7 +5,7 @@
 //! half-pixel shift of the principal point.
 
 use super::cloud::{self, CloudOptions};
-use super::{KeyframeRecord, MapSnapshot, keyframes};
+use super::{KeyframeRecord, KeyframeView, MapSnapshot, keyframes};
 use crate::files::export::{self, ExportError};
 use crate::geometry::Intrinsics;
 use std::io::Write;
@@ -38,13 +38,12 @@ pub fn write(
     let mut models = Vec::new();
     for submap in submaps {
         let model = folder.join("sparse").join(submap.to_string());
-        let members: Vec<(&KeyframeRecord, &str)> = snapshot
+        let members: Vec<Member<'_>> = snapshot
             .keyframes
             .iter()
             .zip(&names)
             .filter(|(k, _)| k.submap == submap && k.world_from_camera.is_finite())
-            .filter(|(k, _)| !k.image.data.is_empty())
-            .map(|(k, name)| (k, name.as_str()))
+            .filter_map(|(k, name)| Member::new(k, name))
             .collect();
         write_cameras_and_images(&model, snapshot.intrinsics, &members, options)?;
         write_points(&model.join("points3D.txt"), snapshot, submap, options)?;
@@ -53,22 +52,42 @@ pub fn write(
     Ok(models)
 }
 
+/// A keyframe with an image.
+struct Member<'a> {
+    keyframe: &'a KeyframeRecord,
+    name: &'a str,
+    /// Width and height of its image.
+    size: (usize, usize),
+}
+
+impl<'a> Member<'a> {
+    fn new(keyframe: &'a KeyframeRecord, name: &'a str) -> Option<Self> {
+        let image = keyframe.view().image;
+        let size = (image.width, image.height);
+        let member = Self {
+            keyframe,
+            name,
+            size,
+        };
+        (!image.data.is_empty()).then_some(member)
+    }
+}
+
 /// All keyframes of the same size share a camera.
 fn write_cameras_and_images(
     model: &Path,
     intrinsics: Option<Intrinsics>,
-    members: &[(&KeyframeRecord, &str)],
+    members: &[Member<'_>],
     options: &CloudOptions,
 ) -> Result<(), ExportError> {
-    let size = |k: &KeyframeRecord| (k.image.width, k.image.height);
-    let mut sizes: Vec<_> = members.iter().map(|(k, _)| size(k)).collect();
+    let mut sizes: Vec<_> = members.iter().map(|m| m.size).collect();
     sizes.sort_unstable();
     sizes.dedup();
     export::write(&model.join("cameras.txt"), |out| {
         writeln!(out, "# CAMERA_ID, MODEL, WIDTH, HEIGHT, PARAMS[]")?;
         for (i, &(width, height)) in sizes.iter().enumerate() {
-            let same = members.iter().map(|(k, _)| *k);
-            let same = same.filter(|k| size(k) == (width, height));
+            let same = members.iter().filter(|m| m.size == (width, height));
+            let same = same.map(|m| m.keyframe.view());
             let k = intrinsics.unwrap_or_else(|| {
                 estimate_intrinsics(same, width, height, options.min_confidence)
             });
@@ -90,11 +109,12 @@ fn write_cameras_and_images(
             "# IMAGE_ID, QW, QX, QY, QZ, TX, TY, TZ, CAMERA_ID, NAME"
         )?;
         writeln!(out, "# POINTS2D[] as (X, Y, POINT3D_ID): none")?;
-        for (i, (k, name)) in members.iter().enumerate() {
-            let mut pose = k.world_from_camera;
+        for (i, member) in members.iter().enumerate() {
+            let name = member.name;
+            let mut pose = member.keyframe.world_from_camera;
             pose.scale = 1.0;
             let [tx, ty, tz, qx, qy, qz, qw, _] = pose.inverse().to_array();
-            let camera = sizes.partition_point(|s| *s < size(k)) + 1;
+            let camera = sizes.partition_point(|s| *s < member.size) + 1;
             writeln!(
                 out,
                 "{} {qw:.9} {qx:.9} {qy:.9} {qz:.9} {tx:.9} {ty:.9} {tz:.9} {camera} {name}\n",
@@ -133,15 +153,15 @@ fn write_points(
 /// = fx·x/z + cx` through the confident points in front of the cameras. If the points do not
 /// determine a camera (no points, a non-positive focal length, a principal point outside the
 /// image), COLMAP's default is used: 1.2 times the long side, centred.
-pub fn estimate_intrinsics<'a>(
-    keyframes: impl Iterator<Item = &'a KeyframeRecord>,
+pub fn estimate_intrinsics(
+    keyframes: impl Iterator<Item = KeyframeView>,
     width: usize,
     height: usize,
     min_confidence: f32,
 ) -> Intrinsics {
     let mut lines = [Line::default(); 2];
-    for k in keyframes {
-        for (i, p, _) in cloud::camera_points(k, None, min_confidence) {
+    for view in keyframes {
+        for (i, p, _) in cloud::camera_points(view, None, min_confidence) {
             let (a, b) = (p.x / p.z, p.y / p.z);
             if p.z > 0.0 && a.abs() < WIDEST_SLOPE && b.abs() < WIDEST_SLOPE {
                 lines[0].add(a, (i % width) as f64);

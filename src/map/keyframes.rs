@@ -36,22 +36,28 @@ pub fn write(folder: &Path, snapshot: &MapSnapshot) -> Result<PathBuf, ExportErr
     export::create_folder(&images)?;
     let names = file_names(snapshot);
     let jobs = snapshot.keyframes.par_iter().zip(&names);
-    let jobs = jobs.filter(|(k, _)| !k.image.data.is_empty());
-    jobs.try_for_each(|(k, name)| {
-        let path = images.join(name);
-        export::write_bytes(&path, &png(&k.image, &path)?)
-    })?;
+    let jobs = jobs.map(|(k, name)| {
+        let image = k.view().image;
+        let has_file = !image.data.is_empty();
+        if has_file {
+            let path = images.join(name);
+            export::write_bytes(&path, &png(&image, &path)?)?;
+        }
+        Ok(has_file)
+    });
+    let have_files = jobs.collect::<Result<Vec<bool>, ExportError>>()?;
     let table = folder.join("keyframes.csv");
     export::write(&table, |out| {
         writeln!(out, "{COLUMNS}")?;
-        for (k, name) in snapshot.keyframes.iter().zip(&names) {
+        let rows = snapshot.keyframes.iter().zip(&names).zip(&have_files);
+        for ((k, name), has_file) in rows {
             write!(out, "{},{},{},{}", k.id, k.frame_index, k.stamp, k.submap)?;
             for v in k.world_from_camera.to_array() {
                 write!(out, ",{v:.9}")?;
             }
-            match k.image.data.is_empty() {
-                true => writeln!(out, ",")?,
-                false => writeln!(out, ",keyframes/{name}")?,
+            match has_file {
+                true => writeln!(out, ",keyframes/{name}")?,
+                false => writeln!(out, ",")?,
             }
         }
         Ok(())

@@ -6,6 +6,7 @@
 
 pub mod cloud;
 pub mod colmap;
+pub mod content;
 pub mod csv;
 pub mod grid;
 pub mod keyframes;
@@ -15,13 +16,12 @@ pub mod store;
 pub mod trajectories;
 
 pub use cloud::{CloudOptions, CloudPoint};
+pub use content::{Content, KeyframeView, ReadKeyframe};
 
 use crate::geometry::{Intrinsics, Sim3};
-use crate::image::RgbImage;
 use crate::time::{StageTimes, Stamp};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// Tracking state when a frame's pose was determined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -112,12 +112,8 @@ pub struct KeyframeRecord {
     pub submap: u32,
     /// Camera to world, with the keyframe's scale.
     pub world_from_camera: Sim3,
-    /// The network's input image; 0×0 and without points if the device that held it was lost.
-    pub image: Arc<RgbImage>,
-    /// `N × 3` points in the keyframe's camera frame, before scale.
-    pub points: Arc<Vec<f32>>,
-    /// Average confidence of the `N` points.
-    pub confidence: Arc<Vec<f32>>,
+    /// Where its image and points are: [`KeyframeRecord::view`].
+    pub content: Content,
 }
 
 /// An edge of the factor graph between two keyframes.

@@ -6,8 +6,10 @@
 
 use crate::geometry::{Intrinsics, Sim3};
 use crate::map::cloud;
+use crate::map::content::count_points;
 use crate::map::{KeyframeRecord, MapSnapshot};
 use nalgebra::{Matrix3, Vector3};
+use std::sync::Arc;
 
 /// Image size in pixels.
 pub(super) const SIZE: (usize, usize) = (1000, 880);
@@ -87,7 +89,7 @@ pub(super) fn render(
         .iter()
         .filter(|k| k.submap == submap && k.world_from_camera.is_finite())
         .collect();
-    let total: usize = keyframes.iter().map(|k| k.confidence.len()).sum();
+    let total = count_points(&keyframes);
     let stride = total.div_ceil(MAX_POINTS).max(1);
     let surfels = |every: usize| {
         keyframes
@@ -142,17 +144,20 @@ fn disc(w: usize, h: usize, x: f64, y: f64, radius: f64, mut paint: impl FnMut(u
 }
 
 /// Every n-th point of a keyframe whose right and lower neighbours are on the same surface.
-fn surfels<'a>(
-    k: &'a KeyframeRecord,
-    intrinsics: Option<&'a Intrinsics>,
+fn surfels(
+    k: &KeyframeRecord,
+    intrinsics: Option<&Intrinsics>,
     min_confidence: f32,
     every: usize,
-) -> impl Iterator<Item = Surfel> + 'a {
-    let (width, height) = (k.image.width, k.image.height);
+) -> impl Iterator<Item = Surfel> {
+    let view = k.view();
+    let (width, height) = (view.image.width, view.image.height);
+    let scale = k.world_from_camera.scale;
     let m = k.world_from_camera.scaled_rotation();
     let t = k.world_from_camera.translation;
+    let (image, points) = (Arc::clone(&view.image), Arc::clone(&view.points));
     let point = move |i: usize| -> Option<Vector3<f64>> {
-        let p = k.points.get(3 * i..3 * i + 3)?;
+        let p = points.get(3 * i..3 * i + 3)?;
         let p = Vector3::new(f64::from(p[0]), f64::from(p[1]), f64::from(p[2]));
         let p = match intrinsics {
             Some(camera) => camera.ray((i % width) as f64, (i / width) as f64) * p.z,
@@ -160,7 +165,7 @@ fn surfels<'a>(
         };
         p.iter().all(|v| v.is_finite()).then_some(p)
     };
-    cloud::camera_points(k, intrinsics, min_confidence)
+    cloud::camera_points(view, intrinsics, min_confidence)
         .step_by(every)
         .filter_map(move |(i, p, _)| {
             if i % width + 1 >= width || i / width + 1 >= height {
@@ -176,8 +181,8 @@ fn surfels<'a>(
                 normal = -normal;
             }
             let world = m * p + t;
-            let spacing = right.norm().max(down.norm()) * k.world_from_camera.scale;
-            let color = k.image.data.get(3 * i..3 * i + 3)?;
+            let spacing = right.norm().max(down.norm()) * scale;
+            let color = image.data.get(3 * i..3 * i + 3)?;
             Some(Surfel {
                 position: world.cast(),
                 normal: (m * normal).try_normalize(1e-12)?.cast(),
@@ -325,8 +330,8 @@ fn shrink(color: &[[u8; 4]]) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::image::RgbImage;
+    use crate::map::KeyframeView;
     use crate::time::Stamp;
-    use std::sync::Arc;
 
     /// A camera one metre above a green floor and one below a red ceiling (y is down).
     fn corridor() -> MapSnapshot {
@@ -359,9 +364,12 @@ mod tests {
                 stamp: Stamp::default(),
                 submap: 0,
                 world_from_camera: Sim3::identity(),
-                image: Arc::new(image),
-                points: Arc::new(points),
-                confidence: Arc::new(confidence),
+                content: KeyframeView {
+                    image: Arc::new(image),
+                    points: Arc::new(points),
+                    confidence: Arc::new(confidence),
+                }
+                .into(),
             }],
             ..MapSnapshot::default()
         }

@@ -55,7 +55,7 @@ fn subtitle(input: &ReportInput) -> String {
         None => "not calibrated",
     };
     let mut parts = vec!["MASt3R-SLAM".to_owned(), calibrated.to_owned()];
-    let mut images = input.snapshot.keyframes.iter().map(|k| &k.image);
+    let mut images = input.snapshot.keyframes.iter().map(|k| k.view().image);
     if let Some(image) = images.find(|image| !image.data.is_empty()) {
         parts.push(format!("{} × {} pixels", image.width, image.height));
     }
@@ -513,7 +513,7 @@ fn thumbnails(out: &mut String, path: &Path, input: &ReportInput) -> Result<(), 
         // First, last, and evenly between.
         let i = j * (keyframes.len() - 1) / (shown - 1).max(1);
         let k = &keyframes[i];
-        let small = shrink(&k.image, THUMBNAIL_WIDTH);
+        let small = shrink(&k.view().image, THUMBNAIL_WIDTH);
         if small.data.is_empty() {
             continue;
         }

@@ -2,21 +2,114 @@
 
 use super::frame::{Pace, Place};
 use super::pose_table::Anchor;
+use crate::geometry::Sim3;
 use crate::map::{FrameRecord, TrackingState};
+use crate::time::{StageTimes, Stamp};
 use std::collections::VecDeque;
 
 /// Initial capacity for a sequence, recorded without allocation; the capacity then doubles, so that
 /// allocations become ever rarer.
 const FIRST: usize = 4096;
-/// Number of frames kept for a live camera: 36 minutes at 30 Hz, about 20 MB allocated at the
+/// Number of frames kept for a live camera: 36 minutes at 30 Hz, about 10 MB allocated at the
 /// start.
 const NEWEST: usize = 1 << 16;
 
-/// A recorded frame.
+/// A recorded frame, in less than half of a [`FrameRecord`]'s memory: there are many.
 struct Entry {
-    record: FrameRecord,
-    /// Its place relative to a keyframe; `None` while lost.
-    anchor: Option<Anchor>,
+    stamp: Stamp,
+    index: usize,
+    place: Recorded,
+    /// Milliseconds of [`StageTimes`].
+    times: [f32; 8],
+    match_fraction: f32,
+    unique_fraction: f32,
+    iterations: u32,
+    submap: u32,
+    keyframe: Option<u32>,
+    state: TrackingState,
+}
+
+/// Where a frame was.
+enum Recorded {
+    /// Relative to a keyframe, whose pose may change; and where that was, should the map lose the keyframe.
+    At(Anchor, [f32; 8]),
+    /// The last known pose, while lost.
+    Last(Sim3),
+}
+
+fn rounded(pose: &Sim3) -> [f32; 8] {
+    pose.to_array().map(|v| v as f32)
+}
+
+impl Entry {
+    fn new(record: &FrameRecord, anchor: Option<Anchor>) -> Self {
+        let t = &record.times;
+        let times = [
+            t.preprocess,
+            t.encode,
+            t.decode,
+            t.matching,
+            t.tracking,
+            t.fusion,
+            t.mapping,
+            t.total,
+        ];
+        Self {
+            stamp: record.stamp,
+            index: record.index,
+            place: match anchor {
+                Some(anchor) => Recorded::At(anchor, rounded(&record.world_from_camera)),
+                None => Recorded::Last(record.world_from_camera),
+            },
+            times: times.map(|ms| ms as f32),
+            match_fraction: record.match_fraction,
+            unique_fraction: record.unique_fraction,
+            iterations: record.iterations,
+            submap: record.submap,
+            keyframe: record.keyframe,
+            state: record.state,
+        }
+    }
+
+    /// The record; with an anchor, its pose is rounded to `f32`.
+    fn unpacked(&self) -> (FrameRecord, Option<Anchor>) {
+        let (world_from_camera, anchor) = match &self.place {
+            Recorded::At(anchor, pose) => (Sim3::from_array(pose.map(f64::from)), Some(*anchor)),
+            Recorded::Last(pose) => (*pose, None),
+        };
+        let [
+            preprocess,
+            encode,
+            decode,
+            matching,
+            tracking,
+            fusion,
+            mapping,
+            total,
+        ] = self.times.map(f64::from);
+        let record = FrameRecord {
+            index: self.index,
+            stamp: self.stamp,
+            state: self.state,
+            world_from_camera,
+            keyframe: self.keyframe,
+            submap: self.submap,
+            match_fraction: self.match_fraction,
+            unique_fraction: self.unique_fraction,
+            iterations: self.iterations,
+            times: StageTimes {
+                preprocess,
+                encode,
+                decode,
+                matching,
+                tracking,
+                fusion,
+                mapping,
+                total,
+            },
+        };
+        (record, anchor)
+    }
 }
 
 /// The frames in order.
@@ -46,12 +139,12 @@ impl History {
     }
 
     /// Appends a frame; drops the oldest beyond the maximum.
-    pub fn record(&mut self, record: FrameRecord, anchor: Option<Anchor>) {
+    pub fn record(&mut self, record: &FrameRecord, anchor: Option<Anchor>) {
         if self.entries.len() >= self.max {
             self.entries.pop_front();
             self.forgotten += 1;
         }
-        self.entries.push_back(Entry { record, anchor });
+        self.entries.push_back(Entry::new(record, anchor));
     }
 
     /// Number of the next frame, counted from 0 since the last [`History::clear`].
@@ -63,25 +156,30 @@ impl History {
     pub fn relocalised(&mut self, number: usize, place: Place) {
         let index = number.checked_sub(self.forgotten);
         if let Some(entry) = index.and_then(|index| self.entries.get_mut(index)) {
-            entry.record.state = TrackingState::Relocalised;
-            entry.record.keyframe = place.keyframe;
-            entry.anchor = Some(place.anchor);
+            entry.state = TrackingState::Relocalised;
+            entry.keyframe = place.keyframe;
+            let last = match &entry.place {
+                Recorded::At(_, pose) => *pose,
+                Recorded::Last(pose) => rounded(pose),
+            };
+            entry.place = Recorded::At(place.anchor, last);
         }
     }
 
     /// Records that no frame so far has a place any more, because the map is gone.
     pub fn all_lost(&mut self) {
         for entry in &mut self.entries {
-            entry.anchor = None;
-            entry.record.keyframe = None;
-            entry.record.state = TrackingState::Lost;
+            let (last, _) = entry.unpacked();
+            entry.place = Recorded::Last(last.world_from_camera);
+            entry.keyframe = None;
+            entry.state = TrackingState::Lost;
         }
     }
 
-    /// Records of the frames that are kept, in order, with their places.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&FrameRecord, Option<&Anchor>)> {
-        let entries = self.entries.iter();
-        entries.map(|entry| (&entry.record, entry.anchor.as_ref()))
+    /// Records of the frames that are kept, in order, and their places relative to keyframes, if they have one: their
+    /// own poses are then rounded.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (FrameRecord, Option<Anchor>)> {
+        self.entries.iter().map(Entry::unpacked)
     }
 
     /// Forgets every frame.
@@ -94,11 +192,10 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::geometry::Sim3;
 
     fn record(history: &mut History, index: usize) {
         let record = FrameRecord::lost(index, Default::default(), Sim3::identity());
-        history.record(record, None);
+        history.record(&record, None);
     }
 
     fn kept(history: &History) -> Vec<usize> {
@@ -120,8 +217,8 @@ mod tests {
         for number in [996, 998, 1000] {
             history.relocalised(number, Place::of_keyframe(4));
         }
-        let found = |(record, anchor): (&FrameRecord, Option<&Anchor>)| {
-            (record.keyframe, record.state, anchor.copied())
+        let found = |(record, anchor): (FrameRecord, Option<Anchor>)| {
+            (record.keyframe, record.state, anchor)
         };
         let lost = (None, TrackingState::Lost, None);
         let there = (Some(4), TrackingState::Relocalised, Some(Anchor::at(4)));

@@ -66,12 +66,12 @@ pub use map_source::MapSource;
 pub use pose_table::PoseTable;
 pub use uncertainty::Covariance6;
 
-use crate::compute::device::{ContentFormats, Device, FramePoints, LostReason};
+use crate::compute::device::{ContentFormats, Device, DeviceError, FramePoints, LostReason};
 use crate::config::Config;
 use crate::geometry::{Intrinsics, Sim3};
 use crate::map::saved::ImageShape;
 use crate::map::store::Monitor;
-use crate::map::{FrameRecord, MapSnapshot};
+use crate::map::{Content, FrameRecord, KeyframeRecord, KeyframeView, MapSnapshot};
 use crate::time::{Pulse, StageTimes, millis};
 use arc_swap::ArcSwap;
 use counts::SharedCounts;
@@ -272,7 +272,7 @@ impl Slam {
                 ..self.tracker.device().times()
             },
         };
-        self.history.record(record.clone(), anchor);
+        self.history.record(&record, anchor);
         TrackedFrame {
             record,
             step: outcome.step,
@@ -304,20 +304,40 @@ impl Slam {
     /// (docs/reference-defects.md, B46). Complete after [`Slam::complete`]; before that, keyframes
     /// held by the mapping thread are missing.
     pub fn snapshot(&self) -> MapSnapshot {
+        let keyframes = |m: &Mapper| snapshot::keyframes(m.graph(), m.device(), |_| true);
+        self.snapshot_of(self.map.mapper().map(keyframes).unwrap_or_default())
+    }
+
+    /// Like [`Slam::snapshot`], with keyframes that `content` says where to read.
+    pub fn outline(&self, content: impl Fn() -> Content) -> MapSnapshot {
+        let keyframes = |m: &Mapper| snapshot::listed(m.graph(), |_| true, |_| content());
+        self.snapshot_of(self.map.mapper().map(keyframes).unwrap_or_default())
+    }
+
+    /// Image and points of a keyframe, after [`Slam::complete`]; empty for one that the map does not have.
+    ///
+    /// # Errors
+    /// If the device has lost the map.
+    pub fn keyframe(&self, id: u32) -> Result<KeyframeView, DeviceError> {
+        match self.map.mapper() {
+            Some(mapper) => snapshot::view(mapper.device(), id),
+            None => Ok(KeyframeView::default()),
+        }
+    }
+
+    fn snapshot_of(&self, keyframes: Vec<KeyframeRecord>) -> MapSnapshot {
         let poses = self.map.poses();
-        let frames = self.history.iter().map(|(record, anchor)| {
-            let mut record = record.clone();
+        let frames = self.history.iter().map(|(mut record, anchor)| {
             if let Some(anchor) = anchor {
-                let pose = poses.find(anchor);
+                let pose = poses.find(&anchor);
                 record.world_from_camera = pose.unwrap_or(record.world_from_camera);
                 record.submap = poses.submap_of(anchor.keyframe);
             }
             record
         });
-        let keyframes = |m: &Mapper| snapshot::keyframes(m.graph(), m.device(), |_| true);
         MapSnapshot {
             intrinsics: self.intrinsics,
-            keyframes: self.map.mapper().map(keyframes).unwrap_or_default(),
+            keyframes,
             edges: poses.shared().load().edges.clone(),
             frames: frames.collect(),
         }

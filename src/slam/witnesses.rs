@@ -82,9 +82,6 @@ impl Witnesses {
                 if found <= CHI2_HALF || (path.hops <= LOCAL_HOPS && found <= CHI2_LIMIT) {
                     return Verdict::Agrees;
                 }
-                if path.hops <= LOCAL_HOPS {
-                    return Verdict::Contradicts;
-                }
                 match with_drift <= CHI2_LIMIT {
                     true => (1, false),
                     false => (2, true),

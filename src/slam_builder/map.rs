@@ -3,15 +3,17 @@
 use super::results::{self, Facts, Written};
 use crate::eval::{EvalError, Evaluation};
 use crate::files::export::{self, ExportError};
-use crate::map::MapSnapshot;
+use crate::map::{Content, KeyframeView, MapSnapshot, ReadKeyframe};
 use crate::slam::SlamError;
 use crate::slam::{MappingCounts, SavedMap, SavedMapError, Slam};
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The finished map: keyframes, edges and the poses of all frames.
 pub struct Map {
-    slam: Slam,
+    slam: Arc<Finished>,
     snapshot: MapSnapshot,
     title: String,
     seconds: f64,
@@ -27,6 +29,31 @@ impl fmt::Debug for Map {
     }
 }
 
+/// A system that has ended, whose keyframes are read one at a time.
+struct Finished {
+    slam: Mutex<Slam>,
+    /// Whether a keyframe that could not be read was logged.
+    failed: AtomicBool,
+}
+
+impl Finished {
+    fn lock(&self) -> MutexGuard<'_, Slam> {
+        self.slam.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ReadKeyframe for Finished {
+    fn read(&self, id: u32) -> KeyframeView {
+        let view = self.lock().keyframe(id);
+        view.unwrap_or_else(|error| {
+            if !self.failed.swap(true, Ordering::Relaxed) {
+                tracing::error!("cannot read the points of some keyframes: {error}");
+            }
+            KeyframeView::default()
+        })
+    }
+}
+
 impl Slam {
     /// Waits for mapping to complete and returns the map.
     ///
@@ -34,12 +61,20 @@ impl Slam {
     /// If mapping failed. The error contains the map in its current state.
     pub fn finish(mut self) -> Result<Map, FinishError> {
         let completed = self.complete();
+        let slam = Arc::new(Finished {
+            slam: Mutex::new(self),
+            failed: AtomicBool::new(false),
+        });
+        let reader: Arc<dyn ReadKeyframe> = slam.clone();
+        let snapshot = slam
+            .lock()
+            .outline(|| Content::Elsewhere(Arc::clone(&reader)));
         let map = Map {
-            snapshot: self.snapshot(),
+            slam,
+            snapshot,
             title: "map".to_owned(),
             seconds: 0.0,
             ground_truth: None,
-            slam: self,
         };
         match completed {
             Ok(()) => Ok(map),
@@ -70,19 +105,20 @@ impl Map {
         self
     }
 
-    /// Keyframes, edges and the poses of all frames.
+    /// Keyframes, edges and the poses of all frames. Images and points are read when they are asked for, so that a map
+    /// larger than memory can be exported.
     pub fn snapshot(&self) -> &MapSnapshot {
         &self.snapshot
     }
 
     /// Counters of mapping.
     pub fn counts(&self) -> MappingCounts {
-        self.slam.mapping_counts()
+        self.slam.lock().mapping_counts()
     }
 
     /// Why the map's file is not complete: see [`Slam::map_file_failure`].
     pub fn file_failure(&self) -> Option<String> {
-        self.slam.map_file_failure()
+        self.slam.lock().map_file_failure()
     }
 
     /// Writes trajectories, keyframes, the cloud as PLY, a COLMAP model and a report to a folder, which is created.
@@ -92,15 +128,20 @@ impl Map {
     pub fn write(&self, folder: impl AsRef<Path>) -> Result<Written, ExportError> {
         let folder = folder.as_ref();
         export::create_folder(folder)?;
-        let about = self.slam.about();
+        // Not locked while the files are written: their keyframes are read through it.
+        let (about, config, counts) = {
+            let slam = self.slam.lock();
+            let config = Arc::clone(slam.config());
+            (slam.about().clone(), config, slam.mapping_counts())
+        };
         let facts = Facts {
-            config: self.slam.config(),
+            config: &config,
             weights_name: &about.weights_name,
             title: &self.title,
             backend: &about.description,
             ground_truth: self.ground_truth.as_deref(),
             seconds: self.seconds,
-            counts: self.counts(),
+            counts,
         };
         results::write(folder, &self.snapshot, &facts)
     }
@@ -112,7 +153,7 @@ impl Map {
     /// # Errors
     /// If the map has no keyframes, the file cannot be written, or the device has lost the map.
     pub fn save(&mut self, path: impl AsRef<Path>) -> Result<SavedMap, SavedMapError> {
-        self.slam.save_map(path.as_ref())
+        self.slam.lock().save_map(path.as_ref())
     }
 
     /// Compares the poses of all frames with a ground truth in TUM format, after alignment by a similarity transform.

@@ -111,7 +111,8 @@ fn bits(map: &MapSnapshot) -> Vec<u64> {
     let pose = |p: &Sim3| p.to_array().map(f64::to_bits);
     let frames = map.frames.iter().flat_map(|f| pose(&f.world_from_camera));
     let keyframes = map.keyframes.iter().flat_map(|k| {
-        let points = k.points.iter().chain(k.confidence.iter());
+        let view = k.view();
+        let points = view.points.iter().chain(view.confidence.iter());
         let sum = points.fold(0u64, |sum, v| {
             sum.rotate_left(5).wrapping_add(u64::from(v.to_bits()))
         });
@@ -133,7 +134,8 @@ fn compare(what: &str, cpu: &Walked, gpu: &Walked, truth: &[Sim3]) {
     super::assert_same(&format!("{what}: edges"), &edges(b), &edges(a));
     assert_eq!(gpu.counts, cpu.counts, "{what}");
     for (k, l) in a.keyframes.iter().zip(&b.keyframes) {
-        assert!(k.image == l.image, "{what}: image of keyframe {}", k.id);
+        let (image, l) = (k.view().image, l.view());
+        assert!(image == l.image, "{what}: image of keyframe {}", k.id);
         let finite = l.points.iter().chain(l.confidence.iter());
         assert!(
             finite.clone().all(|v| v.is_finite()),
@@ -523,5 +525,5 @@ fn lose_the_gpu() {
             .all(|f| f.state != TrackingState::Lost)
     );
     assert!(!map.keyframes.is_empty());
-    assert!(map.keyframes.iter().all(|k| k.points.is_empty()));
+    assert!(map.keyframes.iter().all(|k| k.view().points.is_empty()));
 }

@@ -26,6 +26,7 @@ const NAMES: &[&str] = &[
     "ImageFormat",
     "InferenceError",
     "KeyframeRecord",
+    "KeyframeView",
     "Map",
     "MapEdge",
     "MapMode",

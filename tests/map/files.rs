@@ -77,7 +77,7 @@ fn rows(path: &Path) -> Vec<HashMap<String, String>> {
 fn one() -> MapSnapshot {
     let xi = Tangent::from_column_slice(&[0.4, -0.2, 1.0, 0.5, -0.9, 0.3, 0.0]);
     let mut k = keyframe(0, Sim3::exp(&xi), 1.7, 8, 6);
-    k.confidence = Arc::new((0..48).map(|i| 1.0 + i as f32 * 0.1).collect());
+    k.view_mut().confidence = Arc::new((0..48).map(|i| 1.0 + i as f32 * 0.1).collect());
     MapSnapshot {
         keyframes: vec![k],
         ..MapSnapshot::default()
@@ -95,17 +95,17 @@ fn ply_holds_the_confident_points_in_the_world() {
     let path = folder.path().join("cloud.ply");
     let mut map = one();
     let options = CloudOptions {
-        min_confidence: map.keyframes[0].confidence[19],
+        min_confidence: map.keyframes[0].view().confidence[19],
         voxel_size: 0.0,
     };
     let written = ply::write(&path, &map, &options).unwrap();
     // Strictly above the threshold: pixels 20 to 47.
     assert_eq!(written, [(path.clone(), 28)]);
     let vertices = read_ply(&path);
-    let k = &map.keyframes[0];
+    let (k, pose) = (map.keyframes[0].view(), map.keyframes[0].world_from_camera);
     for (v, i) in vertices.iter().zip(20..48) {
         let p = Vector3::new(k.points[3 * i], k.points[3 * i + 1], k.points[3 * i + 2]);
-        let world = k.world_from_camera.transform(&p.cast());
+        let world = pose.transform(&p.cast());
         // One rounding to f32 of coordinates below 8.
         assert!((v.position - world).norm() < 2e-6);
         assert_eq!(v.color[..], k.image.data[3 * i..3 * i + 3]);
@@ -113,7 +113,7 @@ fn ply_holds_the_confident_points_in_the_world() {
     }
     // Points that were not measured are left out: infinite confidences (docs/reference-defects.md,
     // B31) and coordinates that are not finite.
-    let k = &mut map.keyframes[0];
+    let k = map.keyframes[0].view_mut();
     let (mut points, mut confidence) = (k.points.to_vec(), k.confidence.to_vec());
     points[3 * 30] = f32::NAN;
     points[3 * 31 + 2] = f32::INFINITY;
@@ -141,7 +141,7 @@ fn calibrated_points_lie_on_their_pixels_rays() {
     for (i, v) in read_ply(&path).iter().enumerate() {
         let p = pose.inverse().transform(&v.position);
         let pixel = k.project(&p);
-        let z = f64::from(map.keyframes[0].points[3 * i + 2]);
+        let z = f64::from(map.keyframes[0].view().points[3 * i + 2]);
         // f32 rounding of coordinates below 8, over depths above 0.5, times focal lengths below 8.
         assert!((p.z - z).abs() < 4e-6);
         assert!((pixel.x - (i % 8) as f64).abs() < 1e-4 && (pixel.y - (i / 8) as f64).abs() < 1e-4);
@@ -173,7 +173,7 @@ fn voxels_thin_the_file_and_nothing_moves() {
 fn arrays_that_do_not_fit_the_image_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let mut map = one();
-    map.keyframes[0].confidence = Arc::new(vec![2.0; 47]);
+    map.keyframes[0].view_mut().confidence = Arc::new(vec![2.0; 47]);
     let error = ply::write(&folder.path().join("c.ply"), &map, &EVERYTHING).unwrap_err();
     let text = error.to_string();
     assert!(matches!(error, ExportError::Keyframe { .. }));
@@ -273,19 +273,19 @@ fn keyframe_images_and_their_table_agree() {
             .unwrap()
             .into_rgb8();
         assert_eq!((image.width(), image.height()), (16, 12));
-        assert_eq!(image.as_raw(), &k.image.data);
+        assert_eq!(image.as_raw(), &k.view().image.data);
         let scale: f64 = row["scale"].parse().unwrap();
         assert!((scale - k.world_from_camera.scale).abs() < 1e-9);
     }
     // A keyframe whose image was lost names none.
-    map.keyframes[1].image = Arc::default();
+    map.keyframes[1].view_mut().image = Arc::default();
     let folder = tempfile::tempdir().unwrap();
     let table = keyframes::write(folder.path(), &map).unwrap();
     assert_eq!(rows(&table)[1]["file"], "");
     let images = std::fs::read_dir(folder.path().join("keyframes")).unwrap();
     assert_eq!(images.count(), 2);
     // One whose bytes do not fit its size is an error, not a wrong file.
-    Arc::make_mut(&mut map.keyframes[2].image).width += 1;
+    Arc::make_mut(&mut map.keyframes[2].view_mut().image).width += 1;
     let text = keyframes::write(folder.path(), &map)
         .unwrap_err()
         .to_string();
@@ -341,7 +341,7 @@ fn colmaps_cameras_see_the_points_at_their_pixels() {
             assert!((v - 0.5 - (i / width) as f64).abs() < 1e-4, "{v} at {i}");
             // Metric: the depth in the rigid camera is scale times the pointmap's.
             let keyframe = &map.keyframes[n];
-            let z = f64::from(keyframe.points[3 * i + 2]) * keyframe.world_from_camera.scale;
+            let z = f64::from(keyframe.view().points[3 * i + 2]) * keyframe.world_from_camera.scale;
             assert!((c.z - z).abs() < 4e-6);
         }
     }
@@ -358,7 +358,7 @@ fn an_uncalibrated_focal_length_comes_from_the_pointmaps() {
     let mut map = room(6, 3, 64, 48);
     let estimate = |map: &MapSnapshot| {
         colmap::estimate_intrinsics(
-            map.keyframes.iter(),
+            map.keyframes.iter().map(|k| k.view()),
             64,
             48,
             CloudOptions::default().min_confidence,
@@ -376,7 +376,8 @@ fn an_uncalibrated_focal_length_comes_from_the_pointmaps() {
     }
     // Nothing to go by: COLMAP's own guess.
     for k in &mut map.keyframes {
-        k.points = Arc::new(vec![f32::NAN; k.points.len()]);
+        let view = k.view_mut();
+        view.points = Arc::new(vec![f32::NAN; view.points.len()]);
     }
     assert_eq!(estimate(&map).fx, 1.2 * 64.0);
     assert_eq!(estimate(&map).cx, 31.5);
@@ -420,10 +421,12 @@ fn degenerate_maps_are_written() {
     let mut doubtful = unseen.clone();
     let mut nowhere = unseen.clone();
     for k in &mut unseen.keyframes {
-        k.points = Arc::new(vec![f32::NAN; k.points.len()]);
+        let view = k.view_mut();
+        view.points = Arc::new(vec![f32::NAN; view.points.len()]);
     }
     for k in &mut doubtful.keyframes {
-        k.confidence = Arc::new(vec![1.0; k.confidence.len()]);
+        let view = k.view_mut();
+        view.confidence = Arc::new(vec![1.0; view.confidence.len()]);
     }
     for k in &mut nowhere.keyframes {
         k.world_from_camera.translation.x = f64::NAN;

@@ -155,7 +155,12 @@ fn moved_keyframes_leave_nothing_behind() {
     let mut grid = GlobalGrid::new(0.05, 4_000_000);
     for record in &map.keyframes {
         let (place, camera) = upright.of(&record.world_from_camera);
-        let local = LocalGrid::trace(record, map.intrinsics.as_ref(), &camera, &options());
+        let local = LocalGrid::trace(
+            (record.view(), record.world_from_camera.scale),
+            map.intrinsics.as_ref(),
+            &camera,
+            &options(),
+        );
         let mut elsewhere = place;
         elsewhere.at += Vector2::new(0.4, -0.7) * f64::from(record.id);
         elsewhere.heading += 0.2;
@@ -213,7 +218,12 @@ fn changes_are_told_as_a_window_that_holds_them() {
     let insert = |grid: &mut GlobalGrid, k: usize| {
         let record = &map.keyframes[k];
         let (place, camera) = upright.of(&record.world_from_camera);
-        let local = LocalGrid::trace(record, map.intrinsics.as_ref(), &camera, &options());
+        let local = LocalGrid::trace(
+            (record.view(), record.world_from_camera.scale),
+            map.intrinsics.as_ref(),
+            &camera,
+            &options(),
+        );
         grid.insert(record.id, local, place);
         grid.update();
     };
@@ -248,8 +258,7 @@ fn changes_are_told_as_a_window_that_holds_them() {
 fn keyframes_without_points_or_poses_make_no_grid() {
     let mut map = walk(2);
     map.keyframes[0].world_from_camera.translation.x = f64::NAN;
-    map.keyframes[1].points = Default::default();
-    map.keyframes[1].confidence = Default::default();
+    *map.keyframes[1].view_mut() = Default::default();
     assert!(Upright::find(&map, 0, &options()).is_none());
     let upright = Upright::Level {
         level_from_world: Isometry3::identity(),
@@ -258,7 +267,7 @@ fn keyframes_without_points_or_poses_make_no_grid() {
     assert!(grid.cells.is_empty() && !cut);
     // Points that are all invalid, and a camera that looks straight up.
     let mut map = walk(1);
-    map.keyframes[0].points = vec![f32::NAN; 3 * SIZE.0 * SIZE.1].into();
+    map.keyframes[0].view_mut().points = vec![f32::NAN; 3 * SIZE.0 * SIZE.1].into();
     map.keyframes[0].world_from_camera =
         Sim3::look_at(Vector3::zeros(), -Vector3::y(), Vector3::z());
     let (grid, _) = grid::of_snapshot(&map, 0, &upright, &options());

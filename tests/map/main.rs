@@ -3,3 +3,4 @@
 mod files;
 mod grid;
 mod report;
+mod streamed;

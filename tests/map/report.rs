@@ -138,7 +138,8 @@ fn degenerate_maps_have_a_page_too() {
     assert_sound(&page(&room(2, 1, 16, 1), None));
     let mut broken = room(9, 3, 16, 16);
     for k in &mut broken.keyframes {
-        k.points = std::sync::Arc::new(vec![f32::NAN; k.points.len()]);
+        let view = k.view_mut();
+        view.points = std::sync::Arc::new(vec![f32::NAN; view.points.len()]);
     }
     broken.frames[4].world_from_camera.translation.x = f64::NAN;
     let text = page(&broken, None);

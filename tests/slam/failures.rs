@@ -41,7 +41,7 @@ fn a_relocalisation_that_fails_midway_is_an_error_and_the_map_stays() {
             // Every frame's pose is composed from the keyframes' present poses.
             let frame = &map.frames[key.frame_index];
             assert_eq!(bits(&frame.world_from_camera), bits(&key.world_from_camera));
-            assert!(key.confidence.iter().all(|c| c.is_finite()));
+            assert!(key.view().confidence.iter().all(|c| c.is_finite()));
         }
     }
 }
@@ -151,8 +151,8 @@ fn a_tracking_network_that_fails_leaves_the_map_with_all_that_was_fused() {
     assert_eq!(good, 3);
     assert_eq!(died.frames[3].state, TrackingState::Lost);
     assert_eq!((died.keyframes.len(), ended.keyframes.len()), (1, 1));
-    assert!(died.keyframes[0].points == ended.keyframes[0].points);
-    assert!(died.keyframes[0].confidence == ended.keyframes[0].confidence);
+    assert!(died.keyframes[0].view().points == ended.keyframes[0].view().points);
+    assert!(died.keyframes[0].view().confidence == ended.keyframes[0].view().confidence);
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn every_fusion_mode_runs_through_the_whole_system() {
         for key in &map.keyframes {
             // The room's confidences are all 3.
             assert!(
-                key.confidence.iter().all(|c| (c - 3.0).abs() < 1e-5),
+                key.view().confidence.iter().all(|c| (c - 3.0).abs() < 1e-5),
                 "{mode:?}"
             );
         }
@@ -267,7 +267,7 @@ fn fusion_modes_differ_where_confidences_do() {
         rig.system.complete().expect("finish");
         let map = rig.system.snapshot();
         assert_eq!(map.keyframes.len(), 1, "{mode:?}");
-        let key = &map.keyframes[0];
+        let key = map.keyframes[0].view();
         let values = key.points.iter().chain(key.confidence.iter());
         values.map(|v| v.to_bits()).collect::<Vec<u32>>()
     });
@@ -334,9 +334,10 @@ fn values_that_are_not_finite_reach_no_pose_and_no_point() {
         }
         for key in &map.keyframes {
             assert!(
-                key.points
+                key.view()
+                    .points
                     .iter()
-                    .chain(key.confidence.iter())
+                    .chain(key.view().confidence.iter())
                     .all(|v| v.is_finite())
             );
         }

@@ -72,7 +72,7 @@ fn the_map_can_be_looked_at_while_it_is_made() {
         };
         let some = next();
         assert_eq!(some.keyframes.iter().map(|k| k.id).collect::<Vec<_>>(), [0]);
-        assert!(some.frames.is_empty() && !some.keyframes[0].points.is_empty());
+        assert!(some.frames.is_empty() && !some.keyframes[0].view().points.is_empty());
         let all = next();
         assert_eq!(all.frames.len(), 40, "{threads:?}");
         assert!(all.keyframes.len() > 1, "{threads:?}");

@@ -158,8 +158,10 @@ fn main() -> Result<(), Failure> {
         step = end;
     }
     slam.complete()?;
+    let at_the_end = slam.poses().load().ids.len();
     let errors = errors(&slam.snapshot(), &walk, laps.len());
     let mut text = report(&options, &slam, &laps, &errors);
+    writeln!(text, "\nKeyframes when the run had ended: {at_the_end}.")?;
     if let Some(told) = told.get() {
         let (replaced, alive) = (told.replaced(), told.alive());
         writeln!(

@@ -4,6 +4,7 @@ use super::rigid;
 use crate::geometry::Intrinsics;
 use crate::map::KeyframeRecord;
 use crate::map::cloud::camera_points;
+use crate::map::content::count_points;
 use nalgebra::{Isometry3, Matrix3, Rotation3, UnitQuaternion, Vector3};
 
 /// Points that are looked at, of all keyframes together.
@@ -81,11 +82,10 @@ fn sample(
     intrinsics: Option<&Intrinsics>,
     min_confidence: f32,
 ) -> Vec<Vector3<f64>> {
-    let all: usize = keyframes.iter().map(|k| k.confidence.len()).sum();
-    let step = all.div_ceil(SAMPLES).max(1);
+    let step = count_points(keyframes).div_ceil(SAMPLES).max(1);
     let mut points = Vec::with_capacity(SAMPLES);
     for keyframe in keyframes {
-        let placed = camera_points(keyframe, intrinsics, min_confidence)
+        let placed = camera_points(keyframe.view(), intrinsics, min_confidence)
             // Steps over rows and columns alike.
             .filter(|(pixel, _, _)| pixel.wrapping_mul(7919) % step == 0)
             .map(|(_, p, _)| keyframe.world_from_camera.transform(&p));

@@ -3,7 +3,7 @@
 use super::polar::PolarSweep;
 use super::{FloorPose, GridOptions};
 use crate::geometry::Intrinsics;
-use crate::map::KeyframeRecord;
+use crate::map::KeyframeView;
 use crate::map::cloud::camera_points;
 use nalgebra::{Isometry3, Vector2, Vector3};
 use rustc_hash::FxHashMap;
@@ -46,18 +46,17 @@ impl LocalGrid {
     /// Traces the rays of a keyframe's points. `upright_from_camera` is the camera in a frame with z up
     /// and the floor at z = 0, in metres.
     pub fn trace(
-        keyframe: &KeyframeRecord,
+        (view, scale): (KeyframeView, f64),
         intrinsics: Option<&Intrinsics>,
         upright_from_camera: &Isometry3<f64>,
         options: &GridOptions,
     ) -> Self {
-        let scale = keyframe.world_from_camera.scale;
         let camera = upright_from_camera.translation.vector;
         let turn = upright_from_camera.rotation.to_rotation_matrix();
         let metric = turn.matrix() * scale;
         let mut sweep = PolarSweep::new(options.max_range, options.resolution);
         let mut piles: FxHashMap<[i32; 2], Pile> = FxHashMap::default();
-        for (_, p, _) in camera_points(keyframe, intrinsics, options.min_confidence) {
+        for (_, p, _) in camera_points(view, intrinsics, options.min_confidence) {
             if p.z <= 0.0 {
                 continue;
             }

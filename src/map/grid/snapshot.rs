@@ -52,11 +52,9 @@ impl Upright {
     }
 }
 
-/// The keyframes of a submap whose points are there.
+/// The keyframes of a submap.
 fn usable(snapshot: &MapSnapshot, submap: u32) -> impl Iterator<Item = &KeyframeRecord> {
-    let usable = move |k: &&KeyframeRecord| {
-        k.submap == submap && k.world_from_camera.is_finite() && !k.points.is_empty()
-    };
+    let usable = move |k: &&KeyframeRecord| k.submap == submap && k.world_from_camera.is_finite();
     snapshot.keyframes.iter().filter(usable)
 }
 
@@ -71,7 +69,12 @@ pub fn of_snapshot(
     for keyframe in usable(snapshot, submap) {
         let (place, upright_from_camera) = upright.of(&keyframe.world_from_camera);
         let intrinsics = snapshot.intrinsics.as_ref();
-        let local = LocalGrid::trace(keyframe, intrinsics, &upright_from_camera, options);
+        let view = keyframe.view();
+        if view.points.is_empty() {
+            continue;
+        }
+        let scale = keyframe.world_from_camera.scale;
+        let local = LocalGrid::trace((view, scale), intrinsics, &upright_from_camera, options);
         grid.insert(keyframe.id, local, place);
     }
     while !grid.update() {}

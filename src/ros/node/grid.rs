@@ -192,7 +192,12 @@ impl Grids {
             }
             let (place, upright_from_camera) = upright.of(pose);
             let intrinsics = map.intrinsics.as_ref();
-            let local = LocalGrid::trace(keyframe, intrinsics, &upright_from_camera, &self.options);
+            let local = LocalGrid::trace(
+                (keyframe.view(), pose.scale),
+                intrinsics,
+                &upright_from_camera,
+                &self.options,
+            );
             self.grid.insert(keyframe.id, local, place);
             if newest == Some(keyframe.id) {
                 self.open = newest;

@@ -51,10 +51,11 @@ impl MapCloud {
     /// Adds keyframes, with their points above `min_confidence`. Tracking may still change those
     /// from `newest` on.
     pub fn take(&mut self, map: MapSnapshot, newest: u32, voxel: f64, min_confidence: f32) {
-        for mut keyframe in map.keyframes {
+        let own = Sim3::identity();
+        for keyframe in map.keyframes {
             let scale = keyframe.world_from_camera.scale;
-            keyframe.world_from_camera = Sim3::identity();
-            let all = keyframe_points(&keyframe, map.intrinsics.as_ref(), min_confidence);
+            let intrinsics = map.intrinsics.as_ref();
+            let all = keyframe_points(keyframe.view(), &own, intrinsics, min_confidence);
             let cached = Cached {
                 points: filtered(all, voxel / scale),
                 voxel,
@@ -99,7 +100,8 @@ pub fn of_keyframe(
     voxel: f64,
     min_confidence: f32,
 ) -> Vec<Point> {
-    let all = keyframe_points(keyframe, intrinsics, min_confidence);
+    let pose = &keyframe.world_from_camera;
+    let all = keyframe_points(keyframe.view(), pose, intrinsics, min_confidence);
     let placed = |point: CloudPoint| Point {
         point: moved(&point, map_from_world),
         keyframe: keyframe.id,

@@ -85,7 +85,8 @@ fn a_network_that_died_is_named_as_on_the_cpu() {
         crate::assert_same("frames", &decisions(&of_gpu.map), &decisions(&of_cpu.map));
         assert_eq!(of_gpu.map.frames[2].state, TrackingState::Tracking);
         for key in &of_gpu.map.keyframes {
-            let mut values = key.points.iter().chain(key.confidence.iter());
+            let view = key.view();
+            let mut values = view.points.iter().chain(view.confidence.iter());
             assert!(values.all(|v| v.is_finite()), "keyframe {}", key.id);
         }
     }

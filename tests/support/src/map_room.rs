@@ -2,7 +2,7 @@
 use mast3r_slam::geometry::{Intrinsics, Sim3};
 use mast3r_slam::image::RgbImage;
 use mast3r_slam::map::{
-    EdgeKind, FrameRecord, KeyframeRecord, MapEdge, MapSnapshot, TrackingState,
+    EdgeKind, FrameRecord, KeyframeRecord, KeyframeView, MapEdge, MapSnapshot, TrackingState,
 };
 use mast3r_slam::time::{StageTimes, Stamp};
 use nalgebra::Vector3;
@@ -114,9 +114,12 @@ pub fn keyframe(id: u32, pose: Sim3, scale: f64, width: usize, height: usize) ->
         stamp: Stamp::default(),
         submap: 0,
         world_from_camera: Sim3 { scale, ..pose },
-        image: Arc::new(image),
-        points: Arc::new(points),
-        confidence: Arc::new(confidence),
+        content: KeyframeView {
+            image: Arc::new(image),
+            points: Arc::new(points),
+            confidence: Arc::new(confidence),
+        }
+        .into(),
     }
 }
 
