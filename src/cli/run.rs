@@ -59,6 +59,10 @@ pub struct RunArgs {
     /// .yaml or .pgm with the other one beside it. `grid.*` in the configuration says how it is made.
     #[arg(long, value_name = "DIR_OR_FILE")]
     pub grid: Option<PathBuf>,
+    /// An image of the camera's size that is black where the camera sees the robot itself, or anything else that is not
+    /// the scene: those pixels match nothing and enter no pointmap, no cloud and no grid.
+    #[arg(long, value_name = "IMAGE")]
+    pub mask: Option<PathBuf>,
     /// Replace the results of an earlier run in the output folder.
     #[arg(long)]
     pub force: bool,
@@ -89,6 +93,9 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
     super::readable("the frames", &args.path)?;
     #[cfg(all(feature = "bags", feature = "ros"))]
     args.bag.check(args.force)?;
+    if let Some(mask) = &args.mask {
+        super::readable("the mask", mask)?;
+    }
     if let Some(map) = &args.map {
         // Reject another file before the network is loaded.
         check_map(&saved::file_of(map), args.read_only)?;
@@ -112,9 +119,12 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
         None => source.ground_truth().map(Path::to_owned),
     };
     let total = source.remaining();
-    let builder = with_build_progress(builder)
+    let mut builder = with_build_progress(builder)
         .source(source.as_mut())
         .jobs(jobs);
+    if let Some(mask) = &args.mask {
+        builder = builder.mask(mask);
+    }
     if builder.knows_format() {
         say(&format!("frames: {title}"));
     }
@@ -404,6 +414,7 @@ pub fn demo(args: &DemoArgs) -> Result<Finished, CliError> {
         read_only: false,
         save_map: None,
         grid: None,
+        mask: None,
         force: true,
         ground_truth: None,
         no_progress: args.no_progress,

@@ -9,6 +9,7 @@ pub mod cuda;
 pub mod device;
 pub mod fusion;
 pub mod global;
+pub mod mask;
 pub mod matching;
 pub mod pose_solver;
 pub mod residual;

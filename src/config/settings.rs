@@ -142,6 +142,9 @@ section! {
         pixel_border: f64 = -10.0, "pixels", Finite;
         /// Minimum depth (calibrated).
         depth_eps: f64 = 1e-6, "metres", Positive;
+        /// Pixels can be hidden: `run --mask`, the node's `mask_file` and topic `mask`, which set it. They match nothing
+        /// and enter no pointmap.
+        masks: bool = false, "", Any;
         /// How a keyframe's pointmap absorbs new ones: confidence-weighted mean of positions; of directions and
         /// ranges; the newest; the second only; the best by score; for each pixel the most confident.
         filtering_mode: FilteringMode = FilteringMode::WeightedPointmap, "", Any;

@@ -3,6 +3,7 @@
 mod decode;
 mod encode;
 pub mod encoding;
+pub mod mask;
 mod preprocess;
 pub mod resample;
 pub mod undistort;

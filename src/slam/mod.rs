@@ -69,6 +69,9 @@ pub use uncertainty::Covariance6;
 use crate::compute::device::{ContentFormats, Device, DeviceError, FramePoints, LostReason};
 use crate::config::Config;
 use crate::geometry::{Intrinsics, Sim3};
+use crate::image::Preprocessor;
+use crate::image::encoding::RawImage;
+use crate::image::mask::MaskReader;
 use crate::map::saved::ImageShape;
 use crate::map::store::Monitor;
 use crate::map::{Content, FrameRecord, KeyframeRecord, KeyframeView, MapSnapshot};
@@ -108,6 +111,8 @@ pub struct Slam {
     tracker: Tracker,
     map: MapLink,
     history: History,
+    /// `None` without `tracking.masks`.
+    masks: Option<MaskReader>,
     intrinsics: Option<Intrinsics>,
     max_keyframes: usize,
     mapping_counts: SharedCounts,
@@ -138,12 +143,16 @@ impl Slam {
         let mapper = Mapper::new(device.mapping, config, Arc::clone(poses.shared()));
         let max_keyframes = config.local_opt.max_keyframes;
         let formats = mapper.device().content_formats();
+        let shape = device.tracking.shape();
+        let size = (shape.width, shape.height);
+        let masks = (config.tracking.masks).then(|| MaskReader::new(None, size));
         Ok(Self {
             state: State::Empty,
             tracker: Tracker::new(device.tracking, config),
             mapping_counts: mapper.shared_counts(),
             map: MapLink::new(mapper, poses, config.threads, pace, max_keyframes)?,
             history: History::new(pace),
+            masks,
             intrinsics,
             max_keyframes,
             loading: None,
@@ -375,6 +384,31 @@ impl Slam {
     /// search for a lost camera never gives up.
     pub fn set_growing(&mut self, grows: bool) {
         self.map.set_growing(grows);
+    }
+
+    /// Hides pixels of the next frames and all that follow: what `mask`, of the camera images' size, shows in black (0).
+    /// Hidden pixels match nothing and enter no pointmap, no cloud and no grid: the robot's own body, people. `None`
+    /// shows everything. Keyframes keep what was hidden in them.
+    ///
+    /// # Errors
+    /// Without `tracking.masks`, or if the mask has another size. The previous mask remains.
+    pub fn set_mask(&mut self, mask: Option<&RawImage<'_>>) -> Result<(), DeviceError> {
+        let Some(masks) = &mut self.masks else {
+            return match mask {
+                Some(_) => Err(DeviceError::NoMasks),
+                None => Ok(()),
+            };
+        };
+        self.tracker.device_mut().set_mask(masks.read(mask)?)
+    }
+
+    /// Sets what makes masks of the network's images of those of the camera's, which otherwise have the same size.
+    #[must_use]
+    pub(crate) fn with_preprocessor(mut self, preprocessor: Option<Preprocessor>) -> Self {
+        if let Some(masks) = &mut self.masks {
+            masks.preprocess(preprocessor);
+        }
+        self
     }
 
     /// Says where the camera is, in the map's world: while it is lost, the next frames are searched for

@@ -43,6 +43,14 @@ pub enum OpenError {
     /// The device.
     #[error(transparent)]
     Device(#[from] crate::compute::device::DeviceError),
+    /// A mask that does not fit the camera's images.
+    #[error("cannot use the mask {path}: {cause}", path = path.display())]
+    Mask {
+        /// The path as given.
+        path: PathBuf,
+        /// The reason.
+        cause: crate::compute::device::DeviceError,
+    },
     /// The source's first image.
     #[error(transparent)]
     Source(Arc<SourceError>),

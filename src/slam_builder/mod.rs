@@ -58,6 +58,7 @@ pub struct SlamBuilder {
     unreadable: Option<Arc<SourceError>>,
     pace: Pace,
     jobs: Option<usize>,
+    mask: Option<PathBuf>,
     map: Option<(PathBuf, MapMode)>,
     device_maker: Option<DeviceMaker>,
     device_wrapper: Option<DeviceWrapper>,
@@ -203,6 +204,12 @@ impl SlamBuilder {
         self
     }
 
+    /// Hides pixels of every frame, see [`Slam::set_mask`]: those that are black in this image.
+    pub fn mask(mut self, path: impl Into<PathBuf>) -> Self {
+        self.mask = Some(path.into());
+        self.set_value("tracking.masks", true.into())
+    }
+
     /// Opens this map: see [`Slam::open_map`].
     pub fn map(mut self, path: impl Into<PathBuf>, mode: MapMode) -> Self {
         self.map = Some((path.into(), mode));
@@ -310,6 +317,7 @@ impl SlamBuilder {
             options,
         )?;
         let (width, height) = preprocessor.output_size();
+        let of_masks = config.tracking.masks.then(|| preprocessor.clone());
         let intrinsics = preprocessor.intrinsics().filter(|_| config.use_calib);
         let camera = match intrinsics {
             Some(k) => format!("calibrated, f = {:.1} × {:.1} px", k.fx, k.fy),
@@ -365,7 +373,15 @@ impl SlamBuilder {
             notes,
         };
         let slam = Slam::new(&shared_config, self.pace, device, intrinsics)?;
-        let mut slam = slam.with_about(about);
+        let mut slam = slam.with_about(about).with_preprocessor(of_masks);
+        if let Some(path) = &self.mask {
+            let mask = crate::image::decode(path)?;
+            let set = slam.set_mask(Some(&(&mask).into()));
+            set.map_err(|cause| OpenError::Mask {
+                path: path.clone(),
+                cause,
+            })?;
+        }
         if let Some((map, mode)) = &self.map {
             slam.open_map(map, *mode)?;
         }

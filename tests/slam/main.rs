@@ -9,6 +9,7 @@ mod false_loops;
 mod live;
 mod live_failures;
 mod live_thread;
+mod masks;
 mod packed;
 mod packed_faults;
 mod room;

@@ -2,6 +2,7 @@
 //! Factor graph and loop closure).
 
 use crate::compute::device::MatchContent;
+use crate::compute::mask;
 use crate::compute::matching::{Matcher, View, match_quality};
 use crate::config::MatchingConfig;
 use crate::inference::{Backend, InferenceError, NetworkShape, PairOutput, sanitise};
@@ -14,6 +15,26 @@ pub struct Edge {
     pub i_from_j: MatchContent,
     /// Matches of i's pixels in j.
     pub j_from_i: MatchContent,
+}
+
+/// A keyframe of an edge.
+#[derive(Clone, Copy)]
+pub struct End<'a> {
+    pub id: u32,
+    pub tokens: &'a [f32],
+    /// Its confidences, if pixels may be hidden: those without any are.
+    pub hides: Option<&'a [f32]>,
+}
+
+/// Makes the outputs safe to match.
+fn prepare(output: &mut PairOutput, first: Option<&[f32]>, second: Option<&[f32]>) {
+    let views = [(&mut output.view1, first), (&mut output.view2, second)];
+    for (view, hides) in views {
+        sanitise(view);
+        if let Some(confidence) = hides {
+            mask::hide_as_in(view, confidence);
+        }
+    }
 }
 
 /// Makes edges. Owns the network's output buffers and the matcher's scratch memory.
@@ -35,26 +56,28 @@ impl EdgeMaker {
     }
 
     /// Decodes `(i, j)` and `(j, i)` and matches in both directions; also returns the smaller of
-    /// the two fractions of pixels matched with sufficient quality. `i` and `j` are pairs of id and
-    /// tokens.
+    /// the two fractions of pixels matched with sufficient quality. `i` and `j` are id, tokens, and
+    /// the confidences of a keyframe that may have hidden pixels.
     pub fn make(
         &mut self,
         backend: &mut dyn Backend,
-        i: (u32, &[f32]),
-        j: (u32, &[f32]),
+        i: End<'_>,
+        j: End<'_>,
         q_conf: f32,
         matching: &MatchingConfig,
     ) -> Result<(Edge, f32), InferenceError> {
-        backend.decode(i.1, j.1, &mut self.from_i)?;
-        backend.decode(j.1, i.1, &mut self.from_j)?;
+        backend.decode(i.tokens, j.tokens, &mut self.from_i)?;
+        backend.decode(j.tokens, i.tokens, &mut self.from_j)?;
+        prepare(&mut self.from_i, i.hides, j.hides);
+        prepare(&mut self.from_j, j.hides, i.hides);
         let n = self.pixels;
         let (i_from_j, good_j) =
             match_pair(&mut self.matcher, &mut self.from_i, matching, q_conf, n);
         let (j_from_i, good_i) =
             match_pair(&mut self.matcher, &mut self.from_j, matching, q_conf, n);
         let edge = Edge {
-            i: i.0,
-            j: j.0,
+            i: i.id,
+            j: j.id,
             i_from_j,
             j_from_i,
         };
@@ -72,8 +95,6 @@ fn match_pair(
     pixels: usize,
 ) -> (MatchContent, usize) {
     let PairOutput { view1, view2 } = output;
-    sanitise(view1);
-    sanitise(view2);
     let mut found = MatchContent {
         index: vec![0; pixels],
         valid: vec![0; pixels],

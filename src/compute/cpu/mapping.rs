@@ -1,6 +1,6 @@
 //! Mapping half of the CPU device: keyframes and edges in host memory.
 
-use super::edges::{Edge, EdgeMaker};
+use super::edges::{Edge, EdgeMaker, End};
 use super::hand_off::{HandOff, HandOffItem, Pointmap};
 use super::places::Places;
 use super::{NAME, unknown};
@@ -98,13 +98,19 @@ impl Mapping {
     }
 
     fn make_edge(&mut self, i: u32, j: u32) -> Result<NewEdge, DeviceError> {
-        let features =
-            |id| Ok::<_, DeviceError>(Arc::clone(&keyframe(&self.keyframes, id)?.features));
-        let (a, b) = (features(i)?, features(j)?);
+        let masks = self.config.tracking.masks;
+        let end = |id| {
+            let of = keyframe(&self.keyframes, id)?;
+            Ok::<_, DeviceError>(End {
+                id,
+                tokens: &of.features,
+                hides: masks.then_some(of.confidence.as_slice()),
+            })
+        };
         let (edge, match_fraction) = self.maker.make(
             self.backend.as_mut(),
-            (i, &a),
-            (j, &b),
+            end(i)?,
+            end(j)?,
             self.config.local_opt.q_conf,
             &self.config.matching,
         )?;

@@ -2,11 +2,12 @@
 
 use super::camera::Camera;
 use super::hand_off::{HandOff, HandOffItem, Pointmap};
-use super::unknown;
+use super::{NAME, unknown};
 use crate::compute::device::{
     DeviceError, Fractions, FramePoints, Handle, LostReason, Outcome, Tracked, TrackingDevice,
 };
 use crate::compute::fusion::{FusedPointmap, FusionScratch};
+use crate::compute::mask;
 use crate::compute::matching::{Matcher, Refinement, View, match_quality, unique_matches};
 use crate::compute::pose_solver::{
     Correspondences, PoseSolver, Residual, Solution, constrain_to_rays,
@@ -81,6 +82,10 @@ pub struct Tracking {
     solver: PoseSolver,
     output: PairOutput,
     previous: Vec<u32>,
+    /// 1 for each pixel that is not hidden; empty without `tracking.masks`.
+    used: Vec<u8>,
+    /// Number of pixels that are not hidden.
+    visible: usize,
     valid: Vec<u8>,
     quality: Vec<f32>,
     gated: Vec<f32>,
@@ -114,6 +119,8 @@ impl Tracking {
             features: vec![0.0; shape.tokens * shape.feature_dim],
             times: StageTimes::default(),
             previous: vec![0; n],
+            used: vec![1; if config.tracking.masks { n } else { 0 }],
+            visible: n,
             valid: vec![0; n],
             quality: vec![0.0; n],
             gated: vec![0.0; n],
@@ -162,7 +169,8 @@ impl Tracking {
     /// (docs/algorithm.md, Tracking, Gates).
     fn gate(&mut self) -> Fractions {
         let (key, params) = (&self.active, &self.config.tracking);
-        let n = self.shape.pixels() as f32;
+        // Of what can be seen: a robot's body in the image makes no frame worse.
+        let n = self.visible.max(1) as f32;
         let frame_confidence = &self.output.view1.confidence;
         let average = key.pointmap.average_confidences();
         let (mut used, mut good) = (0usize, 0usize);
@@ -189,9 +197,11 @@ impl Tracking {
 
     fn solve(&mut self, fractions: &Fractions) -> Result<Solution, LostReason> {
         let (key, params) = (&self.active, &self.config.tracking);
-        if fractions.used < params.min_match_frac {
+        // Of all pixels: so many determine a pose, hidden ones or not.
+        let used = fractions.used * (self.visible as f32 / self.shape.pixels() as f32);
+        if used < params.min_match_frac {
             return Err(LostReason::FewMatches {
-                found: fractions.used,
+                found: used,
                 needed: params.min_match_frac,
                 geometric: fractions.geometric,
             });
@@ -258,14 +268,23 @@ impl TrackingDevice for Tracking {
         Ok(())
     }
 
+    fn set_mask(&mut self, used: &[u8]) -> Result<(), DeviceError> {
+        mask::check(NAME, self.used.len(), used)?;
+        self.used.copy_from_slice(used);
+        self.visible = mask::count(used);
+        Ok(())
+    }
+
     fn decode_single(&mut self) -> Result<usize, DeviceError> {
         let start = Instant::now();
         let features = &self.features;
         self.backend
             .decode_view1(features, features, &mut self.output)?;
         self.times.decode += millis(start);
-        let bad = sanitise(&mut self.output.view1);
-        Ok(self.shape.pixels() - bad)
+        let view = &mut self.output.view1;
+        let bad = sanitise(view);
+        mask::hide(view, &self.used);
+        Ok((self.shape.pixels() - bad).min(self.visible))
     }
 
     fn track(&mut self) -> Result<Outcome, DeviceError> {
@@ -284,6 +303,11 @@ impl TrackingDevice for Tracking {
                 reason: LostReason::UnusableOutput(n),
                 match_fraction: 0.0,
             });
+        }
+        if !self.used.is_empty() {
+            mask::hide(view1, &self.used);
+            // A keyframe has no confidence where it was hidden, and gets none from frames where it is not.
+            mask::hide_as_in(view2, &self.active.pointmap.confidence);
         }
         self.find_matches();
         self.times.matching += millis(start);

@@ -8,6 +8,7 @@ pub mod coverage;
 pub mod device;
 pub mod fusion;
 pub mod global;
+pub mod mask;
 pub mod matching;
 pub mod preprocess;
 pub mod retrieval;

@@ -35,6 +35,9 @@ pub enum DeviceError {
         expected: usize,
         found: usize,
     },
+    /// A mask for a device that was made without.
+    #[error("pixels cannot be hidden: set tracking.masks to true before the start")]
+    NoMasks,
     /// The device does not hold this keyframe, edge or handle; indicates a defect in the caller.
     #[error("{device} does not hold {what} {id}")]
     Unknown {

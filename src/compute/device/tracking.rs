@@ -21,6 +21,13 @@ pub trait TrackingDevice: Send {
     /// Makes a camera image the current frame.
     fn encode(&mut self, image: &RawImage<'_>) -> Result<(), DeviceError>;
 
+    /// Hides pixels of this and the following frames: `used` has a 0 for each of the network image's pixels that is
+    /// hidden. Hidden pixels match nothing, and a keyframe has no points there (docs/algorithm.md, Masks).
+    ///
+    /// # Errors
+    /// [`DeviceError::NoMasks`] without `tracking.masks`; if the length is not the number of pixels.
+    fn set_mask(&mut self, used: &[u8]) -> Result<(), DeviceError>;
+
     /// Decodes the current frame paired with itself; returns the number of pixels with a usable
     /// point.
     fn decode_single(&mut self) -> Result<usize, DeviceError>;

@@ -178,6 +178,9 @@ impl TrackingDevice for Walking {
         let image = self.room.image(index);
         self.device.encode(&RawImage::from(&image))
     }
+    fn set_mask(&mut self, used: &[u8]) -> Result<(), DeviceError> {
+        self.device.set_mask(used)
+    }
     fn decode_single(&mut self) -> Result<usize, DeviceError> {
         self.device.decode_single()
     }

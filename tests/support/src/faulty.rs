@@ -99,6 +99,9 @@ impl TrackingDevice for Tracking {
         self.1.call("encode")?;
         self.0.encode(image)
     }
+    fn set_mask(&mut self, used: &[u8]) -> Result<(), DeviceError> {
+        self.0.set_mask(used)
+    }
     fn decode_single(&mut self) -> Result<usize, DeviceError> {
         self.1.call("decode_single")?;
         self.0.decode_single()

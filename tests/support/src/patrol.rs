@@ -172,6 +172,9 @@ impl TrackingDevice for Tracking {
         self.work.frames.fetch_add(1, Ordering::AcqRel);
         Ok(())
     }
+    fn set_mask(&mut self, _: &[u8]) -> Result<(), DeviceError> {
+        Err(DeviceError::NoMasks)
+    }
     fn decode_single(&mut self) -> Result<usize, DeviceError> {
         let usable = if self.is_covered() {
             0

@@ -56,12 +56,12 @@ impl TrackingBuffers {
         let [workspace, _] = inputs.network_workspace;
         let (network, pair) = network_and_pair(&mut part, inputs, [1, 1], workspace)?;
         let mut part = carving.part(Group::Tracking, "keyframe");
-        let mode = inputs.config.tracking.filtering_mode;
+        let config = &inputs.config.tracking;
         Ok(Self {
             camera,
             network,
             pair,
-            frame: FrameBuffers::carve(&mut part, inputs.shape.pixels(), mode)?,
+            frame: FrameBuffers::carve(&mut part, inputs.shape.pixels(), config)?,
         })
     }
 }

@@ -98,6 +98,7 @@ impl Mapping {
         network.warm_up(&stream, None, &decodings)?;
         let modes = PairModes {
             refinement: Refinement::Single,
+            masks: config.tracking.masks,
             fusion: CONSTRAINING,
             score: config.tracking.filtering_score,
         };

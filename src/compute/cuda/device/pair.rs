@@ -2,6 +2,7 @@
 
 use crate::compute::cuda::convert::Convert;
 use crate::compute::cuda::fusion::{Fusion, FusionBuffers};
+use crate::compute::cuda::mask::Masker;
 use crate::compute::cuda::matching::{MatchCounts, Matcher, MatcherBuffers};
 use crate::compute::cuda::sanitise::{Sanitiser, SanitiserBuffers};
 use crate::compute::cuda::tracking::{
@@ -58,6 +59,8 @@ impl PairBuffers {
 /// Modes that differ between tracking and mapping.
 pub(super) struct PairModes {
     pub(super) refinement: Refinement,
+    /// Whether pixels can be hidden.
+    pub(super) masks: bool,
     pub(super) fusion: FilteringMode,
     pub(super) score: FilteringScore,
 }
@@ -65,6 +68,8 @@ pub(super) struct PairModes {
 /// The stages and their outputs.
 pub(super) struct Pair {
     pub(super) sanitiser: Sanitiser,
+    /// `None` without `tracking.masks`.
+    pub(super) masker: Option<Masker>,
     pub(super) matcher: Matcher,
     pub(super) solver: PoseSolver,
     pub(super) fusion: Fusion,
@@ -93,6 +98,7 @@ impl Pair {
         let (width, height) = (shape.width, shape.height);
         Ok(Self {
             sanitiser: Sanitiser::new(context, stream, buffers.sanitiser, n, dim)?,
+            masker: modes.masks.then(|| Masker::new(context, n)).transpose()?,
             matcher: Matcher::new(
                 context,
                 buffers.matcher,

@@ -7,7 +7,7 @@
 
 use super::camera::{Camera, CameraBuffers, CameraFormat};
 use super::content;
-use super::errors::unknown;
+use super::errors::{NAME, unknown};
 use super::hand_off::{HandOff, HandOffItem, Owner};
 use super::network::{Decoding, Network, NetworkBuffers};
 use super::pair::{Pair, PairBuffers, PairModes};
@@ -20,9 +20,10 @@ use crate::compute::cuda::tracking::{CameraRays, SolveTask, Unsolved};
 use crate::compute::device::{
     DeviceError, Fractions, FramePoints, Handle, LostReason, Outcome, Tracked, TrackingDevice,
 };
+use crate::compute::mask;
 use crate::compute::matching::Refinement;
 use crate::compute::store::Lane;
-use crate::config::{DeviceConfig, FilteringMode};
+use crate::config::{DeviceConfig, TrackingConfig};
 use crate::geometry::Sim3;
 use crate::gpu::{
     Carver, Context, CudaError, DeviceBuffer, DeviceSlice, Event, PinnedBuffer, Stream,
@@ -53,17 +54,37 @@ pub(super) struct FrameBuffers {
     gated: DeviceBuffer<f32>,
     pose: DeviceBuffer<f64>,
     host_identity: PinnedBuffer<f64>,
+    mask: Option<MaskBuffers>,
     fusion: FusionBuffers,
     pointmap: FusedPointmap,
     own: FusedPointmap,
+}
+
+/// The pixels of the current frame that are used: 1, or 0 for one that is hidden.
+struct MaskBuffers {
+    host_used: PinnedBuffer<u8>,
+    used: DeviceBuffer<u8>,
+    /// Number of pixels that are not hidden.
+    visible: usize,
+}
+
+impl MaskBuffers {
+    fn carve(c: &mut Carver<'_, '_>, pixels: usize) -> Result<Self, CudaError> {
+        Ok(Self {
+            host_used: c.pinned("mask", &[pixels])?,
+            used: c.device("mask", &[pixels])?,
+            visible: pixels,
+        })
+    }
 }
 
 impl FrameBuffers {
     pub(super) fn carve(
         c: &mut Carver<'_, '_>,
         pixels: usize,
-        mode: FilteringMode,
+        config: &TrackingConfig,
     ) -> Result<Self, CudaError> {
+        let mode = config.filtering_mode;
         Ok(Self {
             host_unusable: c.pinned("unusable pixels", &[2])?,
             index: c.device("index", &[pixels])?,
@@ -74,6 +95,10 @@ impl FrameBuffers {
             gated: c.device("gated qualities", &[pixels])?,
             pose: c.device("pose", &[8])?,
             host_identity: c.pinned("identity", &[8])?,
+            mask: config
+                .masks
+                .then(|| MaskBuffers::carve(c, pixels))
+                .transpose()?,
             fusion: FusionBuffers::carve(&mut c.part("fusion"), pixels, mode)?,
             pointmap: FusedPointmap::carve(&mut c.part("pointmap"), pixels)?,
             own: FusedPointmap::carve(&mut c.part("own pointmap"), pixels)?,
@@ -102,6 +127,7 @@ struct Frame {
     pose: DeviceBuffer<f64>,
     /// Initial pose for a keyframe's first frame.
     host_identity: PinnedBuffer<f64>,
+    mask: Option<MaskBuffers>,
     /// Start, matched, solved, fused.
     marks: [Event; 4],
 }
@@ -120,6 +146,11 @@ impl Frame {
         let pair = Pair::new(stream, pair, buffers.fusion, shape, modes, rays)?;
         buffers.pointmap.clear(stream)?;
         buffers.own.clear(stream)?;
+        let mut mask = buffers.mask;
+        if let Some(mask) = &mut mask {
+            mask.host_used.fill(1);
+            stream.write(&mask.host_used, mask.used.all())?;
+        }
         Ok(Self {
             pair,
             pointmap: buffers.pointmap,
@@ -133,6 +164,7 @@ impl Frame {
             gated: buffers.gated,
             pose: buffers.pose,
             host_identity,
+            mask,
             marks: events(stream.context())?,
         })
     }
@@ -196,6 +228,7 @@ impl Tracking {
         let modes = PairModes {
             // The index of an invalid pixel initialises its search in the next frame.
             refinement: Refinement::SingleAll,
+            masks: config.tracking.masks,
             fusion: config.tracking.filtering_mode,
             score: config.tracking.filtering_score,
         };
@@ -235,6 +268,12 @@ impl Tracking {
             .pair
             .sanitiser
             .enqueue(stream, first, Some(second), frame.pair.unusable.all())?;
+        if let (Some(masker), Some(mask)) = (&frame.pair.masker, &frame.mask) {
+            masker.hide(stream, first, mask.used.all())?;
+            // A keyframe has no confidence where it was hidden, and gets none from frames where it is not.
+            let of_keyframe = Floats::F32(frame.pointmap.confidence.all());
+            masker.hide_as_in(stream, second, of_keyframe)?;
+        }
         let gates = Gates {
             key_confidence: frame.pointmap.confidence.all(),
             key_count: frame.pointmap.count(),
@@ -453,6 +492,19 @@ impl TrackingDevice for Tracking {
         Ok(())
     }
 
+    fn set_mask(&mut self, used: &[u8]) -> Result<(), DeviceError> {
+        let Some(mask) = &mut self.frame.mask else {
+            return Err(DeviceError::NoMasks);
+        };
+        mask::check(NAME, mask.host_used.len(), used)?;
+        // An earlier upload may still read the pinned memory.
+        self.stream.synchronize()?;
+        mask.host_used.copy_from_slice(used);
+        mask.visible = mask::count(used);
+        // SAFETY: this pinned memory is written only here, after the stream has been synchronised.
+        Ok(unsafe { self.stream.upload(&mask.host_used, mask.used.all()) }?)
+    }
+
     fn decode_single(&mut self) -> Result<usize, DeviceError> {
         self.decode(Decoding::Mono)?;
         let frame = &mut self.frame;
@@ -461,13 +513,19 @@ impl TrackingDevice for Tracking {
             .pair
             .sanitiser
             .enqueue(&self.stream, view, None, frame.pair.unusable.all())?;
+        if let (Some(masker), Some(mask)) = (&frame.pair.masker, &frame.mask) {
+            masker.hide(&self.stream, view, mask.used.all())?;
+        }
+        let visible = frame.mask.as_ref().map(|mask| mask.visible);
         // Count of the only view.
         let mut unusable = [0];
         self.stream
             .read(frame.pair.unusable.slice(0..1)?, &mut unusable)?;
         self.network_times()?;
         let [unusable] = unusable.map(|n| n as usize);
-        Ok(self.network.shape().pixels().saturating_sub(unusable))
+        let pixels = self.network.shape().pixels();
+        let usable = pixels.saturating_sub(unusable);
+        Ok(visible.map_or(usable, |visible| usable.min(visible)))
     }
 
     fn track(&mut self) -> Result<Outcome, DeviceError> {
@@ -487,7 +545,9 @@ impl TrackingDevice for Tracking {
         let Some(solved) = frame.pair.host_outcome.first() else {
             return Err(unknown("outcome of frame", self.tracked));
         };
-        let n = pixels as f32;
+        // Of what can be seen: a robot's body in the image makes no frame worse.
+        let visible = frame.mask.as_ref().map_or(pixels, |mask| mask.visible);
+        let n = visible.max(1) as f32;
         let counts = &solved.counts;
         let fractions = Fractions {
             geometric: counts.valid as f32 / n,

@@ -27,10 +27,11 @@ impl Mapping {
     }
 
     /// Matches the second view's pixels to the first, as decoded in direction `way` of all; it is
-    /// direction `of_edge` of its edge, whose counts are written too.
+    /// direction `of_edge` of its edge, whose counts are written too. `ids` are the keyframes of both views.
     fn match_pair(
         &mut self,
         [way, of_edge]: [usize; 2],
+        ids: [u32; 2],
         to: DeviceMatches<'_>,
     ) -> Result<(), DeviceError> {
         let (first, second) = (self.network.view_of(way, 0), self.network.view_of(way, 1));
@@ -38,6 +39,13 @@ impl Mapping {
         let unusable = pair.unusable.all();
         pair.sanitiser
             .enqueue(stream, first, Some(second), unusable)?;
+        if let Some(masker) = &pair.masker {
+            for (view, id) in [first, second].into_iter().zip(ids) {
+                let lease = self.keyframes.read(Lane::Mapping, self.key(id)?)?;
+                let slot = self.keyframes.device().slot(lease.slot())?;
+                masker.hide_as_in(stream, view, slot.confidence)?;
+            }
+        }
         let task = MatchTask {
             target: first,
             query: second,
@@ -78,7 +86,7 @@ impl Mapping {
         let filled = {
             let lease = edges.insert(Lane::Mapping, id)?;
             let slot = edges.device().slot(lease.slot())?;
-            self.fill(place, slot)
+            self.fill(place, &ends, slot)
         };
         let id = EdgeId(id);
         match filled {
@@ -95,9 +103,10 @@ impl Mapping {
 
     /// Fills a new edge's slot from the outputs of pair `place`; returns the smaller fraction of
     /// good matches.
-    fn fill(&mut self, place: usize, to: EdgeView<'_>) -> Result<f32, DeviceError> {
-        self.match_pair([2 * place, 0], to.i_from_j)?;
-        self.match_pair([2 * place + 1, 1], to.j_from_i)?;
+    fn fill(&mut self, place: usize, ends: &Ends, to: EdgeView<'_>) -> Result<f32, DeviceError> {
+        let &Ends { i, j } = ends;
+        self.match_pair([2 * place, 0], [i, j], to.i_from_j)?;
+        self.match_pair([2 * place + 1, 1], [j, i], to.j_from_i)?;
         // SAFETY: the stream is waited for before the counts are read.
         unsafe {
             self.stream

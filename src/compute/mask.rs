@@ -1,0 +1,46 @@
+//! Hidden pixels: they match nothing and enter no pointmap (docs/algorithm.md, Masks).
+
+use super::device::DeviceError;
+use crate::inference::ViewOutput;
+
+/// Rejects a mask of another size than the `pixels` of the device's own, which is empty without `tracking.masks`.
+pub fn check(device: &'static str, pixels: usize, used: &[u8]) -> Result<(), DeviceError> {
+    match (pixels, used.len()) {
+        (0, _) => Err(DeviceError::NoMasks),
+        (expected, found) if expected != found => Err(DeviceError::Content {
+            device,
+            what: "a mask",
+            expected,
+            found,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Number of pixels that are not hidden.
+pub fn count(used: &[u8]) -> usize {
+    used.iter().filter(|used| **used != 0).count()
+}
+
+/// Takes the confidences of hidden pixels away, whose number in `used` is 0.
+pub fn hide(view: &mut ViewOutput, used: &[u8]) {
+    hide_where(view, used.iter().map(|used| *used == 0));
+}
+
+/// Takes the confidences of those pixels away that have none in a keyframe.
+pub fn hide_as_in(view: &mut ViewOutput, keyframe_confidence: &[f32]) {
+    // True for NaN.
+    hide_where(view, keyframe_confidence.iter().map(|c| !(*c > 0.0)));
+}
+
+fn hide_where(view: &mut ViewOutput, hidden: impl Iterator<Item = bool>) {
+    let confidences = view
+        .confidence
+        .iter_mut()
+        .zip(&mut view.descriptor_confidence);
+    for ((c, q), hidden) in confidences.zip(hidden) {
+        if hidden {
+            (*c, *q) = (0.0, 0.0);
+        }
+    }
+}
