@@ -14,6 +14,8 @@ pub struct MaskReader {
     size: (usize, usize),
     camera: RgbImage,
     network: RgbImage,
+    /// The mask that stays.
+    own: Vec<u8>,
     used: Vec<u8>,
 }
 
@@ -25,6 +27,7 @@ impl MaskReader {
             size,
             camera: RgbImage::default(),
             network: RgbImage::default(),
+            own: vec![1; size.0 * size.1],
             used: vec![1; size.0 * size.1],
         }
     }
@@ -34,15 +37,25 @@ impl MaskReader {
         self.preprocessor = preprocessor;
     }
 
+    /// Like [`MaskReader::read`], and hides these pixels under every later mask too.
+    ///
+    /// # Errors
+    /// Like [`MaskReader::read`].
+    pub fn keep(&mut self, mask: &RawImage<'_>) -> Result<&[u8], ImageError> {
+        self.read(Some(mask))?;
+        self.own.copy_from_slice(&self.used);
+        Ok(&self.used)
+    }
+
     /// A 1 for every pixel of the network's image that is used, else 0. In `mask`, which has the size of the camera's
     /// images, 0 (black) hides a pixel; what an undistorted image shows beside the camera's is hidden too. Without a
-    /// mask, every pixel is used.
+    /// mask, every pixel is used that the kept one does not hide.
     ///
     /// # Errors
     /// If the mask has another size than the camera's images, or its bytes do not match its encoding.
     pub fn read(&mut self, mask: Option<&RawImage<'_>>) -> Result<&[u8], ImageError> {
         let Some(mask) = mask else {
-            self.used.fill(1);
+            self.used.copy_from_slice(&self.own);
             return Ok(&self.used);
         };
         mask.to_rgb(&mut self.camera)?;
@@ -62,8 +75,8 @@ impl MaskReader {
         };
         resampled.expect_size(self.size)?;
         let (pixels, _) = resampled.data.as_chunks::<3>();
-        for (used, pixel) in self.used.iter_mut().zip(pixels) {
-            *used = u8::from(pixel[0] >= USED);
+        for ((used, own), pixel) in self.used.iter_mut().zip(&self.own).zip(pixels) {
+            *used = *own & u8::from(pixel[0] >= USED);
         }
         Ok(&self.used)
     }
@@ -136,6 +149,31 @@ mod tests {
         // Without a preprocessor, pixel by pixel.
         let same = read(None, &mask()).expect("a mask");
         assert_eq!(same.iter().filter(|u| **u == 0).count(), 24 * 96 + 1);
+    }
+
+    #[test]
+    fn a_mask_that_is_kept_hides_under_every_other() {
+        let mut reader = MaskReader::new(None, SIZE);
+        let white = RgbImage {
+            data: vec![255; SIZE.0 * SIZE.1 * 3],
+            ..mask()
+        };
+        let own = reader.keep(&(&mask()).into()).expect("a mask").to_vec();
+        assert!(own.contains(&0) && own.contains(&1));
+        assert_eq!(reader.read(Some(&(&white).into())).expect("a mask"), own);
+        assert_eq!(reader.read(None).expect("no mask"), own);
+        // Another one hides more.
+        let mut left = white;
+        for row in left.data.chunks_exact_mut(3 * SIZE.0) {
+            row[..3 * 10].fill(0);
+        }
+        let both = reader.read(Some(&(&left).into())).expect("a mask");
+        let expected = |n: usize| own[n] & u8::from(n % SIZE.0 >= 10);
+        assert!(
+            both.iter()
+                .enumerate()
+                .all(|(n, used)| *used == expected(n))
+        );
     }
 
     #[test]

@@ -388,7 +388,8 @@ impl Slam {
 
     /// Hides pixels of the next frames and all that follow: what `mask`, of the camera images' size, shows in black (0).
     /// Hidden pixels match nothing and enter no pointmap, no cloud and no grid: the robot's own body, people. `None`
-    /// shows everything. Keyframes keep what was hidden in them.
+    /// shows everything but what [`SlamBuilder::mask`](crate::SlamBuilder::mask) hides. Keyframes keep what was hidden in
+    /// them.
     ///
     /// # Errors
     /// Without `tracking.masks`, or if the mask has another size. The previous mask remains.
@@ -400,6 +401,12 @@ impl Slam {
             };
         };
         self.tracker.device_mut().set_mask(masks.read(mask)?)
+    }
+
+    /// Like [`Slam::set_mask`], and hides these pixels under every later mask too.
+    pub(crate) fn keep_mask(&mut self, mask: &RawImage<'_>) -> Result<(), DeviceError> {
+        let masks = self.masks.as_mut().ok_or(DeviceError::NoMasks)?;
+        self.tracker.device_mut().set_mask(masks.keep(mask)?)
     }
 
     /// Sets what makes masks of the network's images of those of the camera's, which otherwise have the same size.

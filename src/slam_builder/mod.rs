@@ -376,8 +376,8 @@ impl SlamBuilder {
         let mut slam = slam.with_about(about).with_preprocessor(of_masks);
         if let Some(path) = &self.mask {
             let mask = crate::image::decode(path)?;
-            let set = slam.set_mask(Some(&(&mask).into()));
-            set.map_err(|cause| OpenError::Mask {
+            let kept = slam.keep_mask(&(&mask).into());
+            kept.map_err(|cause| OpenError::Mask {
                 path: path.clone(),
                 cause,
             })?;

@@ -204,6 +204,33 @@ fn a_lens_far_from_a_pinhole_is_undistorted_without_calibration_too() {
 }
 
 #[test]
+fn a_mask_takes_its_pixels_out_of_the_cloud_and_must_fit() {
+    let scene = Scene::new(2);
+    let file = scene.folder.path().join("mask.png");
+    let cloud = |args: &[&str]| {
+        let output = scene.run(args);
+        assert!(output.status.success(), "{}", message(&output));
+        let cloud = std::fs::metadata(scene.out().join("cloud.ply"));
+        cloud.expect("a cloud").len()
+    };
+    // At so small a size the network is sure of nothing.
+    let all = ["--set", "output.C_conf=0"];
+    let whole = cloud(&all);
+    let used = |_, v| ::image::Luma([if v < 192 { 1_u8 } else { 0 }]);
+    let mask = ::image::GrayImage::from_fn(512, 384, used);
+    mask.save(&file).expect("a mask");
+    let half = cloud(&[&all[..], &["--mask", text(&file), "--force"]].concat());
+    assert!(half > 0 && half < whole * 7 / 10, "{half} of {whole} bytes");
+
+    let small = ::image::GrayImage::new(256, 192);
+    small.save(&file).expect("a mask");
+    let output = scene.run(&["--mask", text(&file), "--force"]);
+    assert_failed(&output, &["mask.png", "256×192", "512×384"]);
+    let output = scene.run(&["--mask", "nowhere.png", "--force"]);
+    assert_failed(&output, &["cannot read the mask nowhere.png"]);
+}
+
+#[test]
 fn a_calibration_that_does_not_fit_is_refused() {
     let scene = Scene::new(2);
     let file = scene.folder.path().join("other.yaml");

@@ -8,6 +8,7 @@ mod coverage;
 mod fusion;
 mod global;
 mod global_support;
+mod mask;
 mod matching;
 mod native;
 mod plan;

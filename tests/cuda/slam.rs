@@ -2,6 +2,7 @@
 
 mod bad_outputs;
 mod in_place;
+mod masks;
 
 use half::f16;
 use in_place::InPlace;

@@ -7,6 +7,7 @@ mod dds;
 mod faults;
 #[cfg(feature = "dds")]
 mod lanes;
+mod masks;
 mod messages;
 mod node;
 mod outputs;

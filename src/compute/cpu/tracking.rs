@@ -169,7 +169,7 @@ impl Tracking {
     /// (docs/algorithm.md, Tracking, Gates).
     fn gate(&mut self) -> Fractions {
         let (key, params) = (&self.active, &self.config.tracking);
-        // Of what can be seen: a robot's body in the image makes no frame worse.
+        // Fractions of what can be seen: a robot's body in the image makes no frame worse.
         let n = self.visible.max(1) as f32;
         let frame_confidence = &self.output.view1.confidence;
         let average = key.pointmap.average_confidences();
@@ -197,7 +197,7 @@ impl Tracking {
 
     fn solve(&mut self, fractions: &Fractions) -> Result<Solution, LostReason> {
         let (key, params) = (&self.active, &self.config.tracking);
-        // Of all pixels: so many determine a pose, hidden ones or not.
+        // A fraction of all pixels: so many determine a pose, hidden ones or not.
         let used = fractions.used * (self.visible as f32 / self.shape.pixels() as f32);
         if used < params.min_match_frac {
             return Err(LostReason::FewMatches {

@@ -20,6 +20,7 @@ mod inbox;
 mod lifecycle;
 mod localization;
 mod map_cloud;
+mod masks;
 mod output;
 mod parameters;
 mod pose_messages;
@@ -51,6 +52,7 @@ use super::args::{ArgsError, RosArgs};
 use super::middleware::{Middleware, MiddlewareError, Publish};
 use crate::config::Config;
 use crate::files::folder_of;
+use crate::image;
 use crate::map::saved;
 use crate::map::store::{self, Kind};
 use crate::slam::Pace;
@@ -274,6 +276,10 @@ impl Inner {
             }
         }
         drop(table);
+        if !settings.mask_file.is_empty() {
+            image::dimensions(Path::new(&settings.mask_file))
+                .map_err(|e| NodeError::Configure(format!("mask_file: {e}")))?;
+        }
         if settings.load_map_on_start {
             check_map(&settings.map_path, settings.localization_only)
                 .map_err(NodeError::Configure)?;
@@ -368,6 +374,12 @@ fn slam_of(
     }
     if let Some(threads) = settings.threads {
         builder = builder.threads(threads);
+    }
+    if settings.use_mask {
+        builder = builder.set_value("tracking.masks", true.into());
+    }
+    if !settings.mask_file.is_empty() {
+        builder = builder.mask(&settings.mask_file);
     }
     match settings.max_keyframes {
         0 => builder,

@@ -7,6 +7,7 @@ use super::depth::{self, DepthTopics};
 use super::depth_slot::DepthSlot;
 use super::grid::{self, GridTopics};
 use super::inbox::{Inbox, Order};
+use super::masks::MaskSlot;
 use super::output::{self, Publishers};
 use super::pulses::Pulses;
 use super::settings::{Settings, Transport};
@@ -76,6 +77,7 @@ impl Running {
             poses: ArcSwapOption::empty(),
             placement: ArcSwapOption::empty(),
             correction: Correction::default(),
+            mask: MaskSlot::default(),
             depth: DepthSlot::default(),
             closing: AtomicBool::new(false),
             active: AtomicBool::new(false),
@@ -236,6 +238,12 @@ impl Running {
                 Lane::Clock,
                 clock,
             )?;
+        }
+
+        if settings.use_mask {
+            let at = Arc::clone(shared);
+            let mask: OnMessage = Box::new(move |payload| at.mask.put(payload));
+            add("mask", Image::TYPE, settings.image_qos, Lane::Images, mask)?;
         }
 
         let at = Arc::clone(shared);

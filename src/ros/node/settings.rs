@@ -170,6 +170,10 @@ parameters! {
         "maximum number of images processed per second, by their stamps; 0: no limit";
     use_calib: bool = true, ANY, Unconfigured,
         "wait for camera_info and use it; false: estimate everything from the images";
+    mask_file: String = "", ANY, Unconfigured,
+        "image of the camera's size that is black where the camera sees the robot itself: those pixels match nothing and enter no pointmap, cloud or grid; empty: none";
+    use_mask: bool = false, ANY, Unconfigured,
+        "subscribe to mask, images of the camera's size that are black (0) where pixels are hidden, such as people; the newest one applies, for a second";
     map_path: String = "", ANY, Always,
         "folder (or file that ends in .map) that ~/save_map writes to and ~/load_map reads";
     map_root: String = "", ANY, Never,

@@ -3,6 +3,7 @@
 use super::correction_slot::Correction;
 use super::depth_slot::DepthSlot;
 use super::inbox::Inbox;
+use super::masks::MaskSlot;
 use super::pulses::Pulses;
 use super::settings::Settings;
 use super::status::Status;
@@ -100,6 +101,8 @@ pub struct Shared {
     pub placement: ArcSwapOption<Placement>,
     /// Input of the transforms thread.
     pub correction: Correction,
+    /// The newest mask.
+    pub mask: MaskSlot,
     /// Input of the depth thread.
     pub depth: DepthSlot,
     /// Whether the threads should end.

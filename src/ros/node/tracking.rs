@@ -6,6 +6,7 @@ mod maps;
 use super::engine::{self, ActiveEngine};
 use super::image_filter::{FormatGate, StampGate, Verdict};
 use super::inbox::{Arrival, Next as Input, OnText, Order};
+use super::masks::Masking;
 use super::settings::{Settings, Transport};
 use super::shared::{Event, Shared};
 use super::status::State;
@@ -52,6 +53,7 @@ struct Tracker {
     why: String,
     stamps: StampGate,
     formats: FormatGate,
+    masking: Masking,
     index: usize,
     lost: bool,
 }
@@ -92,6 +94,7 @@ pub fn run(shared: Arc<Shared>) {
         why: FIRST.to_owned(),
         stamps: StampGate::default(),
         formats: FormatGate::default(),
+        masking: Masking::default(),
         index: 0,
         lost: false,
     };
@@ -273,6 +276,10 @@ impl Tracker {
         };
         self.index += 1;
         status.intake.add(arrival.at.elapsed());
+        if settings.use_mask {
+            self.masking
+                .update(&self.shared.mask, &mut engine.slam, status);
+        }
         let start = Instant::now();
         let processed = engine.slam.process(&frame);
         if let Some(loaded) = engine.slam.take_loaded() {
@@ -369,6 +376,7 @@ impl Tracker {
             return Ok(false);
         };
         self.engine = Some(engine);
+        self.masking = Masking::default();
         let why = std::mem::replace(&mut self.why, FIRST.to_owned());
         self.announce(&why, loaded);
         Ok(true)

@@ -545,7 +545,7 @@ impl TrackingDevice for Tracking {
         let Some(solved) = frame.pair.host_outcome.first() else {
             return Err(unknown("outcome of frame", self.tracked));
         };
-        // Of what can be seen: a robot's body in the image makes no frame worse.
+        // Fractions of what can be seen: a robot's body in the image makes no frame worse.
         let visible = frame.mask.as_ref().map_or(pixels, |mask| mask.visible);
         let n = visible.max(1) as f32;
         let counts = &solved.counts;

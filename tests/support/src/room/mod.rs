@@ -1,6 +1,7 @@
 //! A small analytic room with boxes, ray-cast exactly, behind the `Backend` trait: SLAM sees
 //! pointmaps and descriptors whose truth is known, without a network.
 
+pub mod body;
 pub mod recording;
 pub mod rig;
 pub mod walk;

@@ -1,0 +1,108 @@
+//! Hiding pixels against the CPU, bit for bit.
+
+use crate::{assert_same_bits, cuda};
+use half::f16;
+use mast3r_slam::compute::cuda::mask::Masker;
+use mast3r_slam::compute::cuda::sanitise::ViewBuffers;
+use mast3r_slam::compute::cuda::slots::Floats;
+use mast3r_slam::compute::mask;
+use mast3r_slam::gpu::{Context, Priority};
+use mast3r_slam::inference::{NetworkShape, ViewOutput};
+use testkit::matching_scene::Random;
+
+#[test]
+fn hidden_pixels_equal_the_cpu_s() {
+    let Some(gpu) = cuda() else { return };
+    let context: &Context = &gpu;
+    let stream = context.stream(Priority::High).unwrap();
+    let mut random = Random(23);
+    for (width, height) in [(1, 1), (7, 9), (33, 31), (512, 384)] {
+        let n = width * height;
+        let shape = NetworkShape {
+            width,
+            height,
+            tokens: 1,
+            feature_dim: 1,
+            descriptor_dim: 8,
+        };
+        let masker = Masker::new(context, n).unwrap();
+        let buffers = crate::carve(context, |c| ViewBuffers::carve(c, n, 8));
+        let mut start = ViewOutput::zeros(&shape);
+        for v in start
+            .confidence
+            .iter_mut()
+            .chain(&mut start.descriptor_confidence)
+        {
+            *v = 1.0 + random.signed().abs() as f32;
+        }
+        let used: Vec<u8> = (0..n).map(|_| (random.next() % 3) as u8).collect();
+        let keyframe: Vec<f32> = (0..n)
+            .map(|_| match random.next() % 6 {
+                0 => 0.0,
+                1 => -0.0,
+                2 => f32::NAN,
+                3 => -1.0,
+                4 => f32::INFINITY,
+                _ => 2.5,
+            })
+            .collect();
+        let halves: Vec<f16> = keyframe.iter().map(|v| f16::from_f32(*v)).collect();
+        let of_used = crate::buffer::<u8>(context, n);
+        let of_keyframe = crate::buffer::<f32>(context, n);
+        let of_halves = crate::buffer::<f16>(context, n);
+        stream.write(&used, of_used.all()).unwrap();
+        stream.write(&keyframe, of_keyframe.all()).unwrap();
+        stream.write(&halves, of_halves.all()).unwrap();
+        for way in 0..3 {
+            stream
+                .write(&start.confidence, buffers.confidence.all())
+                .unwrap();
+            stream
+                .write(
+                    &start.descriptor_confidence,
+                    buffers.descriptor_confidence.all(),
+                )
+                .unwrap();
+            let view = buffers.view();
+            let mut expected = start.clone();
+            match way {
+                0 => {
+                    mask::hide(&mut expected, &used);
+                    masker.hide(&stream, view, of_used.all()).unwrap();
+                }
+                1 => {
+                    mask::hide_as_in(&mut expected, &keyframe);
+                    let by = Floats::F32(of_keyframe.all());
+                    masker.hide_as_in(&stream, view, by).unwrap();
+                }
+                _ => {
+                    mask::hide_as_in(&mut expected, &keyframe);
+                    let by = Floats::F16(of_halves.all());
+                    masker.hide_as_in(&stream, view, by).unwrap();
+                }
+            }
+            let mut found = start.clone();
+            stream
+                .read(buffers.confidence.all(), &mut found.confidence)
+                .unwrap();
+            stream
+                .read(
+                    buffers.descriptor_confidence.all(),
+                    &mut found.descriptor_confidence,
+                )
+                .unwrap();
+            let what = format!("{width}x{height}, {way}");
+            assert_same_bits(&what, &found.confidence, &expected.confidence);
+            let (a, b) = (
+                &found.descriptor_confidence,
+                &expected.descriptor_confidence,
+            );
+            assert_same_bits(&what, a, b);
+        }
+        // A mask that is too short is refused.
+        if n > 1 {
+            let short = of_used.slice(0..n - 1).unwrap();
+            assert!(masker.hide(&stream, buffers.view(), short).is_err());
+        }
+    }
+}
