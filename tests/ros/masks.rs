@@ -39,7 +39,7 @@ fn the_newest_mask_hides_pixels_for_a_second() {
     assert_eq!(stage.graph.count("/slam/pose"), 0);
     mask(&stage, SIZE, 1);
     stage.track(3);
-    // Lost while everything is hidden, and found again when nobody hides anything any more.
+    // Lost while everything is hidden, and found again when nothing is.
     let hidden = || stage.diagnostics() == (1, "lost".into());
     let mut tries = 0;
     while !hidden() && tries < 100 {
@@ -62,7 +62,7 @@ fn masks_that_cannot_be_used_are_ignored() {
         mask(&stage, size, value);
         stage.track(1);
     }
-    // Without the parameter, the topic is nobody's.
+    // Without the parameter, the topic is ignored.
     let mut stage = Stage::ready("");
     mask(&stage, SIZE, 0);
     stage.track(2);

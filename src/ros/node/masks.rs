@@ -8,7 +8,7 @@ use crate::wire::Payload;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A mask that is older hides nothing any more: whoever publishes masks has stopped.
+/// A mask that is older hides nothing any more: its publisher has stopped.
 const MAX_AGE: Duration = Duration::from_secs(1);
 
 /// The newest mask that the tracking thread has not read.
