@@ -29,8 +29,10 @@ pub fn hide(view: &mut ViewOutput, used: &[u8]) {
 
 /// Takes the confidences of those pixels away that have none in a keyframe.
 pub fn hide_as_in(view: &mut ViewOutput, keyframe_confidence: &[f32]) {
-    // True for NaN.
-    hide_where(view, keyframe_confidence.iter().map(|c| !(*c > 0.0)));
+    hide_where(
+        view,
+        keyframe_confidence.iter().map(|c| c.is_nan() || *c <= 0.0),
+    );
 }
 
 fn hide_where(view: &mut ViewOutput, hidden: impl Iterator<Item = bool>) {
