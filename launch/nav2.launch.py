@@ -25,6 +25,8 @@ def generate_launch_description():
         DeclareLaunchArgument("camera_info", default_value="camera_info", description="camera_info topic"),
         DeclareLaunchArgument("odometry", default_value="camera", description="camera, or external"),
         DeclareLaunchArgument("map_path", default_value="", description="folder of the map that is saved"),
+        DeclareLaunchArgument("load_map_on_start", default_value="false", description="continue the map in map_path"),
+        DeclareLaunchArgument("localization_only", default_value="false", description="leave the map as it is"),
         DeclareLaunchArgument("use_sim_time", default_value="false", description="use the time on /clock"),
         DeclareLaunchArgument(
             "slam_params",
@@ -49,6 +51,8 @@ def generate_launch_description():
             {
                 "use_sim_time": LaunchConfiguration("use_sim_time"),
                 "map_path": LaunchConfiguration("map_path"),
+                "load_map_on_start": LaunchConfiguration("load_map_on_start"),
+                "localization_only": LaunchConfiguration("localization_only"),
                 "publish_odom_to_base_tf": own_odometry,
             },
         ],
