@@ -4,6 +4,7 @@ use super::KeyframeRecord;
 use crate::image::RgbImage;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Image and points of a keyframe, `N = width · height`; cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -20,6 +21,22 @@ pub struct KeyframeView {
 pub trait ReadKeyframe: Send + Sync {
     /// Image and points of keyframe `id`; empty if they cannot be read.
     fn read(&self, id: u32) -> KeyframeView;
+}
+
+/// Logs the first keyframe that cannot be read.
+#[derive(Debug, Default)]
+pub struct ReadFailures(AtomicBool);
+
+impl ReadFailures {
+    /// What was read; nothing after a failure.
+    pub fn or_empty<E: fmt::Display>(&self, read: Result<KeyframeView, E>) -> KeyframeView {
+        read.unwrap_or_else(|error| {
+            if !self.0.swap(true, Ordering::Relaxed) {
+                tracing::error!("cannot read the points of some keyframes: {error}");
+            }
+            KeyframeView::default()
+        })
+    }
 }
 
 /// Where a keyframe's image and points are.

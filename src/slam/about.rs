@@ -1,6 +1,6 @@
 //! Composition of a SLAM system: weights, device, backend, and the notes about their selection.
 
-use super::{MapLabel, OnSaved, SavedMap, SavedMapError, Slam};
+use super::{LabelMaker, MapLabel, OnOutline, OnSaved, SavedMap, SavedMapError, Slam};
 use crate::config::Config;
 use crate::network::WeightsHash;
 use nalgebra::Isometry3;
@@ -99,13 +99,28 @@ impl Slam {
         map_from_world: Option<Isometry3<f64>>,
         reply: OnSaved,
     ) -> bool {
+        let label = self.label(map_from_world);
+        self.save_map_with(path, label, reply)
+    }
+
+    /// Like [`Slam::save_map_later`], and hands the saved map out: see [`Slam::save_and_outline`].
+    pub fn save_map_and_read(
+        &mut self,
+        path: PathBuf,
+        map_from_world: Option<Isometry3<f64>>,
+        reply: OnOutline,
+    ) -> bool {
+        let label = self.label(map_from_world);
+        self.save_and_outline(path, label, reply)
+    }
+
+    fn label(&self, map_from_world: Option<Isometry3<f64>>) -> LabelMaker {
         let weights = self.about.weights.clone();
-        let label = move || {
+        Box::new(move || {
             Ok(MapLabel {
                 weights: weights.get().map_err(|e| e.to_string())?,
                 map_from_world,
             })
-        };
-        self.save_map_with(path, Box::new(label), reply)
+        })
     }
 }

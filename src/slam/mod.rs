@@ -72,9 +72,9 @@ use crate::geometry::{Intrinsics, Sim3};
 use crate::image::Preprocessor;
 use crate::image::encoding::RawImage;
 use crate::image::mask::MaskReader;
-use crate::map::saved::ImageShape;
+use crate::map::saved::{ImageShape, SavedViews};
 use crate::map::store::Monitor;
-use crate::map::{Content, FrameRecord, KeyframeRecord, KeyframeView, MapSnapshot};
+use crate::map::{Content, FrameRecord, KeyframeRecord, KeyframeView, MapSnapshot, ReadKeyframe};
 use crate::time::{Pulse, StageTimes, millis};
 use arc_swap::ArcSwap;
 use counts::SharedCounts;
@@ -95,6 +95,9 @@ use tracker::{Loss, Step, Tracker};
 
 /// Receives the result of saving a map, on the mapping thread.
 pub type OnSaved = Box<dyn FnOnce(Result<SavedMap, SavedMapError>) + Send>;
+
+/// Receives the result of a save and the map that was saved, on the mapping thread.
+pub type OnOutline = Box<dyn FnOnce(Result<(SavedMap, MapSnapshot), SavedMapError>) + Send>;
 
 /// Provides metadata of a map, on the mapping thread, or an error.
 pub type LabelMaker = Box<dyn FnOnce() -> Result<MapLabel, String> + Send>;
@@ -334,6 +337,11 @@ impl Slam {
         }
     }
 
+    fn image_shape(&self) -> (ImageShape, Option<Intrinsics>) {
+        let shape = ImageShape::from(self.tracker.device().shape());
+        (shape, self.intrinsics)
+    }
+
     fn snapshot_of(&self, keyframes: Vec<KeyframeRecord>) -> MapSnapshot {
         let poses = self.map.poses();
         let frames = self.history.iter().map(|(mut record, anchor)| {
@@ -493,14 +501,32 @@ impl Slam {
         self.map.reset(Sim3::identity())
     }
 
+    /// Like [`Slam::save_map_with`], and hands the map out as it was saved, with all frames so far: its keyframes' images
+    /// and points are in the file ([`SavedViews`]).
+    ///
+    /// [`SavedViews`]: crate::map::saved::SavedViews
+    pub fn save_and_outline(&mut self, path: PathBuf, label: LabelMaker, reply: OnOutline) -> bool {
+        let mut map = self.snapshot_of(Vec::new());
+        let image = self.image_shape();
+        self.map.look(Look::new(move |mapper| {
+            let label = label().map_err(SavedMapError::Label);
+            let saved = label.and_then(|label| mapper.save(&path, image, label));
+            reply(saved.and_then(|saved| {
+                let graph = mapper.graph();
+                let ids = graph.keyframes().iter().map(|k| k.info.id);
+                let views: Arc<dyn ReadKeyframe> = Arc::new(SavedViews::open(&saved.path, ids)?);
+                let content = |_| Content::Elsewhere(Arc::clone(&views));
+                map.keyframes = snapshot::listed(graph, |_| true, content);
+                Ok((saved, map))
+            }));
+        }))
+    }
+
     /// Saves the map to the file `path`, in an existing folder, on the mapping thread, which does
     /// nothing else meanwhile; tracking continues. The active keyframe is saved with its initial
     /// points. Never waits: returns `false` if too many readers are waiting.
     pub fn save_map_with(&mut self, path: PathBuf, label: LabelMaker, reply: OnSaved) -> bool {
-        let image = (
-            ImageShape::from(self.tracker.device().shape()),
-            self.intrinsics,
-        );
+        let image = self.image_shape();
         self.map.look(Look::new(move |mapper| {
             let label = label().map_err(SavedMapError::Label);
             reply(label.and_then(|label| mapper.save(&path, image, label)));

@@ -3,12 +3,12 @@
 use super::results::{self, Facts, Written};
 use crate::eval::{EvalError, Evaluation};
 use crate::files::export::{self, ExportError};
+use crate::map::content::ReadFailures;
 use crate::map::{Content, KeyframeView, MapSnapshot, ReadKeyframe};
 use crate::slam::SlamError;
 use crate::slam::{MappingCounts, SavedMap, SavedMapError, Slam};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The finished map: keyframes, edges and the poses of all frames.
@@ -32,8 +32,7 @@ impl fmt::Debug for Map {
 /// A system that has ended, whose keyframes are read one at a time.
 struct Finished {
     slam: Mutex<Slam>,
-    /// Whether a keyframe that could not be read was logged.
-    failed: AtomicBool,
+    failures: ReadFailures,
 }
 
 impl Finished {
@@ -45,12 +44,7 @@ impl Finished {
 impl ReadKeyframe for Finished {
     fn read(&self, id: u32) -> KeyframeView {
         let view = self.lock().keyframe(id);
-        view.unwrap_or_else(|error| {
-            if !self.failed.swap(true, Ordering::Relaxed) {
-                tracing::error!("cannot read the points of some keyframes: {error}");
-            }
-            KeyframeView::default()
-        })
+        self.failures.or_empty(view)
     }
 }
 
@@ -63,7 +57,7 @@ impl Slam {
         let completed = self.complete();
         let slam = Arc::new(Finished {
             slam: Mutex::new(self),
-            failed: AtomicBool::new(false),
+            failures: ReadFailures::default(),
         });
         let reader: Arc<dyn ReadKeyframe> = slam.clone();
         let snapshot = slam

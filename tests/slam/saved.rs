@@ -5,11 +5,12 @@ use mast3r_slam::config::{Config, Threads};
 use mast3r_slam::geometry::Sim3;
 use mast3r_slam::image::RgbImage;
 use mast3r_slam::inference::Backend;
-use mast3r_slam::map::TrackingState;
-use mast3r_slam::map::saved::Reader;
+use mast3r_slam::map::saved::{Reader, SavedViews};
+use mast3r_slam::map::{Content, KeyframeRecord, TrackingState};
 use mast3r_slam::slam::{Frame, MapLabel, Pace, SavedMap, SavedMapError, Slam, TrackedFrame};
 use nalgebra::{Isometry3, UnitQuaternion, Vector3};
 use sha2::{Digest, Sha256};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -491,4 +492,55 @@ fn a_map_that_cannot_be_written_leaves_what_was_there() {
     }
     let mut second = room.system(config(false));
     assert_eq!(load(&mut second, &file).expect("loaded"), saved);
+}
+
+#[test]
+fn a_map_that_was_saved_is_read_from_its_file() {
+    let room = Room::new(SIZE);
+    let mut system = room.walked(config(false));
+    let before = system.snapshot();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("slam.map");
+    let (sender, receiver) = channel();
+    let reply = Box::new(move |saved| drop(sender.send(saved)));
+    let label = Box::new(|| Ok(label()));
+    assert!(system.save_and_outline(path.clone(), label, reply));
+    let (saved, map) = receiver.recv().expect("a reply").expect("a map");
+    assert_eq!(saved.path, path);
+    assert!(map.frames == before.frames && map.edges == before.edges);
+    assert!(map.keyframes.len() > 3 && map.keyframes.len() == before.keyframes.len());
+    // In any order, and as often as it is asked for.
+    for (k, l) in map.keyframes.iter().zip(&before.keyframes).rev() {
+        let of = |k: &KeyframeRecord| (k.id, k.stamp, k.submap, k.world_from_camera);
+        assert_eq!(of(k), of(l));
+        assert!(matches!(k.content, Content::Elsewhere(_)));
+        let (a, b) = (k.view(), l.view());
+        assert!(a.image == b.image && a.points == b.points && a.confidence == b.confidence);
+        assert!(k.view().points == a.points);
+    }
+    // A file that is cut off gives what it has.
+    let file = File::options().write(true).open(&path).expect("the file");
+    file.set_len(path.metadata().expect("the file").len() / 3)
+        .expect("shorter");
+    let there = map
+        .keyframes
+        .iter()
+        .filter(|k| !k.view().points.is_empty())
+        .count();
+    assert!(there > 0 && there < map.keyframes.len(), "{there}");
+    assert!(SavedViews::open(&path, 0..4).is_err());
+}
+
+#[test]
+fn a_file_of_another_number_of_keyframes_is_refused() {
+    let room = Room::new(SIZE);
+    let mut system = room.walked(config(false));
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("slam.map");
+    let saved = save(&mut system, &path).expect("a map");
+    assert!(SavedViews::open(&path, 0..saved.keyframes as u32).is_ok());
+    let error = SavedViews::open(&path, 0..2)
+        .err()
+        .expect("two are too few");
+    assert!(error.to_string().contains("expected 2"), "{error}");
 }

@@ -102,14 +102,20 @@ fn flag(number: u8) -> io::Result<bool> {
 }
 
 impl Header {
-    /// Bytes after the header: keyframes, edges, factors, checksum. `None` on overflow.
-    pub(super) fn rest(&self) -> Option<u64> {
+    /// Bytes of a keyframe. `None` on overflow.
+    pub(super) fn keyframe_bytes(&self) -> Option<u64> {
         let n = self.shape.pixels() as u64;
         let confidence = self.formats.confidence.bytes() as u64;
         let feature = self.formats.features.bytes() as u64;
-        let keyframe = (n.checked_mul(3 + 12 + confidence)?)
+        (n.checked_mul(3 + 12 + confidence)?)
             .checked_add((self.shape.features() as u64).checked_mul(feature)?)?
-            .checked_add(KEYFRAME_NUMBERS)?;
+            .checked_add(KEYFRAME_NUMBERS)
+    }
+
+    /// Bytes after the header: keyframes, edges, factors, checksum. `None` on overflow.
+    pub(super) fn rest(&self) -> Option<u64> {
+        let n = self.shape.pixels() as u64;
+        let keyframe = self.keyframe_bytes()?;
         let edge = n.checked_mul(2 * (4 + 1 + 4))?.checked_add(EDGE_NUMBERS)?;
         let keyframes = keyframe.checked_mul(u64::from(self.keyframes))?;
         let edges = edge.checked_mul(u64::from(self.edges))?;

@@ -18,11 +18,13 @@ pub(in crate::map) mod bytes;
 mod header;
 mod read;
 mod target;
+mod views;
 mod write;
 
 pub use header::{Header, ImageShape};
 pub use read::Reader;
 pub use target::{check_target, target_in};
+pub use views::SavedViews;
 pub use write::{WriteError, Writer, write};
 
 use super::EdgeKind;

@@ -170,6 +170,27 @@ impl Reader {
         Ok(())
     }
 
+    /// Has keyframe `number` read next.
+    ///
+    /// # Errors
+    /// If there is none of this number, or the file cannot be read.
+    pub fn go_to_keyframe(&mut self, number: u32) -> Result<(), MapFileError> {
+        let bytes = self.header.keyframe_bytes().unwrap_or(0);
+        let offset = bytes.checked_mul(u64::from(number));
+        match offset.filter(|_| number < self.header.keyframes) {
+            Some(offset) => {
+                let moved = self.file.seek(SeekFrom::Start(self.start + offset));
+                moved.map_err(|error| self.failed(error))?;
+                (self.keyframes, self.edges) = (number, 0);
+                Ok(())
+            }
+            None => Err(self.nonsense(format!(
+                "there is no keyframe {number} among {}",
+                self.header.keyframes
+            ))),
+        }
+    }
+
     fn sum(&mut self) -> io::Result<bool> {
         let rest = self.header.rest().unwrap_or(CHECKSUM);
         let mut left = self.start + rest.saturating_sub(CHECKSUM);
@@ -305,7 +326,7 @@ impl Reader {
         }
     }
 
-    fn nonsense(&self, what: String) -> MapFileError {
+    pub(super) fn nonsense(&self, what: String) -> MapFileError {
         let path = self.path.clone();
         MapFileError::Content { path, what }
     }

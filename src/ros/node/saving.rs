@@ -8,7 +8,7 @@ use crate::slam::{SavedMap, SavedMapError, Slam};
 use crate::slam_builder::{Facts, write_results};
 use nalgebra::Isometry3;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// How the occupancy grid of the saved map is made.
 pub struct SavedGrid {
@@ -57,18 +57,12 @@ fn save_with_results(
     grid: Option<SavedGrid>,
     reply: OnText,
 ) -> bool {
-    // Two replies of the mapping thread, one after the other.
-    let outcome: Arc<Mutex<Option<Result<SavedMap, SavedMapError>>>> = Arc::default();
-    let kept = Arc::clone(&outcome);
-    let keep = Box::new(move |saved| {
-        *kept.lock().unwrap_or_else(|e| e.into_inner()) = Some(saved);
-    });
     let (config, about, counts) = (
         Arc::clone(slam.config()),
         slam.about().clone(),
         slam.mapping_counts(),
     );
-    let write = move |map: MapSnapshot| {
+    let write = move |saved: &SavedMap, map: &MapSnapshot| {
         let title = format!("live map of {} frames", map.frames.len());
         let facts = Facts {
             config: &config,
@@ -80,33 +74,37 @@ fn save_with_results(
             counts,
         };
         let results =
-            export::create_folder(&folder).and_then(|()| write_results(&folder, &map, &facts));
+            export::create_folder(&folder).and_then(|()| write_results(&folder, map, &facts));
         let results = results.and_then(|mut written| {
             if let Some(grid) = &grid {
-                written.files.extend(grid.write(&folder, &map)?);
+                written.files.extend(grid.write(&folder, map)?);
             }
             Ok(written)
         });
-        let saved = outcome.lock().unwrap_or_else(|e| e.into_inner()).take();
-        reply(match (saved, results) {
-            (Some(Ok(saved)), Ok(written)) => Ok(format!(
+        results.map(|written| {
+            format!(
                 "{saved}; {} keyframes and {} frames written to {} ({} files and folders)",
                 map.keyframes.len(),
                 map.frames.len(),
                 folder.display(),
                 written.files.len()
-            )),
-            (Some(Err(error)), _) => Err(error.to_string()),
-            (_, Err(error)) => Err(error.to_string()),
-            (None, Ok(_)) => Err("no map file was written".to_owned()),
-        });
+            )
+        })
     };
-    let on_map = Box::new(move |map: MapSnapshot| {
-        // Writing takes seconds and must not block the mapping thread.
-        let thread = std::thread::Builder::new().name("save-map".into());
-        if let Err(error) = thread.spawn(move || write(map)) {
-            tracing::error!("cannot write the map's results: {error}");
-        }
-    });
-    slam.save_map_later(file, placed, keep) && slam.read_map(on_map)
+    let on_saved = Box::new(
+        move |saved: Result<(SavedMap, MapSnapshot), SavedMapError>| {
+            let (saved, map) = match saved {
+                Ok(saved) => saved,
+                Err(error) => return reply(Err(error.to_string())),
+            };
+            // Writing takes seconds and must not block the mapping thread. Keyframes are read from the file.
+            let thread = std::thread::Builder::new().name("save-map".into());
+            let spawned =
+                thread.spawn(move || reply(write(&saved, &map).map_err(|error| error.to_string())));
+            if let Err(error) = spawned {
+                tracing::error!("cannot write the map's results: {error}");
+            }
+        },
+    );
+    slam.save_map_and_read(file, placed, on_saved)
 }
