@@ -502,9 +502,7 @@ impl Slam {
     }
 
     /// Like [`Slam::save_map_with`], and hands the map out as it was saved, with all frames so far: its keyframes' images
-    /// and points are in the file ([`SavedViews`]).
-    ///
-    /// [`SavedViews`]: crate::map::saved::SavedViews
+    /// and points are read from the file.
     pub fn save_and_outline(&mut self, path: PathBuf, label: LabelMaker, reply: OnOutline) -> bool {
         let mut map = self.snapshot_of(Vec::new());
         let image = self.image_shape();
