@@ -23,6 +23,7 @@ mod tracking;
 use mast3r_slam::compute::cuda::KERNELS;
 use mast3r_slam::gpu::plan::Group;
 use mast3r_slam::gpu::{Carver, Carving, Context, CudaError, DeviceBuffer, Element};
+use mast3r_slam::inference::NetworkShape;
 use std::ops::Deref;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use testkit::counting::Counting;
@@ -73,6 +74,17 @@ fn carve<B>(
 /// A buffer of `len` elements.
 fn buffer<T: Element>(context: &Context, len: usize) -> DeviceBuffer<T> {
     carve(context, |c| c.device("buffer", &[len]))
+}
+
+/// A network whose views alone matter.
+fn view_shape(width: usize, height: usize, descriptor_dim: usize) -> NetworkShape {
+    NetworkShape {
+        width,
+        height,
+        tokens: 1,
+        feature_dim: 1,
+        descriptor_dim,
+    }
 }
 
 /// Fails with the first differences and their count.

@@ -7,7 +7,7 @@ use mast3r_slam::compute::cuda::sanitise::ViewBuffers;
 use mast3r_slam::compute::cuda::slots::Floats;
 use mast3r_slam::compute::mask;
 use mast3r_slam::gpu::{Context, Priority};
-use mast3r_slam::inference::{NetworkShape, ViewOutput};
+use mast3r_slam::inference::ViewOutput;
 use testkit::matching_scene::Random;
 
 #[test]
@@ -18,13 +18,7 @@ fn hidden_pixels_equal_the_cpu_s() {
     let mut random = Random(23);
     for (width, height) in [(1, 1), (7, 9), (33, 31), (512, 384)] {
         let n = width * height;
-        let shape = NetworkShape {
-            width,
-            height,
-            tokens: 1,
-            feature_dim: 1,
-            descriptor_dim: 8,
-        };
+        let shape = crate::view_shape(width, height, 8);
         let masker = Masker::new(context, n).unwrap();
         let buffers = crate::carve(context, |c| ViewBuffers::carve(c, n, 8));
         let mut start = ViewOutput::zeros(&shape);

@@ -171,10 +171,7 @@ impl Reader {
     }
 
     /// Has keyframe `number` read next.
-    ///
-    /// # Errors
-    /// If there is none of this number, or the file cannot be read.
-    pub fn go_to_keyframe(&mut self, number: u32) -> Result<(), MapFileError> {
+    fn go_to_keyframe(&mut self, number: u32) -> Result<(), MapFileError> {
         let bytes = self.header.keyframe_bytes().unwrap_or(0);
         let offset = bytes.checked_mul(u64::from(number));
         match offset.filter(|_| number < self.header.keyframes) {
@@ -216,7 +213,7 @@ impl Reader {
     /// Invalid values, even if the checksum matches.
     pub fn keyframe(&mut self, dst: &mut SavedKeyframe) -> Result<(), MapFileError> {
         let id = self.keyframes;
-        let read = self.read_keyframe(dst);
+        let read = self.read_view(dst).and_then(|()| self.read_features(dst));
         read.map_err(|error| self.failed(error))?;
         self.keyframes += 1;
         let fine = dst.id == id && dst.chain.is_none_or(|c| c.keyframe < id);
@@ -226,7 +223,22 @@ impl Reader {
         }
     }
 
-    fn read_keyframe(&mut self, dst: &mut SavedKeyframe) -> io::Result<()> {
+    /// Reads keyframe `number` into `dst` without its features, then returns to the first keyframe.
+    ///
+    /// # Errors
+    /// If there is none of this number, or invalid values.
+    pub fn view(&mut self, number: u32, dst: &mut SavedKeyframe) -> Result<(), MapFileError> {
+        self.go_to_keyframe(number)?;
+        let read = self.read_view(dst).and_then(|()| self.back());
+        read.map_err(|error| self.failed(error))?;
+        match dst.id == number {
+            true => Ok(()),
+            false => Err(self.nonsense(format!("keyframe {number} is invalid"))),
+        }
+    }
+
+    /// Everything but the features.
+    fn read_view(&mut self, dst: &mut SavedKeyframe) -> io::Result<()> {
         let Self { file, header, .. } = self;
         let bad = || io::Error::from(ErrorKind::InvalidData);
         [dst.id, dst.submap] = some(file)?;
@@ -239,12 +251,18 @@ impl Reader {
             keyframe,
             keyframe_from_camera,
         });
-        let (pixels, features) = (header.shape.pixels(), header.shape.features());
+        let pixels = header.shape.pixels();
         let content = &mut dst.content;
         get(file, 3 * pixels, &mut content.image)?;
         get(file, 3 * pixels, &mut content.points)?;
         content.confidence = floats(file, pixels, header.formats.confidence)?;
-        content.features = floats(file, features, header.formats.features)?;
+        Ok(())
+    }
+
+    fn read_features(&mut self, dst: &mut SavedKeyframe) -> io::Result<()> {
+        let Self { file, header, .. } = self;
+        let features = header.shape.features();
+        dst.content.features = floats(file, features, header.formats.features)?;
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Reads the keyframes of a map file one at a time.
 pub struct SavedViews {
-    open: Mutex<(Reader, SavedKeyframe)>,
+    reader: Mutex<Reader>,
     /// Numbers in the file by id: removed keyframes left gaps.
     numbers: FxHashMap<u32, u32>,
     failures: ReadFailures,
@@ -28,26 +28,25 @@ impl SavedViews {
             return Err(reader.nonsense(format!("{found} keyframes, expected {expected}")));
         }
         Ok(Self {
-            open: Mutex::new((reader, SavedKeyframe::default())),
+            reader: Mutex::new(reader),
             numbers,
             failures: ReadFailures::default(),
         })
     }
 
     fn view(&self, number: u32) -> Result<KeyframeView, MapFileError> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let (reader, keyframe) = &mut *open;
-        reader.go_to_keyframe(number)?;
-        reader.keyframe(keyframe)?;
+        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keyframe = SavedKeyframe::default();
+        reader.view(number, &mut keyframe)?;
         let shape = &reader.header().shape;
-        let content = &mut keyframe.content;
+        let content = keyframe.content;
         Ok(KeyframeView {
             image: Arc::new(RgbImage {
                 width: shape.width as usize,
                 height: shape.height as usize,
-                data: std::mem::take(&mut content.image),
+                data: content.image,
             }),
-            points: Arc::new(std::mem::take(&mut content.points)),
+            points: Arc::new(content.points),
             confidence: Arc::new(content.confidence.to_f32()),
         })
     }

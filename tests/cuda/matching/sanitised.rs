@@ -3,7 +3,7 @@
 use crate::{assert_same_bits, cuda};
 use mast3r_slam::compute::cuda::sanitise::{Sanitiser, SanitiserBuffers, ViewBuffers};
 use mast3r_slam::gpu::{Context, Priority};
-use mast3r_slam::inference::{NetworkShape, ViewOutput, sanitise};
+use mast3r_slam::inference::{ViewOutput, sanitise};
 use testkit::matching_scene::Random;
 
 #[test]
@@ -20,13 +20,7 @@ fn sanitised_views_equal_the_cpu_s() {
         (512, 384, 24),
     ] {
         let n = width * height;
-        let shape = NetworkShape {
-            width,
-            height,
-            tokens: 1,
-            feature_dim: 1,
-            descriptor_dim: dim,
-        };
+        let shape = crate::view_shape(width, height, dim);
         let scratch = crate::carve(context, SanitiserBuffers::carve);
         let sanitiser = Sanitiser::new(context, &stream, scratch, n, dim).unwrap();
         let counts = crate::buffer::<u32>(context, 2);

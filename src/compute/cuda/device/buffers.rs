@@ -2,13 +2,14 @@
 
 use super::camera::CameraBuffers;
 use super::edges::EdgeBuffers;
+use super::frame::FrameBuffers;
 use super::hand_off::HandOffBuffers;
 use super::inputs::PlanInputs;
 use super::mapping::MappingBuffers;
 use super::network::{NetworkBuffers, NetworkSizes};
 use super::pair::{CONSTRAINING, PairBuffers, WAYS};
 use super::stores::StoreBuffers;
-use super::tracking::{FrameBuffers, TrackingBuffers};
+use super::tracking::TrackingBuffers;
 use crate::compute::cuda::coverage::CoverageBuffers;
 use crate::compute::cuda::fusion::FusionBuffers;
 use crate::compute::cuda::global::{GlobalBuffers, GlobalCapacity};

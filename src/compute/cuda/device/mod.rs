@@ -11,6 +11,7 @@ mod camera;
 mod content;
 mod edges;
 mod errors;
+mod frame;
 mod hand_off;
 mod inputs;
 mod mapping;

@@ -7,27 +7,24 @@
 
 use super::camera::{Camera, CameraBuffers, CameraFormat};
 use super::content;
-use super::errors::{NAME, unknown};
+use super::errors::unknown;
+use super::frame::{Frame, FrameBuffers, FrameMask, events};
 use super::hand_off::{HandOff, HandOffItem, Owner};
 use super::network::{Decoding, Network, NetworkBuffers};
-use super::pair::{Pair, PairBuffers, PairModes};
+use super::pair::{PairBuffers, PairModes};
 use super::repeated::Repeated;
 use super::stores::Stores;
-use crate::compute::cuda::fusion::{ExportTask, FusedPointmap, FusionBuffers, UpdateTask};
+use crate::compute::cuda::fusion::{ExportTask, FusedPointmap, UpdateTask};
 use crate::compute::cuda::matching::{Gates, MatchTask, Start};
 use crate::compute::cuda::slots::{CudaKeyframes, Floats, SlotView};
-use crate::compute::cuda::tracking::{CameraRays, SolveTask, Unsolved};
+use crate::compute::cuda::tracking::{SolveTask, Unsolved};
 use crate::compute::device::{
     DeviceError, Fractions, FramePoints, Handle, LostReason, Outcome, Tracked, TrackingDevice,
 };
-use crate::compute::mask;
 use crate::compute::matching::Refinement;
 use crate::compute::store::Lane;
-use crate::config::{DeviceConfig, TrackingConfig};
-use crate::geometry::Sim3;
-use crate::gpu::{
-    Carver, Context, CudaError, DeviceBuffer, DeviceSlice, Event, PinnedBuffer, Stream,
-};
+use crate::config::DeviceConfig;
+use crate::gpu::{CudaError, DeviceSlice, Event, Stream};
 use crate::image::Preprocessor;
 use crate::image::encoding::RawImage;
 use crate::inference::{Backend, NetworkShape};
@@ -41,146 +38,6 @@ pub(super) struct TrackingBuffers {
     pub(super) network: NetworkBuffers,
     pub(super) pair: PairBuffers,
     pub(super) frame: FrameBuffers,
-}
-
-/// Memory of a [`Frame`].
-pub(super) struct FrameBuffers {
-    host_unusable: PinnedBuffer<u32>,
-    index: DeviceBuffer<u32>,
-    has_index: DeviceBuffer<u32>,
-    host_has_index: PinnedBuffer<u32>,
-    valid: DeviceBuffer<u8>,
-    quality: DeviceBuffer<f32>,
-    gated: DeviceBuffer<f32>,
-    pose: DeviceBuffer<f64>,
-    host_identity: PinnedBuffer<f64>,
-    mask: Option<MaskBuffers>,
-    fusion: FusionBuffers,
-    pointmap: FusedPointmap,
-    own: FusedPointmap,
-}
-
-/// The pixels of the current frame that are used: 1, or 0 for one that is hidden.
-struct MaskBuffers {
-    host_used: PinnedBuffer<u8>,
-    used: DeviceBuffer<u8>,
-    /// Number of pixels that are not hidden.
-    visible: usize,
-}
-
-impl MaskBuffers {
-    fn carve(c: &mut Carver<'_, '_>, pixels: usize) -> Result<Self, CudaError> {
-        Ok(Self {
-            host_used: c.pinned("mask", &[pixels])?,
-            used: c.device("mask", &[pixels])?,
-            visible: pixels,
-        })
-    }
-}
-
-impl FrameBuffers {
-    pub(super) fn carve(
-        c: &mut Carver<'_, '_>,
-        pixels: usize,
-        config: &TrackingConfig,
-    ) -> Result<Self, CudaError> {
-        let mode = config.filtering_mode;
-        Ok(Self {
-            host_unusable: c.pinned("unusable pixels", &[2])?,
-            index: c.device("index", &[pixels])?,
-            has_index: c.device("has index", &[1])?,
-            host_has_index: c.pinned("has index", &[1])?,
-            valid: c.device("valid", &[pixels])?,
-            quality: c.device("quality", &[pixels])?,
-            gated: c.device("gated qualities", &[pixels])?,
-            pose: c.device("pose", &[8])?,
-            host_identity: c.pinned("identity", &[8])?,
-            mask: config
-                .masks
-                .then(|| MaskBuffers::carve(c, pixels))
-                .transpose()?,
-            fusion: FusionBuffers::carve(&mut c.part("fusion"), pixels, mode)?,
-            pointmap: FusedPointmap::carve(&mut c.part("pointmap"), pixels)?,
-            own: FusedPointmap::carve(&mut c.part("own pointmap"), pixels)?,
-        })
-    }
-}
-
-/// Buffers that a frame's graph reads and writes.
-struct Frame {
-    pair: Pair,
-    /// The active keyframe's pointmap.
-    pointmap: FusedPointmap,
-    /// The current frame's own pointmap, while it is copied.
-    own: FusedPointmap,
-    host_unusable: PinnedBuffer<u32>,
-    /// Matched pixels, where the next search starts.
-    index: DeviceBuffer<u32>,
-    /// 1 if `index` holds anything.
-    has_index: DeviceBuffer<u32>,
-    host_has_index: PinnedBuffer<u32>,
-    valid: DeviceBuffer<u8>,
-    quality: DeviceBuffer<f32>,
-    /// Qualities past every gate.
-    gated: DeviceBuffer<f32>,
-    /// Initial pose of the next solve.
-    pose: DeviceBuffer<f64>,
-    /// Initial pose for a keyframe's first frame.
-    host_identity: PinnedBuffer<f64>,
-    mask: Option<MaskBuffers>,
-    /// Start, matched, solved, fused.
-    marks: [Event; 4],
-}
-
-impl Frame {
-    fn new(
-        stream: &Stream,
-        pair: PairBuffers,
-        buffers: FrameBuffers,
-        shape: &NetworkShape,
-        modes: &PairModes,
-        rays: Option<Arc<CameraRays>>,
-    ) -> Result<Self, CudaError> {
-        let mut host_identity = buffers.host_identity;
-        host_identity.copy_from_slice(&Sim3::identity().to_array());
-        let pair = Pair::new(stream, pair, buffers.fusion, shape, modes, rays)?;
-        buffers.pointmap.clear(stream)?;
-        buffers.own.clear(stream)?;
-        let mut mask = buffers.mask;
-        if let Some(mask) = &mut mask {
-            mask.host_used.fill(1);
-            stream.write(&mask.host_used, mask.used.all())?;
-        }
-        Ok(Self {
-            pair,
-            pointmap: buffers.pointmap,
-            own: buffers.own,
-            host_unusable: buffers.host_unusable,
-            index: buffers.index,
-            has_index: buffers.has_index,
-            host_has_index: buffers.host_has_index,
-            valid: buffers.valid,
-            quality: buffers.quality,
-            gated: buffers.gated,
-            pose: buffers.pose,
-            host_identity,
-            mask,
-            marks: events(stream.context())?,
-        })
-    }
-}
-
-/// Events that are timed.
-fn events<const N: usize>(context: &Context) -> Result<[Event; N], CudaError> {
-    let events = (0..N).map(|_| context.event(true));
-    let events: Vec<Event> = events.collect::<Result<_, _>>()?;
-    events
-        .try_into()
-        .map_err(|found: Vec<Event>| CudaError::Length {
-            what: "events",
-            expected: N,
-            found: found.len(),
-        })
 }
 
 /// Timing marks up to the network's outputs.
@@ -269,7 +126,7 @@ impl Tracking {
             .sanitiser
             .enqueue(stream, first, Some(second), frame.pair.unusable.all())?;
         if let (Some(masker), Some(mask)) = (&frame.pair.masker, &frame.mask) {
-            masker.hide(stream, first, mask.used.all())?;
+            masker.hide(stream, first, mask.used())?;
             // A keyframe has no confidence where it was hidden, and gets none from frames where it is not.
             let of_keyframe = Floats::F32(frame.pointmap.confidence.all());
             masker.hide_as_in(stream, second, of_keyframe)?;
@@ -493,16 +350,10 @@ impl TrackingDevice for Tracking {
     }
 
     fn set_mask(&mut self, used: &[u8]) -> Result<(), DeviceError> {
-        let Some(mask) = &mut self.frame.mask else {
-            return Err(DeviceError::NoMasks);
-        };
-        mask::check(NAME, mask.host_used.len(), used)?;
-        // An earlier upload may still read the pinned memory.
-        self.stream.synchronize()?;
-        mask.host_used.copy_from_slice(used);
-        mask.visible = mask::count(used);
-        // SAFETY: this pinned memory is written only here, after the stream has been synchronised.
-        Ok(unsafe { self.stream.upload(&mask.host_used, mask.used.all()) }?)
+        match &mut self.frame.mask {
+            Some(mask) => mask.set(&self.stream, used),
+            None => Err(DeviceError::NoMasks),
+        }
     }
 
     fn decode_single(&mut self) -> Result<usize, DeviceError> {
@@ -514,9 +365,9 @@ impl TrackingDevice for Tracking {
             .sanitiser
             .enqueue(&self.stream, view, None, frame.pair.unusable.all())?;
         if let (Some(masker), Some(mask)) = (&frame.pair.masker, &frame.mask) {
-            masker.hide(&self.stream, view, mask.used.all())?;
+            masker.hide(&self.stream, view, mask.used())?;
         }
-        let visible = frame.mask.as_ref().map(|mask| mask.visible);
+        let visible = frame.mask.as_ref().map(FrameMask::visible);
         // Count of the only view.
         let mut unusable = [0];
         self.stream
@@ -546,7 +397,7 @@ impl TrackingDevice for Tracking {
             return Err(unknown("outcome of frame", self.tracked));
         };
         // Fractions of what can be seen: a robot's body in the image makes no frame worse.
-        let visible = frame.mask.as_ref().map_or(pixels, |mask| mask.visible);
+        let visible = frame.mask.as_ref().map_or(pixels, FrameMask::visible);
         let n = visible.max(1) as f32;
         let counts = &solved.counts;
         let fractions = Fractions {
