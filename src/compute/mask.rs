@@ -22,12 +22,12 @@ pub fn count(used: &[u8]) -> usize {
     used.iter().filter(|used| **used != 0).count()
 }
 
-/// Takes the confidences of hidden pixels away, whose number in `used` is 0.
+/// Makes hidden pixels unusable, whose number in `used` is 0.
 pub fn hide(view: &mut ViewOutput, used: &[u8]) {
     hide_where(view, used.iter().map(|used| *used == 0));
 }
 
-/// Takes the confidences of those pixels away that have none in a keyframe.
+/// Makes those pixels unusable that have no confidence in a keyframe.
 pub fn hide_as_in(view: &mut ViewOutput, keyframe_confidence: &[f32]) {
     hide_where(
         view,
@@ -35,13 +35,21 @@ pub fn hide_as_in(view: &mut ViewOutput, keyframe_confidence: &[f32]) {
     );
 }
 
+/// A hidden pixel gets the values of one that the network gave no usable output for
+/// ([`sanitise`](crate::inference::sanitise)).
 fn hide_where(view: &mut ViewOutput, hidden: impl Iterator<Item = bool>) {
+    let channels = view.descriptors.len() / view.confidence.len().max(1);
+    let (points, _) = view.points.as_chunks_mut::<3>();
+    let descriptors = view.descriptors.chunks_mut(channels.max(1));
     let confidences = view
         .confidence
         .iter_mut()
         .zip(&mut view.descriptor_confidence);
-    for ((c, q), hidden) in confidences.zip(hidden) {
+    let pixels = points.iter_mut().zip(descriptors).zip(confidences);
+    for (((point, descriptor), (c, q)), hidden) in pixels.zip(hidden) {
         if hidden {
+            *point = [0.0; 3];
+            descriptor.fill(0.0);
             (*c, *q) = (0.0, 0.0);
         }
     }

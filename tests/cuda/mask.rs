@@ -16,18 +16,15 @@ fn hidden_pixels_equal_the_cpu_s() {
     let context: &Context = &gpu;
     let stream = context.stream(Priority::High).unwrap();
     let mut random = Random(23);
-    for (width, height) in [(1, 1), (7, 9), (33, 31), (512, 384)] {
+    // Descriptors in quads of numbers, and not.
+    for (width, height, channels) in [(1, 1, 8), (7, 9, 7), (33, 31, 24), (512, 384, 24)] {
         let n = width * height;
-        let shape = crate::view_shape(width, height, 8);
-        let masker = Masker::new(context, n).unwrap();
-        let buffers = crate::carve(context, |c| ViewBuffers::carve(c, n, 8));
+        let shape = crate::view_shape(width, height, channels);
+        let masker = Masker::new(context, n, channels).unwrap();
+        let buffers = crate::carve(context, |c| ViewBuffers::carve(c, n, channels));
         let mut start = ViewOutput::zeros(&shape);
-        for v in start
-            .confidence
-            .iter_mut()
-            .chain(&mut start.descriptor_confidence)
-        {
-            *v = 1.0 + random.signed().abs() as f32;
+        for values in slices(&mut start) {
+            values.fill_with(|| 1.0 + random.signed().abs() as f32);
         }
         let used: Vec<u8> = (0..n).map(|_| (random.next() % 3) as u8).collect();
         let keyframe: Vec<f32> = (0..n)
@@ -48,16 +45,10 @@ fn hidden_pixels_equal_the_cpu_s() {
         stream.write(&keyframe, of_keyframe.all()).unwrap();
         stream.write(&halves, of_halves.all()).unwrap();
         for way in 0..3 {
-            stream
-                .write(&start.confidence, buffers.confidence.all())
-                .unwrap();
-            stream
-                .write(
-                    &start.descriptor_confidence,
-                    buffers.descriptor_confidence.all(),
-                )
-                .unwrap();
             let view = buffers.view();
+            for (values, on_device) in slices(&mut start.clone()).into_iter().zip(view.slices()) {
+                stream.write(values, on_device).unwrap();
+            }
             let mut expected = start.clone();
             match way {
                 0 => {
@@ -76,22 +67,13 @@ fn hidden_pixels_equal_the_cpu_s() {
                 }
             }
             let mut found = start.clone();
-            stream
-                .read(buffers.confidence.all(), &mut found.confidence)
-                .unwrap();
-            stream
-                .read(
-                    buffers.descriptor_confidence.all(),
-                    &mut found.descriptor_confidence,
-                )
-                .unwrap();
+            for (values, on_device) in slices(&mut found).into_iter().zip(view.slices()) {
+                stream.read(on_device, values).unwrap();
+            }
             let what = format!("{width}x{height}, {way}");
-            assert_same_bits(&what, &found.confidence, &expected.confidence);
-            let (a, b) = (
-                &found.descriptor_confidence,
-                &expected.descriptor_confidence,
-            );
-            assert_same_bits(&what, a, b);
+            for (found, expected) in slices(&mut found).into_iter().zip(slices(&mut expected)) {
+                assert_same_bits(&what, found, expected);
+            }
         }
         // A mask that is too short is refused.
         if n > 1 {
@@ -99,4 +81,14 @@ fn hidden_pixels_equal_the_cpu_s() {
             assert!(masker.hide(&stream, buffers.view(), short).is_err());
         }
     }
+}
+
+/// In the order of [`DeviceView::slices`](mast3r_slam::inference::DeviceView::slices).
+fn slices(view: &mut ViewOutput) -> [&mut [f32]; 4] {
+    [
+        &mut view.points,
+        &mut view.confidence,
+        &mut view.descriptors,
+        &mut view.descriptor_confidence,
+    ]
 }

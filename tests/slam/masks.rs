@@ -67,6 +67,10 @@ fn a_masked_body_moves_no_pose_and_is_in_no_pointmap() {
         assert!(errors[1] <= 1.25 * errors[0], "{errors:?}");
         assert!(errors[2] > 5.0 * errors[1], "the body is seen: {errors:?}");
         assert!(masked.counts.failed_solves == 0 && masked.map.edges.len() > 2);
+        for frame in &masked.map.frames {
+            // A fraction of the visible pixels: what is hidden matches nothing.
+            assert!(frame.unique_fraction <= 1.0, "frame {}", frame.index);
+        }
         for keyframe in &masked.map.keyframes {
             let view = keyframe.view();
             let (scene, body) = view.confidence.split_at(BODY * SIZE.0);

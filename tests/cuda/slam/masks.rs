@@ -4,18 +4,20 @@ use super::{On, SPOIL, Walked, compare, system};
 use mast3r_slam::compute::device::DeviceError;
 use testkit::room::body::{BODY, Body, grey, mask};
 use testkit::room::walk::{config, images, vocabulary, walk};
-use testkit::room::{RoomBackend, SIZE, square_walk};
+use testkit::room::{RoomBackend, SIZE, Spoil, square_walk};
 
 #[test]
 fn a_masked_body_moves_no_pose_as_on_the_cpu() {
     let Some(context) = crate::cuda() else { return };
     let poses = square_walk(60, 0.6);
     let hidden = mask();
+    // Half of the image loses its way with the bias of `SPOIL`, on the CPU as well.
+    let spoil = Spoil { bias: 0.0, ..SPOIL };
     for calibrated in [false, true] {
         let mut config = config(calibrated);
         config.tracking.masks = true;
         let [cpu, gpu] = [On::Cpu, On::Gpu(&context)].map(|on| {
-            let mut room = RoomBackend::new(SIZE, poses.clone(), SPOIL);
+            let mut room = RoomBackend::new(SIZE, poses.clone(), spoil);
             let (places, images) = (vocabulary(&mut room), images(&room, (0..60).map(Some)));
             let body = Box::new(Body(Box::new(room)));
             let mut system = system(&on, body, &config, Some(places));

@@ -98,7 +98,9 @@ impl Pair {
         let (width, height) = (shape.width, shape.height);
         Ok(Self {
             sanitiser: Sanitiser::new(context, stream, buffers.sanitiser, n, dim)?,
-            masker: modes.masks.then(|| Masker::new(context, n)).transpose()?,
+            masker: (modes.masks)
+                .then(|| Masker::new(context, n, shape.descriptor_dim))
+                .transpose()?,
             matcher: Matcher::new(
                 context,
                 buffers.matcher,
