@@ -34,7 +34,9 @@ impl Factors {
         &self.list
     }
 
-    /// Adds a factor between keyframes at these poses; if one joins them already, both become one.
+    /// Adds a factor between keyframes at these poses; if one joins them already, both become one: their mean, no more
+    /// certain than the more certain of both. What a network says about a pair of places again and again is always wrong in
+    /// the same way, so that certainty must not grow with the number of visits.
     /// A factor of a keyframe with itself is ignored.
     pub fn add(&mut self, factor: PoseFactor, pose_i: &Sim3, pose_j: &Sim3) {
         let (i, j) = (factor.i, factor.j);
@@ -42,7 +44,14 @@ impl Factors {
             return;
         }
         match self.list.iter_mut().find(|f| joins(f, i, j)) {
-            Some(old) => *old = factor.fused(old, pose_i, pose_j),
+            Some(old) => {
+                let certain = old.information.trace().max(factor.information.trace());
+                *old = factor.fused(old, pose_i, pose_j);
+                let both = old.information.trace();
+                if both > 0.0 {
+                    old.information *= certain / both;
+                }
+            }
             None => self.list.push(factor),
         }
     }
@@ -113,13 +122,14 @@ mod tests {
         factors.add(back, &there, &here);
         factors.add(factor(4, 5, 0.0, 1.0), &here, &there);
         assert_eq!(factors.list().len(), 2);
-        // It pulls as both did together.
+        // It pulls to where both did together, with the information of the more certain one.
         let fused = factors.list()[0];
+        assert!((fused.information.trace() - 3.0 * 7.0).abs() < 1e-6);
         let at_5 = |f: &PoseFactor| match f.i {
             3 => f.equations(&here, &there).gradient,
             _ => -f.equations(&there, &here).gradient,
         };
-        let expected = at_5(&one) + at_5(&back);
+        let expected = (at_5(&one) + at_5(&back)) * (3.0 / 4.0);
         assert!((at_5(&fused) - expected).norm() < 1e-9, "{expected}");
         assert!(expected.norm() > 0.1);
         assert!(factors.remove(5, 3) && !factors.remove(5, 3));

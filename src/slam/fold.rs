@@ -1,6 +1,6 @@
 //! Folding: a keyframe's edges and factors become factors between its neighbours, so that the
-//! keyframe can be removed and the map neither moves nor gains confidence (docs/algorithm.md,
-//! Global optimisation). Pure functions; which keyframe is folded, and when, is decided elsewhere.
+//! keyframe can be removed: each measures what the keyframe's edges measured together, and none claims to know more
+//! (docs/algorithm.md, Global optimisation). Pure functions; which keyframe is folded, and when, is decided elsewhere.
 //!
 //! ```text
 //!   let mut fold = Fold::new(pose_k);
@@ -12,7 +12,6 @@
 
 use crate::compute::global::{Matrix7, PoseFactor, parallel_sum};
 use crate::geometry::{Sim3, Tangent};
-use nalgebra::{DMatrix, DVector};
 
 /// Damping of the small systems solved here, with a unit diagonal. Refinement removes its effect
 /// from every direction in which there is information.
@@ -31,9 +30,9 @@ pub enum FoldError {
         /// Index of the neighbour.
         neighbour: usize,
     },
-    /// The keyframe's pull on its neighbours cannot be distributed.
+    /// An edge's information is not positive semidefinite.
     #[error(
-        "the pull of a keyframe on its {neighbours} neighbours cannot be distributed among factors: keep the keyframe"
+        "an edge to one of a keyframe's {neighbours} neighbours is nowhere at rest: keep the keyframe"
     )]
     Undetermined {
         /// Number of neighbours.
@@ -109,11 +108,13 @@ impl Fold {
     /// already, [`PoseFactor::fused`] makes one of both.
     ///
     /// The factors are never more certain than the edges: each neighbour's information is shared
-    /// among its pairs, as if each pair had an independent copy of the keyframe. Together they pull
-    /// at every neighbour exactly as the keyframe did, so that a converged map stays converged.
+    /// among its pairs, as if each pair had an independent copy of the keyframe. Each is at rest where both edges through
+    /// the keyframe are. With two neighbours, a converged map stays converged; with more of them the factors pull less
+    /// than the keyframe did, and the map may move a little. Factors that pull as the keyframe did, but know less, pull
+    /// too far: a map in which keyframes are removed again and again bends.
     ///
     /// # Errors
-    /// The equations are not finite, or do not determine the pull on the neighbours.
+    /// The equations are not finite, or do not determine where an edge is at rest.
     pub fn factors(&self, joined: &[(usize, usize)]) -> Result<Vec<PoseFactor>, FoldError> {
         let finite = |s: &Spoke| {
             let (h, g) = (s.hessian.iter(), s.gradient.iter());
@@ -126,29 +127,19 @@ impl Fold {
         if self.spokes.len() < 2 {
             return Ok(Vec::new());
         }
-        let pulls = self.pulls()?;
+        let rests: Vec<Tangent> = self
+            .spokes
+            .iter()
+            .map(|spoke| self.rest(spoke))
+            .collect::<Result<_, _>>()?;
         let pairs = self.pairs(joined);
         let shared = self.share(&pairs);
-        let rests = self.rests(&pairs, &shared, &pulls)?;
         let factors = pairs.iter().zip(&shared).map(|(&(a, b), information)| {
             let gradient = information * (rests[b] - rests[a]);
             let end = |s: usize| (self.spokes[s].neighbour, &self.spokes[s].pose);
             PoseFactor::at(end(a), end(b), information, &gradient)
         });
         Ok(factors.filter(|f| f.information.trace() > 0.0).collect())
-    }
-
-    /// The gradient at each neighbour after the keyframe has moved to where the neighbours want it:
-    /// `g_a − H_a·(ΣH)⁻¹·Σg`. In a converged map the sum of the gradients is zero.
-    fn pulls(&self) -> Result<Vec<Tangent>, FoldError> {
-        let hessian: Matrix7 = self.spokes.iter().map(|s| s.hessian).sum();
-        let gradient: Tangent = self.spokes.iter().map(|s| s.gradient).sum();
-        let hessian = DMatrix::from_column_slice(7, 7, hessian.as_slice());
-        let gradient = DVector::from_column_slice(gradient.as_slice());
-        let step = self.solve(hessian, &gradient)?;
-        let step = Tangent::from_column_slice(step.as_slice());
-        let pull = |s: &Spoke| s.gradient - s.hessian * step;
-        Ok(self.spokes.iter().map(pull).collect())
     }
 
     /// The pairs that get a factor, as indices of spokes, ascending.
@@ -217,51 +208,21 @@ impl Fold {
             .collect()
     }
 
-    /// How far each neighbour is from where the new factors are at rest: `L·y = g` with the
-    /// Laplacian `L` of the factors and the first neighbour at rest.
-    fn rests(
-        &self,
-        pairs: &[(usize, usize)],
-        shared: &[Matrix7],
-        pulls: &[Tangent],
-    ) -> Result<Vec<Tangent>, FoldError> {
-        let size = 7 * (self.spokes.len() - 1);
-        let mut laplacian = DMatrix::<f64>::zeros(size, size);
-        for (&(a, b), h) in pairs.iter().zip(shared) {
-            for (row, column, sign) in [(a, a, 1.0), (b, b, 1.0), (a, b, -1.0), (b, a, -1.0)] {
-                if row > 0 && column > 0 {
-                    let (row, column) = (7 * (row - 1), 7 * (column - 1));
-                    let mut view = laplacian.fixed_view_mut::<7, 7>(row, column);
-                    view += h * sign;
-                }
-            }
-        }
-        let wanted = pulls.iter().skip(1).flat_map(|g| g.iter().copied());
-        let wanted = DVector::from_iterator(size, wanted);
-        let solved = self.solve(laplacian, &wanted)?;
-        let others = solved.as_slice().chunks_exact(7);
-        let others = others.map(Tangent::from_column_slice);
-        Ok(std::iter::once(Tangent::zeros()).chain(others).collect())
-    }
-
-    /// Solves `m·x = b` for a positive semidefinite `m`. Directions without information stay zero.
-    fn solve(&self, m: DMatrix<f64>, b: &DVector<f64>) -> Result<DVector<f64>, FoldError> {
+    /// How far the keyframe and the neighbour are from where their edge is at rest: `H·y = g`. Directions without
+    /// information stay zero.
+    fn rest(&self, spoke: &Spoke) -> Result<Tangent, FoldError> {
         let error = FoldError::Undetermined {
             neighbours: self.spokes.len(),
         };
-        let scale = m
-            .diagonal()
-            .map(|d| if d > 0.0 { 1.0 / d.sqrt() } else { 1.0 });
-        let unit = DMatrix::from_fn(m.nrows(), m.ncols(), |r, c| m[(r, c)] * scale[r] * scale[c]);
-        let mut damped = unit.clone();
-        for k in 0..m.nrows() {
-            damped[(k, k)] += DAMPING;
-        }
+        let h = &spoke.hessian;
+        let scale = (h.diagonal()).map(|d| if d > 0.0 { 1.0 / d.sqrt() } else { 1.0 });
+        let unit = Matrix7::from_fn(|r, c| h[(r, c)] * scale[r] * scale[c]);
+        let damped = unit + Matrix7::identity() * DAMPING;
         let factor = damped.cholesky().ok_or(error)?;
-        let b = b.component_mul(&scale);
+        let b = spoke.gradient.component_mul(&scale);
         let mut x = factor.solve(&b);
         for _ in 0..REFINEMENTS {
-            x += factor.solve(&(&b - &unit * &x));
+            x += factor.solve(&(b - unit * x));
         }
         match x.iter().all(|v| v.is_finite()) {
             true => Ok(x.component_mul(&scale)),

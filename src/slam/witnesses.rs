@@ -60,7 +60,7 @@ pub struct Witnesses {
 
 impl Witnesses {
     /// Judges a new loop. A loop within the map must agree with the path between its keyframes
-    /// (χ² ≤ 6.35), or be confirmed by another one, or, if it contradicts the path (χ² > 24.3) or
+    /// (χ² ≤ 6.35, or within ten hops 24.3 with drift), or be confirmed by another one, or, if it contradicts the path (χ² > 24.3) or
     /// joins two submaps, by two others.
     pub fn judge(&mut self, graph: &Graph, new: Loop) -> Verdict {
         let odometry = Odometry::new(graph);
@@ -79,7 +79,7 @@ impl Witnesses {
                     with_drift,
                     "loop against the map"
                 );
-                if found <= CHI2_HALF || (path.hops <= LOCAL_HOPS && found <= CHI2_LIMIT) {
+                if found <= CHI2_HALF || (path.hops <= LOCAL_HOPS && with_drift <= CHI2_LIMIT) {
                     return Verdict::Agrees;
                 }
                 match with_drift <= CHI2_LIMIT {
