@@ -5,7 +5,7 @@ use super::graph::Graph;
 use super::skeleton;
 use super::window::{Limits, Window};
 use crate::compute::device::{DeviceError, GraphEdge, MappingDevice, PoseGraph};
-use crate::compute::global::PoseFactor;
+use crate::compute::global::{PoseFactor, Priors};
 use crate::config::GlobalOptConfig;
 use crate::geometry::Sim3;
 
@@ -103,6 +103,7 @@ impl Optimiser {
             start: &start,
             edges: &edges,
             factors: &factors.collect::<Vec<_>>(),
+            priors: Priors::default(),
             params: &GlobalOptConfig {
                 pin: window.fixed,
                 ..self.params.clone()

@@ -7,7 +7,7 @@ use super::factors::{Measured, indexed};
 use super::graph::{Edge, Graph};
 use crate::compute::cancel::CancelToken;
 use crate::compute::device::{DeviceError, GraphEdge, MappingDevice, PoseGraph};
-use crate::compute::global::{CONNECTING, EdgeEquations, PoseFactor, solve_factors};
+use crate::compute::global::{CONNECTING, EdgeEquations, PoseFactor, Priors, solve_factors};
 use crate::config::GlobalOptConfig;
 use crate::geometry::Sim3;
 use rustc_hash::FxHashMap;
@@ -44,6 +44,7 @@ pub fn rest(
         start: &start,
         edges: &edges,
         factors: &[],
+        priors: Priors::default(),
         params: &params,
     };
     let mut poses = start;
@@ -97,6 +98,7 @@ pub fn equations(
         start: &start,
         edges: &terms,
         factors: &[],
+        priors: Priors::default(),
         params,
     };
     let mut found = Vec::new();
@@ -196,7 +198,13 @@ pub fn solve(
         max_iters: params.max_iters.max(MAX_STEPS),
         ..params.clone()
     };
-    match solve_factors(factors, &params, &CancelToken::default(), &mut poses) {
+    match solve_factors(
+        factors,
+        Priors::default(),
+        &params,
+        &CancelToken::default(),
+        &mut poses,
+    ) {
         Ok(report) => {
             tracing::debug!(?report, factors = factors.len(), "skeleton solve");
             report.converged.then_some(poses)

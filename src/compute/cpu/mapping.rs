@@ -331,6 +331,7 @@ impl MappingDevice for Mapping {
             &keyframes,
             &edges,
             graph.factors,
+            graph.priors,
             residual,
             w,
             h,
