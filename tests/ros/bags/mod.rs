@@ -2,6 +2,7 @@
 //! 0.11.9 (a Python with it is named by MAST3R_ROS_PYTHON).
 
 mod broken;
+mod depth;
 mod node;
 mod runs;
 mod support;

@@ -209,7 +209,7 @@ fn limits_holes_and_edges_become_zero() {
             .expect("depth");
         (depth.metres.to_vec(), depth.measured)
     };
-    // A jump of 5 % of the nearer one is none, one of 6 % is; what is beside a hole is used.
+    // A jump of 5 % of the nearer one is allowed, one of 6 % is not; what is beside a hole is used.
     let (metres, measured) = read([1.0, 1.05, 0.0, 2.0, 2.12, 2.12]);
     assert_eq!(metres, [1.0, 1.05, 0.0, 0.0, 0.0, 2.12]);
     assert_eq!(measured, 3);
