@@ -13,6 +13,7 @@ mod belief;
 mod bounds;
 mod consistency;
 mod counts;
+mod depth;
 mod edges;
 mod error;
 mod events;
@@ -71,9 +72,9 @@ pub use uncertainty::Covariance6;
 use crate::compute::device::{ContentFormats, Device, DeviceError, FramePoints, LostReason};
 use crate::config::Config;
 use crate::geometry::{Intrinsics, Sim3};
-use crate::image::Preprocessor;
 use crate::image::encoding::RawImage;
 use crate::image::mask::MaskReader;
+use crate::image::{NetworkView, Preprocessor};
 use crate::map::saved::{ImageShape, SavedViews};
 use crate::map::store::Monitor;
 use crate::map::{Content, FrameRecord, KeyframeRecord, KeyframeView, MapSnapshot, ReadKeyframe};
@@ -120,6 +121,8 @@ pub struct Slam {
     /// `None` without `tracking.masks`.
     masks: Option<MaskReader>,
     intrinsics: Option<Intrinsics>,
+    /// How the network's images show the camera's.
+    view: Option<NetworkView>,
     max_keyframes: usize,
     mapping_counts: SharedCounts,
     /// The map file that is being loaded.
@@ -161,6 +164,7 @@ impl Slam {
             history: History::new(pace),
             masks,
             intrinsics,
+            view: None,
             max_keyframes,
             loading: None,
             loaded: None,
