@@ -165,7 +165,7 @@ fn what_is_nearer_hides_what_is_behind() {
             colour: None,
         });
         let depth = reader.read(&image, &own).expect("depth").metres;
-        [50 * 100..51 * 100].map(|row| depth[row].to_vec())[0].clone()
+        depth[50 * 100..51 * 100].to_vec()
     };
     // The depth camera moves to the left of the colour camera: points move by f t / z, 10 and 5 pixels, to the left.
     let row = seen(-0.1);
