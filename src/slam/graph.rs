@@ -1,11 +1,12 @@
 //! The factor graph: keyframes, edges and priors.
 
 use super::factors::Factors;
+use super::metric::scale::Scales;
 use super::overlaps::Overlaps;
 use super::pose_table::{Anchor, PoseTable, index_of};
 use super::removed::Removed;
 use crate::compute::device::{EdgeId, TwoWay};
-use crate::compute::global::{Matrix7, PoseFactor};
+use crate::compute::global::{Matrix7, PoseFactor, ScalePrior};
 use crate::geometry::Sim3;
 use crate::map::{EdgeKind, MapEdge};
 use crate::time::Stamp;
@@ -32,6 +33,7 @@ pub struct Graph {
     /// Number of leading edges included in the last successful solve.
     solved_edges: usize,
     factors: Factors,
+    scales: Scales,
     /// Those of removed edges.
     overlaps: Overlaps,
     /// Shared with published tables.
@@ -147,6 +149,7 @@ impl Graph {
             self.factors.forget(edge.id);
         }
         self.factors.remove_of(id as usize);
+        self.scales.remove(id);
         let shared = edges.iter();
         let shared = shared.filter_map(|e| Some((e.other_end(id)?, e.match_fraction)));
         self.overlaps.remove(id, shared);
@@ -325,6 +328,17 @@ impl Graph {
         &mut self.factors
     }
 
+    /// Measured scales of keyframes.
+    pub fn scales_mut(&mut self) -> &mut Scales {
+        &mut self.scales
+    }
+
+    /// The measured scales of all keyframes as priors, which name them by index, with their information multiplied by
+    /// `units`.
+    pub fn scale_priors(&self, units: f64) -> Vec<ScalePrior> {
+        self.scales.priors(self.ids.iter().copied(), units)
+    }
+
     /// The removed keyframes.
     pub fn removed(&self) -> &Arc<Removed> {
         &self.removed
@@ -374,6 +388,7 @@ impl Graph {
             stamps: self.keyframes.iter().map(|k| k.info.stamp).collect(),
             edges: self.edges.iter().map(edge).collect(),
             removed: Arc::clone(&self.removed),
+            scale: self.scales.estimate(&self.ids, &self.poses),
         }
     }
 }

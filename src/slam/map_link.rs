@@ -11,6 +11,7 @@ use super::mailbox::Look;
 use super::map_source::MapSource;
 use super::mapper::Mapper;
 use super::mapper_thread::MapperHandle;
+use super::metric::scale::KeyframeScale;
 use super::pose_table::{Anchor, KeyframePoses, Origin};
 use super::relocaliser::{RelocaliseRequest, Reply};
 use super::reuse::ProbeRequest;
@@ -181,9 +182,13 @@ impl MapLink {
         self.waited
     }
 
-    /// Keeps the final pointmap of a keyframe, to be sent with the next event.
-    pub fn finish_keyframe(&mut self, keyframe: u32, handle: Handle) {
-        self.finished = Some(Finished { keyframe, handle });
+    /// Keeps the final pointmap of a keyframe, with its measured scale, to be sent with the next event.
+    pub fn finish_keyframe(&mut self, keyframe: u32, handle: Handle, scale: Option<KeyframeScale>) {
+        self.finished = Some(Finished {
+            keyframe,
+            handle,
+            scale,
+        });
     }
 
     /// Keeps a keyframe of the map while frames are tracked against it.
@@ -205,11 +210,11 @@ impl MapLink {
         }
     }
 
-    /// Hands a keyframe to the mapper; returns the frame's place.
+    /// Hands a keyframe, with its measured scale, to the mapper; returns the frame's place.
     pub fn add_keyframe(
         &mut self,
         frame: &Frame<'_>,
-        handle: Handle,
+        (handle, scale): (Handle, Option<KeyframeScale>),
         anchor: Option<Anchor>,
     ) -> Result<Place, SlamError> {
         let info = self.next_keyframe(frame);
@@ -220,6 +225,7 @@ impl MapLink {
             info,
             handle,
             origin,
+            scale,
         })?;
         Ok(Place::of_keyframe(info.id))
     }

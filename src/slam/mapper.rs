@@ -12,6 +12,7 @@ use super::graph::{Graph, KeyframeInfo};
 use super::loans::Loans;
 use super::loop_closure::{Entry, LoopClosure};
 use super::map_keeper::MapKeeper;
+use super::metric::scale::KeyframeScale;
 use super::optimiser::Optimiser;
 use super::pose_table::{Origin, SharedPoses};
 use super::redundancy::Redundancy;
@@ -22,6 +23,7 @@ use crate::compute::cancel::CancelToken;
 use crate::compute::device::{DeviceError, Handle, MappingDevice};
 use crate::compute::retrieval::Hit;
 use crate::config::{Config, GlobalOptConfig};
+use crate::geometry::Sim3;
 use crate::time::millis;
 use std::time::Instant;
 
@@ -126,8 +128,9 @@ impl Mapper {
                 info,
                 handle,
                 origin,
+                scale,
             } => {
-                self.add_keyframe(info, &handle, origin)?;
+                self.add_keyframe(info, &handle, origin, scale)?;
                 None
             }
             Work::Relocalise(request) => Some(self.relocalise(request)?),
@@ -166,6 +169,7 @@ impl Mapper {
         info: KeyframeInfo,
         handle: &Handle,
         origin: Origin,
+        scale: Option<KeyframeScale>,
     ) -> Result<(), DeviceError> {
         let id = info.id;
         let (pose, submap, anchor) = match origin {
@@ -178,7 +182,15 @@ impl Mapper {
                     Some(a),
                 )
             }
-            Origin::Submap(start) => (start, self.graph.next_submap(), None),
+            Origin::Submap(start) => {
+                // Nothing joins it with the map yet: what was measured is all that is known of its scale.
+                let measured = scale.map_or(start.scale, |scale| scale.log_scale.exp());
+                let start = Sim3 {
+                    scale: measured,
+                    ..start
+                };
+                (start, self.graph.next_submap(), None)
+            }
         };
         self.device.accept_keyframe(id, handle)?;
         self.query_places(id)?;
@@ -187,6 +199,9 @@ impl Mapper {
             .candidates(&self.graph, id, submap, anchor, &self.hits);
         self.device.insert_place(id)?;
         self.graph.insert(info, pose, submap, anchor);
+        if let Some(scale) = scale {
+            self.graph.scales_mut().set(id, scale);
+        }
         tracing::debug!(id, "keyframe added");
         let wanted: Vec<_> = candidates.iter().map(|&(c, kind)| (c, id, kind)).collect();
         let device = self.device.as_mut();

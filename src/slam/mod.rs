@@ -35,6 +35,7 @@ mod map_link;
 mod map_source;
 mod mapper;
 mod mapper_thread;
+mod metric;
 mod odometry;
 mod optimiser;
 mod overlaps;
@@ -64,6 +65,7 @@ pub use frame::{Frame, Pace, TrackedFrame};
 pub use loading::MapMode;
 pub use map_io::{MapLabel, SavedMap};
 pub use map_source::MapSource;
+pub use metric::scale::{ScaleEstimate, ScaleSource};
 pub use pose_table::PoseTable;
 pub use uncertainty::Covariance6;
 
@@ -86,6 +88,7 @@ use loading::Loading;
 use mailbox::Look;
 use map_link::MapLink;
 use mapper::Mapper;
+use metric::depth::DepthWatch;
 use pose_table::KeyframePoses;
 use relocaliser::Reply;
 use state::{ActiveKeyframe, State};
@@ -131,6 +134,7 @@ pub struct Slam {
     formats: ContentFormats,
     config: Arc<Config>,
     about: About,
+    depth: DepthWatch,
 }
 
 impl Slam {
@@ -168,6 +172,7 @@ impl Slam {
             formats,
             config: Arc::new(config.clone()),
             about: About::default(),
+            depth: DepthWatch::default(),
         })
     }
 
@@ -187,6 +192,8 @@ impl Slam {
         }
         self.tracker.encode(frame)?;
         let outcome = self.advance(frame);
+        let found = self.tracker.device().depth_found();
+        self.depth.note(frame.index, found);
         let seen = outcome.as_ref().copied();
         let tracked = self.record(frame, seen.unwrap_or(FrameOutcome::lost()), start);
         outcome.map(|_| tracked)

@@ -5,13 +5,15 @@ use super::graph::Graph;
 use super::skeleton;
 use super::window::{Limits, Window};
 use crate::compute::device::{DeviceError, GraphEdge, MappingDevice, PoseGraph};
-use crate::compute::global::PoseFactor;
+use crate::compute::global::{PoseFactor, Priors, ScalePrior, solver_units};
 use crate::config::GlobalOptConfig;
 use crate::geometry::Sim3;
 
 /// Solves for the poses of a graph's keyframes.
 pub struct Optimiser {
     params: GlobalOptConfig,
+    /// Residual variance of the matches at the end of the last solve, at least 1.
+    variance: f64,
 }
 
 impl Optimiser {
@@ -19,16 +21,20 @@ impl Optimiser {
     pub fn new(params: &GlobalOptConfig) -> Self {
         Self {
             params: params.clone(),
+            variance: 1.0,
         }
     }
 
     /// Solves once, over the window required by the newest edges. Returns `false` if the solve
     /// failed numerically, in which case no pose changes.
     pub fn solve(
-        &self,
+        &mut self,
         device: &mut dyn MappingDevice,
         graph: &mut Graph,
     ) -> Result<bool, DeviceError> {
+        let shape = device.shape();
+        let pixels_per_patch = shape.pixels() as f64 / shape.tokens.max(1) as f64;
+        let scales = graph.scale_priors(solver_units(pixels_per_patch, self.variance));
         let index = skeleton::index_of(graph);
         let place = |id: u32| index.get(&id).copied();
         let edges = graph.edges().iter();
@@ -49,7 +55,7 @@ impl Optimiser {
                 skeleton::condense_missing(device, graph, &self.params)?;
                 let all = skeleton::all_factors(graph, &self.params);
                 let all: Vec<PoseFactor> = all.iter().map(|m| m.factor).collect();
-                let Some(start) = skeleton::solve(&all, &self.params, old) else {
+                let Some(start) = skeleton::solve(&all, &scales, &self.params, old) else {
                     return Ok(false);
                 };
                 let window = Window::around_loops(count, &links, solved, &held, pin, limits);
@@ -57,7 +63,8 @@ impl Optimiser {
             }
             false => (window, old),
         };
-        let Some(poses) = self.over_matches(device, graph, &window, &start, &factors)? else {
+        let Some(poses) = self.over_matches(device, graph, &window, &start, (&factors, &scales))?
+        else {
             return Ok(false);
         };
         let mut solved = start;
@@ -72,14 +79,14 @@ impl Optimiser {
     }
 
     /// Solves over the matches and factors of a window, from the poses `start` of all keyframes;
-    /// returns the poses of the window's keyframes. `factors` name keyframes by index.
+    /// returns the poses of the window's keyframes. `factors` and `scales` name keyframes by index.
     fn over_matches(
-        &self,
+        &mut self,
         device: &mut dyn MappingDevice,
         graph: &Graph,
         window: &Window,
         start: &[Sim3],
-        factors: &[PoseFactor],
+        (factors, scales): (&[PoseFactor], &[ScalePrior]),
     ) -> Result<Option<Vec<Sim3>>, DeviceError> {
         let count = graph.keyframes().len();
         let index = skeleton::index_of(graph);
@@ -98,11 +105,21 @@ impl Optimiser {
             let (i, j) = (place(f.i)?, place(f.j)?);
             Some(PoseFactor { i, j, ..*f })
         });
+        let scales = scales.iter().filter_map(|p| {
+            let k = place(p.k)?;
+            Some(ScalePrior { k, ..*p })
+        });
+        let scales: Vec<ScalePrior> = scales.collect();
         let problem = PoseGraph {
             keyframes: &keyframes,
             start: &start,
             edges: &edges,
             factors: &factors.collect::<Vec<_>>(),
+            priors: Priors {
+                scales: &scales,
+                frees_pinned_scales: window.whole,
+                ..Priors::default()
+            },
             params: &GlobalOptConfig {
                 pin: window.fixed,
                 ..self.params.clone()
@@ -111,6 +128,9 @@ impl Optimiser {
         let mut poses = start.clone();
         match device.solve(&problem, &mut poses)? {
             Ok(report) => {
+                // Three residuals for each match; seven parameters are nothing beside them.
+                let residuals = 3.0 * report.matches.max(1) as f64;
+                self.variance = (2.0 * report.final_cost / residuals).max(1.0);
                 tracing::debug!(
                     ?report,
                     keyframes = keyframes.len(),

@@ -5,7 +5,7 @@ use super::fold::Fold;
 use super::graph::Graph;
 use super::pose_table::Anchor;
 use crate::compute::device::{DeviceError, GraphEdge, MappingDevice, PoseGraph};
-use crate::compute::global::{Matrix7, PoseFactor};
+use crate::compute::global::{Matrix7, PoseFactor, Priors};
 use crate::config::GlobalOptConfig;
 use crate::geometry::Tangent;
 
@@ -77,6 +77,7 @@ fn fold(
         start: &poses,
         edges: &edges,
         factors: &[],
+        priors: Priors::default(),
         params,
     };
     let mut equations = Vec::new();

@@ -7,7 +7,9 @@ use super::factors::{Measured, indexed};
 use super::graph::{Edge, Graph};
 use crate::compute::cancel::CancelToken;
 use crate::compute::device::{DeviceError, GraphEdge, MappingDevice, PoseGraph};
-use crate::compute::global::{CONNECTING, EdgeEquations, PoseFactor, solve_factors};
+use crate::compute::global::{
+    CONNECTING, EdgeEquations, PoseFactor, Priors, ScalePrior, solve_factors,
+};
 use crate::config::GlobalOptConfig;
 use crate::geometry::Sim3;
 use rustc_hash::FxHashMap;
@@ -44,6 +46,7 @@ pub fn rest(
         start: &start,
         edges: &edges,
         factors: &[],
+        priors: Priors::default(),
         params: &params,
     };
     let mut poses = start;
@@ -97,6 +100,7 @@ pub fn equations(
         start: &start,
         edges: &terms,
         factors: &[],
+        priors: Priors::default(),
         params,
     };
     let mut found = Vec::new();
@@ -185,10 +189,11 @@ pub fn all_factors(graph: &Graph, params: &GlobalOptConfig) -> Vec<Measured> {
     by_id.chain(priors).collect()
 }
 
-/// Solves for `poses`, of the graph's keyframes in order, over factors by index. `None` if that
-/// fails, or if the poses are not at the minimum.
+/// Solves for `poses`, of the graph's keyframes in order, over factors and measured scales by index. `None` if
+/// that fails, or if the poses are not at the minimum.
 pub fn solve(
     factors: &[PoseFactor],
+    scales: &[ScalePrior],
     params: &GlobalOptConfig,
     mut poses: Vec<Sim3>,
 ) -> Option<Vec<Sim3>> {
@@ -196,7 +201,18 @@ pub fn solve(
         max_iters: params.max_iters.max(MAX_STEPS),
         ..params.clone()
     };
-    match solve_factors(factors, &params, &CancelToken::default(), &mut poses) {
+    let priors = Priors {
+        scales,
+        frees_pinned_scales: true,
+        ..Priors::default()
+    };
+    match solve_factors(
+        factors,
+        priors,
+        &params,
+        &CancelToken::default(),
+        &mut poses,
+    ) {
         Ok(report) => {
             tracing::debug!(?report, factors = factors.len(), "skeleton solve");
             report.converged.then_some(poses)

@@ -4,6 +4,7 @@ use super::error::SlamError;
 use super::frame::{Frame, FrameOutcome, Place};
 use super::frozen_map;
 use super::map_link::MapLink;
+use super::metric::scale::KeyframeScale;
 use super::odometry::Odometry;
 use super::pose_table::Anchor;
 use super::relocaliser::{Found, Reply};
@@ -271,7 +272,10 @@ impl Tracker {
     pub fn leave(&mut self, active: &ActiveKeyframe, map: &mut MapLink) -> Result<(), SlamError> {
         match active.lent {
             true => map.return_loan(),
-            false => map.finish_keyframe(active.id, self.device.stash_pointmap()?),
+            false => {
+                let handle = self.device.stash_pointmap()?;
+                map.finish_keyframe(active.id, handle, self.keyframe_scale());
+            }
         }
         Ok(())
     }
@@ -303,7 +307,7 @@ impl Tracker {
     fn start_submap(&mut self, frame: &Frame<'_>, map: &mut MapLink) -> Result<Step, SlamError> {
         self.blank = 0;
         let handle = self.device.start_keyframe()?;
-        let place = map.add_keyframe(frame, handle, None)?;
+        let place = map.add_keyframe(frame, (handle, self.keyframe_scale()), None)?;
         let outcome = FrameOutcome::at(TrackingState::Initialising, place);
         Ok((State::started(place.anchor.keyframe), outcome))
     }
@@ -333,7 +337,8 @@ impl Tracker {
     ) -> Result<Step, SlamError> {
         self.leave(&active, map)?;
         let handle = self.device.start_keyframe()?;
-        let place = map.add_keyframe(frame, handle, Some(anchor))?;
+        let made = (handle, self.keyframe_scale());
+        let place = map.add_keyframe(frame, made, Some(anchor))?;
         let outcome = FrameOutcome {
             keyframe: place.keyframe,
             anchor: Some(place.anchor),
@@ -377,6 +382,11 @@ impl Tracker {
             ..outcome
         };
         Ok((state, outcome))
+    }
+
+    /// The measured scale of the active keyframe.
+    fn keyframe_scale(&mut self) -> Option<KeyframeScale> {
+        self.device.keyframe_scale().map(KeyframeScale::from)
     }
 
     fn covariance(&self, tracked: &Tracked, world_from_keyframe: &Sim3) -> Option<Covariance6> {

@@ -6,7 +6,8 @@ use mast3r_slam::compute::cuda::global::{
     GlobalCapacity, GlobalError,
 };
 use mast3r_slam::compute::global::{
-    EdgeEquations, GlobalReport, GlobalResidual, GlobalSolver, Keyframe, PoseFactor, Wanted,
+    EdgeEquations, GlobalReport, GlobalResidual, GlobalSolver, Keyframe, MetricPrior, PoseFactor,
+    Priors, ScalePrior, Wanted,
 };
 use mast3r_slam::config::GlobalOptConfig;
 use mast3r_slam::geometry::{Sim3, Tangent};
@@ -19,6 +20,8 @@ pub struct Case {
     pub confidence: Vec<Vec<f32>>,
     pub residual: GlobalResidual,
     pub factors: Vec<PoseFactor>,
+    pub scales: Vec<ScalePrior>,
+    pub motions: Vec<MetricPrior>,
     pub params: GlobalOptConfig,
 }
 
@@ -29,6 +32,8 @@ impl Case {
             graph,
             residual,
             factors: Vec::new(),
+            scales: Vec::new(),
+            motions: Vec::new(),
             params: GlobalOptConfig::default(),
         }
     }
@@ -53,6 +58,15 @@ impl Case {
         keyframes
     }
 
+    /// The priors; they free the scale of the first keyframe.
+    pub fn priors(&self) -> Priors<'_> {
+        Priors {
+            scales: &self.scales,
+            motions: &self.motions,
+            frees_pinned_scales: true,
+        }
+    }
+
     pub fn on_cpu(&self) -> Result<(Vec<Sim3>, GlobalReport), String> {
         let mut poses = self.graph.truth.clone();
         let (w, h) = self.size();
@@ -60,6 +74,7 @@ impl Case {
             &self.keyframes(),
             &self.graph.edges(),
             &self.factors,
+            self.priors(),
             self.residual,
             w,
             h,
@@ -206,6 +221,7 @@ impl OnDevice {
             keyframes: &keyframes,
             edges: &edges,
             factors: &case.factors,
+            priors: case.priors(),
             residual: case.residual,
             width: case.graph.width,
             height: case.graph.height,

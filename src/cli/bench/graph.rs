@@ -8,7 +8,7 @@ use crate::compute::cuda::global::{
     DeviceEdge, DeviceGlobalSolver, DeviceKeyframe, DeviceMatches, DeviceProblem, GlobalBuffers,
     GlobalCapacity, GlobalError,
 };
-use crate::compute::global::{GlobalReport, GlobalResidual};
+use crate::compute::global::{GlobalReport, GlobalResidual, Priors};
 use crate::config::GlobalOptConfig;
 use crate::geometry::{Intrinsics, Sim3, Tangent};
 use crate::gpu::plan::Group;
@@ -306,6 +306,7 @@ impl GraphStage {
             keyframes: &keyframes,
             edges: &edges,
             factors: &[],
+            priors: Priors::default(),
             residual: GlobalResidual::Rays,
             width: self.image.0,
             height: self.image.1,

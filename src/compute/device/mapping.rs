@@ -3,7 +3,7 @@
 use super::{ContentFormats, DeviceError, EdgeContent, Handle, KeyframeContent};
 use crate::compute::cancel::CancelToken;
 use crate::compute::coverage::Coverage;
-use crate::compute::global::{EdgeEquations, GlobalReport, PoseFactor};
+use crate::compute::global::{EdgeEquations, GlobalReport, PoseFactor, Priors};
 use crate::compute::residual::SolveError;
 use crate::compute::retrieval::Hit;
 use crate::config::GlobalOptConfig;
@@ -157,6 +157,8 @@ pub struct PoseGraph<'a> {
     pub edges: &'a [GraphEdge],
     /// Measurements of relative poses that are not matches.
     pub factors: &'a [PoseFactor],
+    /// Measurements in metres.
+    pub priors: Priors<'a>,
     /// Gates, weights and stopping criteria.
     pub params: &'a GlobalOptConfig,
 }

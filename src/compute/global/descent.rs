@@ -1,6 +1,7 @@
 //! Damped Gauss-Newton over the poses of a graph, generic over the code that sums up the matches.
 
-use super::system::{Layout, System};
+use super::prior::Priors;
+use super::system::{Hold, Layout, System};
 use super::terms::Linearised;
 use super::{GlobalReport, PoseFactor};
 use crate::compute::cancel::CancelToken;
@@ -55,6 +56,7 @@ pub(crate) struct Graph<'a> {
     /// Keyframe indices of each edge.
     pub(crate) links: &'a [(usize, usize)],
     pub(crate) factors: &'a [PoseFactor],
+    pub(crate) priors: Priors<'a>,
 }
 
 impl Graph<'_> {
@@ -85,7 +87,7 @@ impl Graph<'_> {
                 return Err(SolveError::Information { i: p.i, j: p.j });
             }
         }
-        Ok(())
+        self.priors.validate(count)
     }
 }
 
@@ -102,8 +104,9 @@ pub(crate) fn descend<L: Lineariser>(
         converged: true,
         ..GlobalReport::default()
     };
-    let (links, factors) = (graph.links, graph.factors);
-    if poses.len() <= params.pin || (links.is_empty() && factors.is_empty()) {
+    let (links, factors, priors) = (graph.links, graph.factors, &graph.priors);
+    let no_priors = priors.scales.is_empty() && priors.motions.is_empty();
+    if no_priors && (poses.len() <= params.pin || (links.is_empty() && factors.is_empty())) {
         return Ok(report);
     }
     if cancel.is_cancelled() {
@@ -119,7 +122,7 @@ pub(crate) fn descend<L: Lineariser>(
         return Err(SolveError::NotFinite { what }.into());
     }
     let groups = groups(graph, poses.len(), &at);
-    let (fixed, loose_groups) = fixed_poses(&groups, params.pin);
+    let (holds, loose_groups) = holds(&groups, params.pin, priors, poses);
     report.loose_groups = loose_groups;
     // Edges too weak to connect two groups must not influence them either.
     for (active, (i, j)) in active.iter_mut().zip(links) {
@@ -128,6 +131,7 @@ pub(crate) fn descend<L: Lineariser>(
     if active.contains(&false) {
         lineariser.linearise(poses, &active, Wanted::Equations, &mut at)?;
     }
+    priors.linearise(poses, &mut at);
     report.initial_cost = at.robust;
     report.final_cost = at.robust;
     report.matches = at.used();
@@ -135,14 +139,16 @@ pub(crate) fn descend<L: Lineariser>(
         .iter()
         .copied()
         .chain(factors.iter().map(|p| (p.i, p.j)))
+        .chain(priors.motions.iter().map(|p| (p.i, p.j)))
         .collect();
-    let layout = Layout::new(&fixed, &all)?;
+    let layout = Layout::new(&holds, &all)?;
     report.free = layout.free();
     if layout.free() > 0 {
         let mut current = poses.clone();
         iterate(
             lineariser,
             &active,
+            priors,
             &layout,
             at,
             &mut current,
@@ -159,6 +165,7 @@ pub(crate) fn descend<L: Lineariser>(
 fn iterate<L: Lineariser>(
     lineariser: &mut L,
     active: &[bool],
+    priors: &Priors<'_>,
     layout: &Layout,
     mut at: Linearised,
     poses: &mut Vec<Sim3>,
@@ -187,6 +194,7 @@ fn iterate<L: Lineariser>(
                 shortest = Some(step.norm());
                 if next_poses.iter().all(Sim3::is_finite) {
                     lineariser.linearise(&next_poses, active, wanted, &mut next)?;
+                    priors.linearise(&next_poses, &mut next);
                     let (old, new) = ((at.robust, at.used()), (next.robust, next.used()));
                     if next.is_finite() && is_progress_within(rounding, old, new) {
                         accepted = Some(step.norm());
@@ -236,8 +244,8 @@ fn iterate<L: Lineariser>(
     Ok(())
 }
 
-/// For each keyframe, the first one of its group. A group is connected by edges with matches and by
-/// factors with information.
+/// For each keyframe, the first one of its group. A group is connected by edges with matches, and by
+/// factors and metric priors with information.
 fn groups(graph: &Graph<'_>, keyframes: usize, at: &Linearised) -> Vec<usize> {
     fn root(parent: &mut [usize], mut k: usize) -> usize {
         while parent[k] != k {
@@ -254,6 +262,8 @@ fn groups(graph: &Graph<'_>, keyframes: usize, at: &Linearised) -> Vec<usize> {
     let connected = by_edge
         .map(|(link, _)| *link)
         .chain(by_factor.map(|p| (p.i, p.j)));
+    let by_prior = graph.priors.motions.iter().filter(|p| p.connects());
+    let connected = connected.chain(by_prior.map(|p| (p.i, p.j)));
     for (i, j) in connected {
         // The lower index becomes the root, so that a root is the first keyframe of its group.
         let (a, b) = (root(&mut parent, i), root(&mut parent, j));
@@ -262,11 +272,18 @@ fn groups(graph: &Graph<'_>, keyframes: usize, at: &Linearised) -> Vec<usize> {
     (0..parent.len()).map(|k| root(&mut parent, k)).collect()
 }
 
-/// Flags for fixed poses: the pinned ones and the first of each group without a pinned one; also
-/// the number of such groups.
-fn fixed_poses(groups: &[usize], pin: usize) -> (Vec<bool>, usize) {
+/// What each keyframe may do, and the number of groups without a pinned keyframe: fixed are the pinned ones
+/// and the first of each such group. Where priors fix the scale, only rotation and translation are.
+fn holds(groups: &[usize], pin: usize, priors: &Priors<'_>, poses: &[Sim3]) -> (Vec<Hold>, usize) {
     let is_first = |k: usize| groups[k] == k;
-    let fixed = (0..groups.len()).map(|k| k < pin || is_first(k)).collect();
+    let fixes_scale = priors.fix_scales_of(groups);
+    let hold = |k: usize| match (k < pin, is_first(k)) {
+        (false, false) => Hold::Free,
+        (pinned, _) if fixes_scale[groups[k]] && (!pinned || priors.frees_pinned_scales) => {
+            Hold::Pose(poses[k].translation)
+        }
+        _ => Hold::All,
+    };
     let loose = (pin.min(groups.len())..groups.len()).filter(|&k| is_first(k));
-    (fixed, loose.count())
+    ((0..groups.len()).map(hold).collect(), loose.count())
 }

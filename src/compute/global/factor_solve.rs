@@ -3,7 +3,7 @@
 
 use super::descent::{self, Graph, Lineariser, Wanted};
 use super::terms::{Linearised, Relative, Term, factor_term, factor_terms};
-use super::{EdgeEquations, GlobalReport, PoseFactor};
+use super::{EdgeEquations, GlobalReport, PoseFactor, Priors};
 use crate::compute::cancel::CancelToken;
 use crate::compute::residual::{ROUNDING, SolveError, expect_len};
 use crate::config::GlobalOptConfig;
@@ -38,7 +38,7 @@ impl PoseFactor {
     }
 }
 
-/// Optimises `poses`, from their present values, over factors alone; the first `params.pin` and the
+/// Optimises `poses`, from their present values, over factors and priors alone; the first `params.pin` and the
 /// first of each group without one of these stay fixed, as in
 /// [`GlobalSolver::solve`](super::GlobalSolver::solve).
 ///
@@ -47,6 +47,7 @@ impl PoseFactor {
 /// be solved with any damping. `poses` is then unchanged.
 pub fn solve_factors(
     factors: &[PoseFactor],
+    priors: Priors<'_>,
     params: &GlobalOptConfig,
     cancel: &CancelToken,
     poses: &mut [Sim3],
@@ -54,6 +55,7 @@ pub fn solve_factors(
     let graph = Graph {
         links: &[],
         factors,
+        priors,
     };
     graph.validate(poses.iter().copied())?;
     let mut solved = poses.to_vec();

@@ -7,6 +7,7 @@ pub(crate) mod descent;
 mod edges;
 mod factor;
 mod factor_solve;
+mod prior;
 mod system;
 pub(crate) mod terms;
 
@@ -19,6 +20,7 @@ use descent::{Graph, Lineariser};
 use edges::Problem;
 pub use factor::{PoseFactor, parallel_sum};
 pub use factor_solve::solve_factors;
+pub use prior::{MetricPrior, Priors, ScalePrior, solver_units};
 use terms::Linearised;
 
 pub use super::residual::{Matrix7, SolveError};
@@ -135,6 +137,7 @@ impl GlobalSolver {
         keyframes: &[Keyframe<'_>],
         edges: &[Edge<'_>],
         factors: &[PoseFactor],
+        priors: Priors<'_>,
         residual: GlobalResidual,
         width: usize,
         height: usize,
@@ -157,6 +160,7 @@ impl GlobalSolver {
         let graph = Graph {
             links: &links,
             factors,
+            priors,
         };
         problem.expect_lengths(poses.len())?;
         graph.validate(keyframes.iter().map(|k| k.world_from_camera))?;
@@ -195,6 +199,7 @@ impl GlobalSolver {
         let graph = Graph {
             links: &links,
             factors: &[],
+            priors: Priors::default(),
         };
         problem.expect_lengths(keyframes.len())?;
         graph.validate(keyframes.iter().map(|k| k.world_from_camera))?;

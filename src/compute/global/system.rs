@@ -1,16 +1,27 @@
 //! The sparse normal equations of all free poses, in 7×7 blocks.
 
 use super::cholesky::{Block, Blocks, Pattern, Rows, SIZE};
-use super::terms::{Linearised, Term};
+use super::terms::{BinaryTerm, Linearised, Term};
 use crate::compute::residual::{Matrix7, SolveError};
 use crate::geometry::{Sim3, Tangent};
-use nalgebra::DVector;
+use nalgebra::{DVector, Vector3};
 
 /// Damping that is always applied, relative to the diagonal: below the rounding of the sums.
 const FLOOR: f64 = 1e-12;
 /// Lower limit of diagonal entries, as a fraction of the largest in the block, so that damping also
 /// affects motion that nothing observes.
 const RELATIVE_DIAGONAL: f64 = 1e-9;
+
+/// What of a keyframe's pose is fixed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Hold {
+    /// Nothing.
+    Free,
+    /// Rotation and translation, which is this; the scale is free.
+    Pose(Vector3<f64>),
+    /// Everything.
+    All,
+}
 
 /// Free poses and the location of their blocks.
 pub(super) struct Layout {
@@ -20,14 +31,19 @@ pub(super) struct Layout {
     keyframe: Vec<usize>,
     /// For each link, the block between its two poses if both are free.
     between: Vec<Option<usize>>,
+    /// For each keyframe of which only the scale is free, the matrix `P` that takes `[0, 0, σ]` to the left
+    /// perturbation `[−σt, 0, σ]`, which leaves the translation `t` as it is.
+    scale_only: Vec<Option<Matrix7>>,
     pattern: Pattern,
 }
 
 impl Layout {
-    /// `links` holds the keyframe indices of each term.
-    pub(super) fn new(fixed: &[bool], links: &[(usize, usize)]) -> Result<Self, SolveError> {
-        let free: Vec<usize> = (0..fixed.len()).filter(|&k| !fixed[k]).collect();
-        let mut node = vec![None; fixed.len()];
+    /// `links` holds the keyframe indices of each term, those of binary terms last.
+    pub(super) fn new(holds: &[Hold], links: &[(usize, usize)]) -> Result<Self, SolveError> {
+        let free: Vec<usize> = (0..holds.len())
+            .filter(|&k| holds[k] != Hold::All)
+            .collect();
+        let mut node = vec![None; holds.len()];
         for (n, &k) in free.iter().enumerate() {
             node[k] = Some(n);
         }
@@ -52,6 +68,7 @@ impl Layout {
             place: place.collect(),
             keyframe,
             between,
+            scale_only: holds.iter().map(scale_only).collect(),
             pattern,
         })
     }
@@ -72,7 +89,14 @@ impl Layout {
         out.clear();
         out.extend_from_slice(poses);
         for (p, &k) in self.keyframe.iter().enumerate() {
-            out[k] = poses[k].retract(&step.fixed_rows::<SIZE>(SIZE * p).into_owned());
+            let step = step.fixed_rows::<SIZE>(SIZE * p).into_owned();
+            out[k] = match self.scale_only[k] {
+                None => poses[k].retract(&step),
+                Some(_) => Sim3 {
+                    scale: poses[k].scale * step[6].exp(),
+                    ..poses[k]
+                },
+            };
         }
     }
 }
@@ -98,12 +122,16 @@ impl System {
         }
     }
 
-    /// Sums all terms: `H` on both diagonal blocks, `−H` off the diagonal, and `±g`.
+    /// Sums all terms: of edges and factors `H` on both diagonal blocks, `−H` off the diagonal, and `±g`.
     pub(super) fn assemble(&mut self, layout: &Layout, at: &Linearised) {
         self.values.clear();
         self.gradient.fill(0.0);
         for (term, between) in at.terms.iter().zip(&layout.between) {
             let Term { i, j, .. } = *term;
+            if layout.scale_only[i].is_some() || layout.scale_only[j].is_some() {
+                self.add_binary(layout, &BinaryTerm::from(term), *between);
+                continue;
+            }
             for (keyframe, sign) in [(i, -1.0), (j, 1.0)] {
                 if let Some(p) = layout.place[keyframe] {
                     add(&mut self.values.diagonal[p], &term.hessian, 1.0);
@@ -118,10 +146,69 @@ impl System {
                 add(&mut self.values.below[place], &term.hessian, -1.0);
             }
         }
+        for term in &at.unary {
+            self.add_diagonal(layout, term.k, &term.hessian, &term.gradient);
+        }
+        let between = layout.between.iter().skip(at.terms.len());
+        for (term, between) in at.binary.iter().zip(between) {
+            self.add_binary(layout, term, *between);
+        }
+        self.hold_poses(layout);
         for (damping, block) in self.diagonal.iter_mut().zip(&self.values.diagonal) {
             let on: Tangent = Tangent::from_fn(|r, _| block[r][r]);
             let min = RELATIVE_DIAGONAL * on.max().max(0.0);
             *damping = std::array::from_fn(|r| on[r].max(min));
+        }
+    }
+
+    /// Adds the equations of one keyframe.
+    fn add_diagonal(&mut self, layout: &Layout, k: usize, hessian: &Matrix7, gradient: &Tangent) {
+        let Some(p) = layout.place[k] else {
+            return;
+        };
+        let (hessian, gradient) = match &layout.scale_only[k] {
+            Some(only) => (
+                only.transpose() * hessian * only,
+                only.transpose() * gradient,
+            ),
+            None => (*hessian, *gradient),
+        };
+        add(&mut self.values.diagonal[p], &hessian, 1.0);
+        let rows = &mut self.gradient.as_mut_slice()[SIZE * p..SIZE * (p + 1)];
+        for (v, g) in rows.iter_mut().zip(gradient.as_slice()) {
+            *v += g;
+        }
+    }
+
+    /// Adds the four blocks of a term.
+    fn add_binary(&mut self, layout: &Layout, term: &BinaryTerm, between: Option<usize>) {
+        self.add_diagonal(layout, term.i, &term.hessian_ii, &term.gradient_i);
+        self.add_diagonal(layout, term.j, &term.hessian_jj, &term.gradient_j);
+        let Some(place) = between else {
+            return;
+        };
+        let mut block = term.hessian_ij;
+        if let Some(only) = &layout.scale_only[term.i] {
+            block = only.transpose() * block;
+        }
+        if let Some(only) = &layout.scale_only[term.j] {
+            block *= only;
+        }
+        // The rows of a block below the diagonal are those of the later pose.
+        if layout.place[term.i] < layout.place[term.j] {
+            block.transpose_mut();
+        }
+        add(&mut self.values.below[place], &block, 1.0);
+    }
+
+    /// Gives the fixed entries of poses whose scale alone is free an equation of their own: the step is 0.
+    fn hold_poses(&mut self, layout: &Layout) {
+        for (k, place) in layout.place.iter().enumerate() {
+            if let (Some(p), Some(_)) = (*place, &layout.scale_only[k]) {
+                for r in 0..SIZE - 1 {
+                    self.values.diagonal[p][r][r] = 1.0;
+                }
+            }
         }
     }
 
@@ -154,6 +241,16 @@ impl System {
     pub(super) fn gradient(&self) -> &DVector<f64> {
         &self.gradient
     }
+}
+
+fn scale_only(hold: &Hold) -> Option<Matrix7> {
+    let Hold::Pose(t) = hold else {
+        return None;
+    };
+    let mut only = Matrix7::zeros();
+    only.fixed_view_mut::<3, 1>(0, 6).copy_from(&-t);
+    only[(6, 6)] = 1.0;
+    Some(only)
 }
 
 fn add(block: &mut Block, h: &Matrix7, sign: f64) {

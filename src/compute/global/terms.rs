@@ -29,11 +29,61 @@ impl Term {
     }
 }
 
+/// Normal equations of a single keyframe.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct UnaryTerm {
+    pub(crate) k: usize,
+    pub(crate) hessian: Matrix7,
+    pub(crate) gradient: Tangent,
+}
+
+impl UnaryTerm {
+    /// Equations of nothing.
+    pub(crate) fn zero(k: usize) -> Self {
+        Self {
+            k,
+            hessian: Matrix7::zeros(),
+            gradient: Tangent::zeros(),
+        }
+    }
+}
+
+/// Normal equations between two keyframes whose Jacobians have no relation to each other.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BinaryTerm {
+    pub(crate) i: usize,
+    pub(crate) j: usize,
+    pub(crate) hessian_ii: Matrix7,
+    /// Rows of `i`, columns of `j`; the fourth block is its transpose.
+    pub(crate) hessian_ij: Matrix7,
+    pub(crate) hessian_jj: Matrix7,
+    pub(crate) gradient_i: Tangent,
+    pub(crate) gradient_j: Tangent,
+}
+
+impl From<&Term> for BinaryTerm {
+    fn from(term: &Term) -> Self {
+        Self {
+            i: term.i,
+            j: term.j,
+            hessian_ii: term.hessian,
+            hessian_ij: -term.hessian,
+            hessian_jj: term.hessian,
+            gradient_i: -term.gradient,
+            gradient_j: term.gradient,
+        }
+    }
+}
+
 /// A problem linearised at a set of poses.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Linearised {
     /// One term per edge, in the order of the edges, then one per factor.
     pub(crate) terms: Vec<Term>,
+    /// Terms of the priors of single keyframes.
+    pub(crate) unary: Vec<UnaryTerm>,
+    /// Terms of the priors between two keyframes, in order.
+    pub(crate) binary: Vec<BinaryTerm>,
     /// Robust cost and number of matches in use of each edge, both directions together.
     pub(crate) edges: Vec<(f64, u64)>,
     /// Total robust cost.
@@ -43,6 +93,8 @@ pub(crate) struct Linearised {
 impl Linearised {
     pub(crate) fn clear(&mut self) {
         self.terms.clear();
+        self.unary.clear();
+        self.binary.clear();
         self.edges.clear();
         self.robust = 0.0;
     }
@@ -56,8 +108,28 @@ impl Linearised {
         // No early exit, which would prevent vectorisation.
         let finite = |values: &[f64]| values.iter().fold(true, |ok, v| ok & v.is_finite());
         let mut terms = self.terms.iter();
+        let mut unary = self.unary.iter();
+        let mut binary = self.binary.iter();
         self.robust.is_finite()
             && terms.all(|t| finite(t.hessian.as_slice()) & finite(t.gradient.as_slice()))
+            && unary.all(|t| finite(t.hessian.as_slice()) & finite(t.gradient.as_slice()))
+            && binary.all(|t| {
+                let blocks = [&t.hessian_ii, &t.hessian_ij, &t.hessian_jj];
+                let gradients = finite(t.gradient_i.as_slice()) & finite(t.gradient_j.as_slice());
+                blocks
+                    .iter()
+                    .fold(gradients, |ok, block| ok & finite(block.as_slice()))
+            })
+    }
+
+    pub(crate) fn push_unary(&mut self, term: UnaryTerm, cost: f64) {
+        self.unary.push(term);
+        self.robust += cost;
+    }
+
+    pub(crate) fn push_binary(&mut self, term: BinaryTerm, cost: f64) {
+        self.binary.push(term);
+        self.robust += cost;
     }
 
     pub(crate) fn push_edge(&mut self, term: Term, robust: f64, matches: u64) {

@@ -2,7 +2,7 @@
 
 use super::descent::{self, Graph, Lineariser, Wanted};
 use super::edges::{Problem, Scratch};
-use super::system::{Layout, System};
+use super::system::{Hold, Layout, System};
 use super::terms::{Linearised, factor_term};
 use super::*;
 use crate::compute::cancel::CancelToken;
@@ -164,7 +164,7 @@ fn the_gradient_is_the_derivative_of_the_cost() {
                     &mut scratch,
                 );
                 problem.select().unwrap();
-                let layout = Layout::new(&[false; 4], &links(&edges, &factors)).unwrap();
+                let layout = Layout::new(&[Hold::Free; 4], &links(&edges, &factors)).unwrap();
                 let mut system = System::new(&layout);
                 let at = linearised(&mut problem, &poses);
                 system.assemble(&layout, &at);
@@ -260,7 +260,7 @@ proptest! {
         let params = GlobalOptConfig { max_iters: 50, ..GlobalOptConfig::default() };
         let mut poses = truth.clone();
         let report = GlobalSolver::new()
-            .solve(&keyframes, &[], &factors, GlobalResidual::Rays, 1, 1, &params, &mut poses)
+            .solve(&keyframes, &[], &factors, Priors::default(), GlobalResidual::Rays, 1, 1, &params, &mut poses)
             .unwrap();
         prop_assert_eq!((report.free, report.loose_groups, report.matches), (4, 0, 0));
         for (pose, truth) in poses.iter().zip(&truth) {
@@ -287,6 +287,7 @@ fn an_information_is_symmetric_and_semidefinite() {
         let graph = Graph {
             links: &[],
             factors: &[factor],
+            priors: Priors::default(),
         };
         match graph.validate([Sim3::identity(); 2].into_iter()) {
             Ok(()) => true,
@@ -344,7 +345,8 @@ fn the_sparse_step_is_the_dense_one() {
     );
     problem.select().unwrap();
     let at = linearised(&mut problem, &poses);
-    let fixed = [true, false, false, true, false, false];
+    let (all, free) = (Hold::All, Hold::Free);
+    let fixed = [all, free, free, all, free, free];
     let layout = Layout::new(&fixed, &links(&edges, &[])).unwrap();
     let mut system = System::new(&layout);
     system.assemble(&layout, &at);
@@ -400,7 +402,7 @@ fn a_damped_step_exists_where_nothing_is_observed() {
     );
     problem.select().unwrap();
     let at = linearised(&mut problem, &poses);
-    let layout = Layout::new(&[true, false, false], &links(&edges, &[])).unwrap();
+    let layout = Layout::new(&[Hold::All, Hold::Free, Hold::Free], &links(&edges, &[])).unwrap();
     let mut system = System::new(&layout);
     system.assemble(&layout, &at);
     let mut step = DVector::zeros(0);
@@ -465,6 +467,7 @@ fn a_solve_that_is_asked_to_stop_ends_with_the_poses_that_it_has() {
     let graph = Graph {
         links: &links,
         factors: &[],
+        priors: Priors::default(),
     };
     let solve = |max_iters: usize, last: usize, asked: bool| {
         let params = GlobalOptConfig {

@@ -45,6 +45,15 @@ pub enum SolveError {
         "the factor between keyframes {i} and {j} has an information that is not finite, symmetric and positive semidefinite: give the inverse of a covariance"
     )]
     Information { i: usize, j: usize },
+    /// A prior is not a measurement; `i` and `j` are equal for that of one keyframe.
+    #[error(
+        "{what} of keyframes {i} and {j} has a mean that is not finite, or an information that is not finite, symmetric and positive semidefinite: give a mean and the inverse of its covariance"
+    )]
+    Prior {
+        what: &'static str,
+        i: usize,
+        j: usize,
+    },
     /// No usable correspondences.
     #[error(
         "none of {given} pixels has a usable match (matched, of sufficient quality, finite, in view)"

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::compute::cancel::CancelToken;
-use crate::compute::global::solve_factors;
+use crate::compute::global::{Priors, solve_factors};
 use crate::config::GlobalOptConfig;
 use nalgebra::SymmetricEigen;
 use proptest::prelude::*;
@@ -118,7 +118,8 @@ impl Toy {
             ..GlobalOptConfig::default()
         };
         let mut poses: Vec<Sim3> = kept.iter().map(|&k| self.poses[k]).collect();
-        let report = solve_factors(&factors, &params, &CancelToken::default(), &mut poses).unwrap();
+        let (none, cancel) = (Priors::default(), CancelToken::default());
+        let report = solve_factors(&factors, none, &params, &cancel, &mut poses).unwrap();
         assert!(report.converged && report.loose_groups == 0, "{report:?}");
         for (k, pose) in kept.into_iter().zip(poses) {
             self.poses[k] = pose;

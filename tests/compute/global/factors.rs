@@ -1,7 +1,7 @@
 //! Edges of matches replaced by factors: a converged map stays where it is.
 
 use mast3r_slam::compute::global::{
-    EdgeEquations, GlobalResidual, GlobalSolver, Keyframe, Matrix7, PoseFactor,
+    EdgeEquations, GlobalResidual, GlobalSolver, Keyframe, Matrix7, PoseFactor, Priors,
 };
 use mast3r_slam::config::GlobalOptConfig;
 use mast3r_slam::geometry::{Sim3, Tangent};
@@ -54,6 +54,7 @@ fn solve(graph: &Graph, keep: &[usize], factors: &[PoseFactor], start: &[Sim3]) 
             &keyframes,
             &edges,
             factors,
+            Priors::default(),
             residual,
             w,
             h,

@@ -1,7 +1,8 @@
 //! Global solve: keyframe poses recovered from matches, and what must not go wrong with graphs.
 
 use mast3r_slam::compute::global::{
-    Edge, GlobalReport, GlobalResidual, GlobalSolver, Keyframe, Matrix7, PoseFactor, SolveError,
+    Edge, GlobalReport, GlobalResidual, GlobalSolver, Keyframe, Matrix7, PoseFactor, Priors,
+    SolveError,
 };
 use mast3r_slam::compute::pose_solver::{Correspondences, PoseSolver, Residual};
 use mast3r_slam::config::{GlobalOptConfig, TrackingConfig};
@@ -32,8 +33,9 @@ fn solve_with(
     let (width, height) = (graph.width, graph.height);
     let keyframes = graph.keyframes();
     let mut solver = GlobalSolver::new();
+    let priors = Priors::default();
     let report = solver.solve(
-        &keyframes, edges, factors, residual, width, height, params, &mut poses,
+        &keyframes, edges, factors, priors, residual, width, height, params, &mut poses,
     )?;
     Ok((poses, report))
 }
@@ -272,6 +274,7 @@ fn nothing_to_solve_is_a_report_at_once() {
             &[],
             &[],
             &[],
+            Priors::default(),
             GlobalResidual::Rays,
             4,
             4,
@@ -557,6 +560,7 @@ fn input_that_does_not_fit_is_refused_and_changes_nothing() {
                 &keyframes,
                 &edges,
                 &[factor],
+                Priors::default(),
                 GlobalResidual::Rays,
                 SIZE.0,
                 SIZE.1,

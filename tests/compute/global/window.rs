@@ -1,6 +1,6 @@
 //! A solve of the newest keyframes instead of all (docs/reference-defects.md, B51): what it costs and what it changes.
 
-use mast3r_slam::compute::global::{GlobalResidual, GlobalSolver};
+use mast3r_slam::compute::global::{GlobalResidual, GlobalSolver, Priors};
 use mast3r_slam::config::GlobalOptConfig;
 use mast3r_slam::geometry::Sim3;
 use mast3r_slam::slam::window::{Limits, Window};
@@ -107,6 +107,7 @@ fn run(size: usize) -> Run {
                 &keyframes,
                 &edges,
                 &[],
+                Priors::default(),
                 residual,
                 SIZE.0,
                 SIZE.1,

@@ -16,7 +16,9 @@ use crate::compute::cuda::slots::{CudaKeyframes, Floats};
 use crate::compute::device::{DeviceError, GraphEdge, PoseGraph};
 use crate::compute::global::descent::{self, Graph, Lineariser, Wanted};
 use crate::compute::global::terms::{Linearised, Term, factor_terms};
-use crate::compute::global::{EdgeEquations, GlobalReport, GlobalResidual, Matrix7, SolveError};
+use crate::compute::global::{
+    EdgeEquations, GlobalReport, GlobalResidual, Matrix7, Priors, SolveError,
+};
 use crate::compute::store::{Access, Lane, Lease, SlotDevice, Touch};
 use crate::config::{DeviceConfig, GlobalOptConfig};
 use crate::geometry::{Sim3, Tangent};
@@ -172,6 +174,7 @@ impl GraphSolver {
         let described = Graph {
             links: &links,
             factors: &[],
+            priors: Priors::default(),
         };
         described.validate(graph.start.iter().copied())?;
         let parts = split(graph.edges, self.capacity(stores))?;
@@ -202,6 +205,7 @@ impl GraphSolver {
             keyframes: &keyframes,
             edges: &edges,
             factors: &[],
+            priors: Priors::default(),
             residual: self.residual,
             width: self.width,
             height: self.height,
@@ -236,6 +240,7 @@ impl GraphSolver {
             keyframes: &keyframes,
             edges: &edges,
             factors: graph.factors,
+            priors: graph.priors,
             residual: self.residual,
             width: self.width,
             height: self.height,
@@ -256,6 +261,7 @@ impl GraphSolver {
         let described = Graph {
             links: &links,
             factors: graph.factors,
+            priors: graph.priors,
         };
         described.validate(graph.start.iter().copied())?;
         let mut current = graph.start.to_vec();

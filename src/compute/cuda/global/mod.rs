@@ -12,7 +12,9 @@ pub use memory::{GlobalBuffers, GlobalCapacity};
 
 use crate::compute::cancel::CancelToken;
 use crate::compute::global::descent::{self, Graph, Lineariser, Wanted};
-use crate::compute::global::{EdgeEquations, GlobalReport, GlobalResidual, PoseFactor, SolveError};
+use crate::compute::global::{
+    EdgeEquations, GlobalReport, GlobalResidual, PoseFactor, Priors, SolveError,
+};
 use crate::config::GlobalOptConfig;
 use crate::geometry::{Sim3, Tangent};
 use crate::gpu::{Context, CudaError, DevicePointer, DeviceSlice, Kernel, Stream};
@@ -84,6 +86,8 @@ pub struct DeviceProblem<'a> {
     pub edges: &'a [DeviceEdge<'a>],
     /// As on the CPU.
     pub factors: &'a [PoseFactor],
+    /// As on the CPU.
+    pub priors: Priors<'a>,
     /// The residual to minimise.
     pub residual: GlobalResidual,
     /// Columns of the keyframes' images.
@@ -181,6 +185,7 @@ impl DeviceGlobalSolver {
         let graph = Graph {
             links: &links,
             factors: problem.factors,
+            priors: problem.priors,
         };
         let cancel = self.cancel.clone();
         let mut run = Run::new(self, stream, problem, params, &graph)?;
@@ -203,6 +208,7 @@ impl DeviceGlobalSolver {
         let graph = Graph {
             links: &links,
             factors: problem.factors,
+            priors: problem.priors,
         };
         let mut run = Run::new(self, stream, problem, params, &graph)?;
         run.finish_after(|run| {
