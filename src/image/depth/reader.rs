@@ -115,7 +115,11 @@ impl DepthReader {
         let way = match (made, camera) {
             (Some(way), _) => way,
             (None, DepthCamera::Registered) => registered(&self.view, (image.width, image.height))?,
-            (None, DepthCamera::Own(camera)) => Way::Own(Box::new(Splat::new(&self.view, camera)?)),
+            (None, DepthCamera::Own(camera)) => Way::Own(Box::new(Splat::new(
+                &self.view,
+                camera,
+                (image.width, image.height),
+            )?)),
         };
         let way = self.way.insert(way);
         let limits = &self.limits;

@@ -265,6 +265,12 @@ fn images_that_cannot_be_used_are_refused_with_the_reason() {
         size.contains("160×120") && size.contains("320×240"),
         "{size}"
     );
+    let endless = Calibration {
+        width: 1 << 30,
+        height: 1 << 30,
+        ..small
+    };
+    assert!(text(&constant(160, 120, 1.0), &own(endless, 0.0)).contains("1073741824"));
     let invalid = Calibration {
         intrinsics: Intrinsics {
             fx: 0.0,
