@@ -6,12 +6,14 @@ use mast3r_slam::compute::device::ContentFormats;
 use mast3r_slam::compute::retrieval::RetrievalModel;
 use mast3r_slam::compute::store::FloatFormat;
 use mast3r_slam::config;
+use mast3r_slam::image::depth::{DepthDecoder, DepthImage};
 use mast3r_slam::image::{decode_bytes, dimensions_of_bytes};
 use mast3r_slam::map::saved::{Header, ImageShape, Reader, SavedEdge, SavedKeyframe};
 use mast3r_slam::map::store;
 use mast3r_slam::network;
 use mast3r_slam::network::pickle::Pickle;
 use mast3r_slam::ros::args::RosArgs;
+use mast3r_slam::source::depth_message::DepthTransport;
 use mast3r_slam::source::{self, camera_info, image_message};
 use mast3r_slam::trajectory::{self, BadRows};
 use mast3r_slam::wire::Payload;
@@ -31,7 +33,7 @@ use tempfile::TempDir;
 pub type Target = fn(&[u8]);
 
 /// Every target with its name, which is also that of its binary and of its folders of seeds and regressions.
-pub const TARGETS: [(&str, Target); 14] = [
+pub const TARGETS: [(&str, Target); 15] = [
     ("pth", pth),
     ("pickle", pickle),
     ("codebook", codebook),
@@ -46,6 +48,7 @@ pub const TARGETS: [(&str, Target); 14] = [
     ("trajectory", trajectory),
     ("camera", camera),
     ("image", image),
+    ("depth", depth),
 ];
 
 thread_local! {
@@ -238,6 +241,8 @@ fn read_message(payload: &Payload) {
     if let Ok((_, file)) = image_message::compressed(payload) {
         let _ = image_message::size(file);
     }
+    let (mut decoder, mut depth) = (DepthDecoder::default(), DepthImage::default());
+    let _ = DepthTransport::Raw.decode(payload, &mut decoder, &mut depth);
     if let Ok(info) = CameraInfo::decode(payload) {
         let _ = (
             camera_info::calibration(&info),
@@ -306,5 +311,32 @@ pub fn image(data: &[u8]) {
     let size = dimensions_of_bytes(data, origin);
     if size.is_ok_and(|(width, height)| width * height <= PIXELS) {
         let _ = decode_bytes(data, origin);
+    }
+}
+
+/// `data` of a message of compressed_depth_image_transport; the first byte says in which format.
+pub fn depth(data: &[u8]) {
+    let Some((format, data)) = data.split_first() else {
+        return;
+    };
+    let formats = [
+        "16UC1; compressedDepth",
+        "32FC1; compressedDepth png",
+        "16UC1; compressedDepth rvl",
+        "32FC1; compressedDepth rvl",
+    ];
+    let format = formats[usize::from(format % 4)];
+    let packed = data.get(12..).unwrap_or_default();
+    let size = match format.ends_with("rvl") {
+        true => packed.first_chunk::<8>().map(|sides| {
+            let side = |at: usize| {
+                u32::from_le_bytes([sides[at], sides[at + 1], sides[at + 2], sides[at + 3]])
+            };
+            (side(0) as usize, side(4) as usize)
+        }),
+        false => dimensions_of_bytes(packed, Path::new("depth")).ok(),
+    };
+    if size.is_none_or(|(width, height)| width.saturating_mul(height) <= PIXELS) {
+        let _ = DepthDecoder::default().compressed(format, data, &mut DepthImage::default());
     }
 }

@@ -13,6 +13,7 @@ static COUNTING: Counting = Counting;
 #[test]
 fn nothing_allocates_where_nothing_must() {
     image::preprocessing_does_not_allocate();
+    image::reading_depth_does_not_allocate();
     slam::tracking_does_not_allocate();
     #[cfg(feature = "bags")]
     bags::a_bag_ten_times_as_long_takes_no_more_memory();

@@ -36,6 +36,7 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
         "trajectory" => data("eval"),
         "camera" => cameras(),
         "image" => images(),
+        "depth" => depths(),
         _ => Vec::new(),
     }
 }
@@ -332,6 +333,29 @@ fn cameras() -> Vec<Vec<u8>> {
 }
 
 /// A grey image of 4 by 2 pixels in each format that a few lines can write.
+/// A format, the header with two parameters, and a PNG or RVL image.
+fn depths() -> Vec<Vec<u8>> {
+    let mut png = std::io::Cursor::new(Vec::new());
+    let made = image::ImageBuffer::from_fn(4, 2, |u, v| image::Luma([(1000 + 300 * u + v) as u16]));
+    made.write_to(&mut png, image::ImageFormat::Png)
+        .expect("in memory");
+    let rvl = [4u32, 1, 0x22A1_4000].map(u32::to_le_bytes).concat();
+    let message = |format: u8, packed: &[u8]| {
+        let header = [
+            0u32.to_le_bytes(),
+            10_100f32.to_le_bytes(),
+            (-1009f32).to_le_bytes(),
+        ];
+        [&[format][..], &header.concat(), packed].concat()
+    };
+    vec![
+        message(0, png.get_ref()),
+        message(1, png.get_ref()),
+        message(2, &rvl),
+        message(3, &rvl),
+    ]
+}
+
 fn images() -> Vec<Vec<u8>> {
     let mut bmp = b"BM".to_vec();
     for value in [78u32, 0, 54, 40, 4, 2] {

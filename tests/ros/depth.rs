@@ -79,7 +79,7 @@ fn an_image_has_the_depth_of_its_time() {
 #[test]
 fn depth_that_cannot_be_used_is_reported_and_tracking_goes_on() {
     let mut stage = Stage::ready("use_depth:=true");
-    let cases: [(&str, (usize, usize), &str, Vec<u8>); 6] = [
+    let cases = [
         ("no pixel", SIZE, "16UC1", vec![0, 0]),
         ("is not registered", (SIZE.0, 16), "16UC1", vec![1, 1]),
         (

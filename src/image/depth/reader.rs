@@ -21,6 +21,10 @@ pub struct DepthLimits {
 
 /// The camera that depth images come from.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one for a sensor, and it is copied"
+)]
 pub enum DepthCamera {
     /// The depth images show what the camera's raw images show, at the same or another size.
     Registered,
@@ -111,7 +115,11 @@ impl DepthReader {
         let way = match (made, camera) {
             (Some(way), _) => way,
             (None, DepthCamera::Registered) => registered(&self.view, (image.width, image.height))?,
-            (None, DepthCamera::Own(camera)) => Way::Own(Box::new(Splat::new(&self.view, camera)?)),
+            (None, DepthCamera::Own(camera)) => Way::Own(Box::new(Splat::new(
+                &self.view,
+                camera,
+                (image.width, image.height),
+            )?)),
         };
         let way = self.way.insert(way);
         let limits = &self.limits;
@@ -213,7 +221,8 @@ impl DepthLimits {
             let other = at(image, u, v);
             let jump = f64::from((depth - other).abs());
             // A hole is no edge.
-            !(other > 0.0) || jump <= self.max_jump * f64::from(depth.min(other))
+            let measured = other > 0.0;
+            !measured || jump <= self.max_jump * f64::from(depth.min(other))
         };
         self.contain(depth)
             && (u == 0 || smooth(u - 1, v))

@@ -17,9 +17,9 @@ const MAX_SIDE: f64 = 32.0;
 #[derive(Debug, Clone, Copy)]
 struct Ray {
     /// Point at depth 1 in the depth camera, rotated to the colour camera; not finite for a pixel that is not used.
-    direction: Vector3<f64>,
+    direction: Vector3<f32>,
     /// Half the sides of its rectangle in the network's image, if both cameras were in one place.
-    half: Vector2<f64>,
+    half: Vector2<f32>,
 }
 
 /// What moves the depth of one camera into the network's image.
@@ -32,10 +32,18 @@ pub struct Splat {
 }
 
 impl Splat {
+    /// For depth images of `size`.
+    ///
     /// # Errors
-    /// If the colour camera is unknown, or a value of `camera` is impossible.
-    pub fn new(view: &NetworkView, camera: &OwnCamera) -> Result<Self, DepthError> {
+    /// If the calibration is for another size, the colour camera is unknown, or a value of `camera` is impossible.
+    pub fn new(
+        view: &NetworkView,
+        camera: &OwnCamera,
+        size: (usize, usize),
+    ) -> Result<Self, DepthError> {
         let calibration = &camera.calibration;
+        // Before anything of the calibration's size is allocated: it comes from outside.
+        check_size(calibration, size)?;
         let bad = |expected, found| DepthError::Camera { expected, found };
         calibration
             .validate()
@@ -83,14 +91,9 @@ impl Splat {
         size: (usize, usize),
         out: &mut [f32],
     ) -> Result<(), DepthError> {
-        let Calibration { width, height, .. } = self.camera.calibration;
-        if (image.width, image.height) != (width, height) {
-            return Err(DepthError::Size {
-                expected: (width, height),
-                found: (image.width, image.height),
-            });
-        }
+        check_size(&self.camera.calibration, (image.width, image.height))?;
         out.fill(0.0);
+        let width = image.width;
         let rows = image.metres.chunks(width).zip(self.rays.chunks(width));
         for (v, (depths, rays)) in rows.enumerate() {
             for (u, (depth, ray)) in depths.iter().zip(rays).enumerate() {
@@ -103,11 +106,12 @@ impl Splat {
     }
 
     fn paint(&self, depth: f64, ray: &Ray, (width, height): (usize, usize), out: &mut [f32]) {
-        let point = ray.direction * depth + self.translation;
+        let direction: Vector3<f64> = ray.direction.cast();
+        let point = direction * depth + self.translation;
         let Some(pixel) = self.projection.pixel(&point) else {
             return;
         };
-        let half = ray.half * (ray.direction.z * depth / point.z);
+        let half = ray.half.cast::<f64>() * (direction.z * depth / point.z);
         // Pixels whose centres lie in the rectangle; a negative number becomes 0.
         let along = |centre: f64, half: f64, end: usize| {
             let half = half.min(MAX_SIDE / 2.0);
@@ -128,6 +132,14 @@ impl Splat {
     }
 }
 
+fn check_size(calibration: &Calibration, found: (usize, usize)) -> Result<(), DepthError> {
+    let expected = (calibration.width, calibration.height);
+    match found == expected {
+        true => Ok(()),
+        false => Err(DepthError::Size { expected, found }),
+    }
+}
+
 fn ray(camera: &OwnCamera, projection: &Projection, u: f64, v: f64) -> Ray {
     let direction = |u: f64, v: f64| {
         let ray = camera.calibration.intrinsics.ray(u, v);
@@ -135,7 +147,7 @@ fn ray(camera: &OwnCamera, projection: &Projection, u: f64, v: f64) -> Ray {
         Some(camera.colour_from_depth.rotation * Vector3::new(x, y, 1.0))
     };
     let unused = Ray {
-        direction: Vector3::repeat(f64::NAN),
+        direction: Vector3::repeat(f32::NAN),
         half: Vector2::zeros(),
     };
     let Some(centre) = direction(u, v) else {
@@ -151,8 +163,8 @@ fn ray(camera: &OwnCamera, projection: &Projection, u: f64, v: f64) -> Ray {
     }
     match low.x <= high.x && low.y <= high.y {
         true => Ray {
-            direction: centre,
-            half: (high - low) * (GROWTH / 2.0),
+            direction: centre.cast(),
+            half: ((high - low) * (GROWTH / 2.0)).cast(),
         },
         false => unused,
     }

@@ -84,8 +84,7 @@ impl DepthMessages {
     }
 }
 
-/// The camera of the depth images of a camera whose images have `image_frame`: registered, if both have one frame or the
-/// bag has no calibration of the depth.
+/// The camera of the depth images of a camera whose images have `image_frame`: registered, if both have one frame.
 ///
 /// # Errors
 /// Frames that differ, without a transform on `/tf_static` or a usable calibration.

@@ -172,7 +172,7 @@ fn depth_of_another_frame_has_its_calibration_and_place() {
         (own.calibration.width, own.calibration.intrinsics.fx),
         (16, 15.0)
     );
-    // A bag without depth, and a topic that is none.
+    // A bag without depth, and a topic that does not exist.
     let mut bag = Writing::new(folder, "none.mcap");
     bag.colour(0);
     assert!(refused(bag).contains("--depth-topic"));

@@ -165,7 +165,7 @@ fn what_is_nearer_hides_what_is_behind() {
             colour: None,
         });
         let depth = reader.read(&image, &own).expect("depth").metres;
-        [50 * 100..51 * 100].map(|row| depth[row].to_vec())[0].clone()
+        depth[50 * 100..51 * 100].to_vec()
     };
     // The depth camera moves to the left of the colour camera: points move by f t / z, 10 and 5 pixels, to the left.
     let row = seen(-0.1);
@@ -265,6 +265,12 @@ fn images_that_cannot_be_used_are_refused_with_the_reason() {
         size.contains("160×120") && size.contains("320×240"),
         "{size}"
     );
+    let endless = Calibration {
+        width: 1 << 30,
+        height: 1 << 30,
+        ..small
+    };
+    assert!(text(&constant(160, 120, 1.0), &own(endless, 0.0)).contains("1073741824"));
     let invalid = Calibration {
         intrinsics: Intrinsics {
             fx: 0.0,
