@@ -1,7 +1,7 @@
 //! Time of the global solve, an iteration and a whole one.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use mast3r_slam::compute::global::{GlobalResidual, GlobalSolver};
+use mast3r_slam::compute::global::{GlobalResidual, GlobalSolver, Priors};
 use mast3r_slam::config::GlobalOptConfig;
 use mast3r_slam::geometry::Sim3;
 use std::hint::black_box;
@@ -45,6 +45,7 @@ fn bench(c: &mut Criterion) {
                         &keyframes,
                         &edges,
                         &[],
+                        Priors::default(),
                         residual,
                         width,
                         height,
