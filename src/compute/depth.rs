@@ -7,8 +7,8 @@ const MIN_FRACTION: f64 = 0.02;
 const MAX_MAD: f64 = 0.2;
 /// Maximum log ratio, of either sign, that a metric network leaves; beyond it the depth has another unit.
 const MAX_LOG_SCALE: f64 = 3.4;
-/// Log of the factor around the median to which ratios are clipped.
-const CLIP: f64 = std::f64::consts::LN_10;
+/// Ratios count up to so many standard deviations from their median, of at least the sensor's own.
+const INLIERS: f64 = 3.0;
 /// Pixels of a network err together within patches of this side.
 const PATCH: usize = 16;
 /// Number of measured pixels with which a patch counts as a whole measurement.
@@ -53,8 +53,9 @@ pub enum NoScale {
 /// Memory for [`DepthMeter::measure`].
 #[derive(Debug, Default)]
 pub struct DepthMeter {
-    /// Log ratios, then their distances from the median.
+    /// Log ratios, then what they are off the median.
     logs: Vec<f32>,
+    distances: Vec<f32>,
 }
 
 impl DepthMeter {
@@ -62,6 +63,7 @@ impl DepthMeter {
     pub fn new(pixels: usize) -> Self {
         Self {
             logs: Vec::with_capacity(pixels),
+            distances: Vec::with_capacity(pixels),
         }
     }
 
@@ -71,9 +73,12 @@ impl DepthMeter {
     /// With the ratios `r = metres / z` of the pixels that have both, and their median `m`,
     ///
     /// ```text
-    /// log s = mean log clip(r, m/10, 10 m)          (Pow3R-SLAM)
+    /// log s = mean log r over |log r − log m| ≤ 3·max(1.4826·MAD(log r), 0.003)
     /// σ² = (1.4826·MAD(log r))² / patches + 0.003²
     /// ```
+    ///
+    /// (Pow3R-SLAM takes the mean of all `r`, clipped to a tenth and ten times the median, which one pixel in twenty
+    /// that is wrong moves by a per cent.)
     ///
     /// Each patch of 16 × 16 pixels counts as one measurement, or as a part of one below 32 pixels.
     ///
@@ -115,13 +120,18 @@ impl DepthMeter {
             return Err(NoScale::Few { found });
         }
         let median = median(&mut self.logs);
-        let clipped = |log: &f32| (f64::from(*log) - median).clamp(-CLIP, CLIP);
-        let log_scale =
-            median + self.logs.iter().map(clipped).sum::<f64>() / self.logs.len() as f64;
         for log in &mut self.logs {
-            *log = (*log - median as f32).abs();
+            *log -= median as f32;
         }
-        let mad = self::median(&mut self.logs);
+        self.distances.clear();
+        self.distances.extend(self.logs.iter().map(|off| off.abs()));
+        let mad = self::median(&mut self.distances);
+        let limit = INLIERS * (SIGMA_OVER_MAD * mad).max(MIN_SIGMA);
+        let inliers = self.logs.iter().map(|off| f64::from(*off));
+        let inliers = inliers.filter(|off| off.abs() <= limit);
+        let (sum, count) = inliers.fold((0.0, 0.0), |(sum, n), off| (sum + off, n + 1.0));
+        // The median itself is one of them.
+        let log_scale = median + sum / f64::max(count, 1.0);
         if log_scale.abs() > MAX_LOG_SCALE {
             let factor = log_scale.exp();
             return Err(NoScale::Unit { factor });

@@ -180,6 +180,17 @@ fn noise_and_missing_depth_cost_little() {
     let best = run(true, true, wrong, spoil, &|_, depth| Some(depth));
     println!("best: {} {} {:?}", best.error, best.scale, best.estimate);
     assert!((best.scale - 1.0).abs() < 1e-3, "{}", best.scale);
+    // Points of the network that are wrong hardly change the scale.
+    let outliers = Spoil {
+        outliers: 0.05,
+        ..spoil
+    };
+    let wrong_points = run(true, true, wrong, outliers, &|_, depth| Some(depth));
+    assert!(
+        (wrong_points.scale - 1.0).abs() < 5e-3,
+        "{}",
+        wrong_points.scale
+    );
     // The mean of log(1 + σN) is −σ²/2: noise of the depth itself makes the map so much smaller.
     let sensors: [(&str, Box<Sensor>, f64, f64); 4] = [
         ("5 % noise", Box::new(noisy(0.05)), 1.00125, 1.25),
