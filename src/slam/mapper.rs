@@ -12,6 +12,7 @@ use super::graph::{Graph, KeyframeInfo};
 use super::loans::Loans;
 use super::loop_closure::{Entry, LoopClosure};
 use super::map_keeper::MapKeeper;
+use super::metric::motion::CameraMotion;
 use super::optimiser::Optimiser;
 use super::pose_table::{Origin, SharedPoses};
 use super::redundancy::Redundancy;
@@ -126,8 +127,9 @@ impl Mapper {
                 info,
                 handle,
                 origin,
+                motion,
             } => {
-                self.add_keyframe(info, &handle, origin)?;
+                self.add_keyframe(info, &handle, origin, motion)?;
                 None
             }
             Work::Relocalise(request) => Some(self.relocalise(request)?),
@@ -166,6 +168,7 @@ impl Mapper {
         info: KeyframeInfo,
         handle: &Handle,
         origin: Origin,
+        motion: Option<(u32, CameraMotion)>,
     ) -> Result<(), DeviceError> {
         let id = info.id;
         let (pose, submap, anchor) = match origin {
@@ -187,6 +190,7 @@ impl Mapper {
             .candidates(&self.graph, id, submap, anchor, &self.hits);
         self.device.insert_place(id)?;
         self.graph.insert(info, pose, submap, anchor);
+        self.graph.add_motion(id, motion);
         tracing::debug!(id, "keyframe added");
         let wanted: Vec<_> = candidates.iter().map(|&(c, kind)| (c, id, kind)).collect();
         let device = self.device.as_mut();

@@ -5,13 +5,18 @@ use super::graph::Graph;
 use super::skeleton;
 use super::window::{Limits, Window};
 use crate::compute::device::{DeviceError, GraphEdge, MappingDevice, PoseGraph};
-use crate::compute::global::{PoseFactor, Priors};
+use crate::compute::global::{MetricPrior, PoseFactor, Priors, solver_units};
 use crate::config::GlobalOptConfig;
 use crate::geometry::Sim3;
+
+/// Measurements of a match: a direction or pixel, and a distance.
+const MEASUREMENTS: f64 = 3.0;
 
 /// Solves for the poses of a graph's keyframes.
 pub struct Optimiser {
     params: GlobalOptConfig,
+    /// Residual variance of the matches after the last solve, in units of the σs.
+    variance: f64,
 }
 
 impl Optimiser {
@@ -19,13 +24,14 @@ impl Optimiser {
     pub fn new(params: &GlobalOptConfig) -> Self {
         Self {
             params: params.clone(),
+            variance: 1.0,
         }
     }
 
     /// Solves once, over the window required by the newest edges. Returns `false` if the solve
     /// failed numerically, in which case no pose changes.
     pub fn solve(
-        &self,
+        &mut self,
         device: &mut dyn MappingDevice,
         graph: &mut Graph,
     ) -> Result<bool, DeviceError> {
@@ -38,7 +44,12 @@ impl Optimiser {
         let mut factors = graph.priors(self.params.min_match_frac);
         let left = graph.factors().list().iter();
         factors.extend(left.filter_map(|factor| indexed(factor, place)));
-        let held: Vec<_> = factors.iter().map(|f| (f.i, f.j)).collect();
+        let shape = device.shape();
+        let pixels_per_patch = shape.pixels() as f64 / shape.tokens.max(1) as f64;
+        let units = solver_units(pixels_per_patch, self.variance);
+        let motions = graph.motions().priors(units, place);
+        let held = factors.iter().map(|f| (f.i, f.j));
+        let held: Vec<_> = held.chain(motions.iter().map(|m| (m.i, m.j))).collect();
         let (count, solved) = (graph.keyframes().len(), graph.solved_edges());
         let limits = Limits::of(&self.params);
         let (pin, old) = (self.params.pin, graph.poses().to_vec());
@@ -49,7 +60,7 @@ impl Optimiser {
                 skeleton::condense_missing(device, graph, &self.params)?;
                 let all = skeleton::all_factors(graph, &self.params);
                 let all: Vec<PoseFactor> = all.iter().map(|m| m.factor).collect();
-                let Some(start) = skeleton::solve(&all, &self.params, old) else {
+                let Some(start) = skeleton::solve(&all, &motions, &self.params, old) else {
                     return Ok(false);
                 };
                 let window = Window::around_loops(count, &links, solved, &held, pin, limits);
@@ -57,7 +68,9 @@ impl Optimiser {
             }
             false => (window, old),
         };
-        let Some(poses) = self.over_matches(device, graph, &window, &start, &factors)? else {
+        let Some(poses) =
+            self.over_matches(device, graph, &window, &start, (&factors, &motions))?
+        else {
             return Ok(false);
         };
         let mut solved = start;
@@ -72,14 +85,14 @@ impl Optimiser {
     }
 
     /// Solves over the matches and factors of a window, from the poses `start` of all keyframes;
-    /// returns the poses of the window's keyframes. `factors` name keyframes by index.
+    /// returns the poses of the window's keyframes. `factors` and `motions` name keyframes by index.
     fn over_matches(
-        &self,
+        &mut self,
         device: &mut dyn MappingDevice,
         graph: &Graph,
         window: &Window,
         start: &[Sim3],
-        factors: &[PoseFactor],
+        (factors, motions): (&[PoseFactor], &[MetricPrior]),
     ) -> Result<Option<Vec<Sim3>>, DeviceError> {
         let count = graph.keyframes().len();
         let index = skeleton::index_of(graph);
@@ -98,12 +111,21 @@ impl Optimiser {
             let (i, j) = (place(f.i)?, place(f.j)?);
             Some(PoseFactor { i, j, ..*f })
         });
+        let motions = motions.iter().filter_map(|m| {
+            let (i, j) = (place(m.i)?, place(m.j)?);
+            Some(MetricPrior { i, j, ..*m })
+        });
+        let motions: Vec<MetricPrior> = motions.collect();
         let problem = PoseGraph {
             keyframes: &keyframes,
             start: &start,
             edges: &edges,
             factors: &factors.collect::<Vec<_>>(),
-            priors: Priors::default(),
+            priors: Priors {
+                scales: &[],
+                motions: &motions,
+                frees_pinned_scales: window.whole,
+            },
             params: &GlobalOptConfig {
                 pin: window.fixed,
                 ..self.params.clone()
@@ -112,6 +134,8 @@ impl Optimiser {
         let mut poses = start.clone();
         match device.solve(&problem, &mut poses)? {
             Ok(report) => {
+                let freedom = (MEASUREMENTS * report.matches as f64 - 7.0).max(1.0);
+                self.variance = 2.0 * report.final_cost / freedom;
                 tracing::debug!(
                     ?report,
                     keyframes = keyframes.len(),

@@ -92,7 +92,7 @@ pub fn attempt(
             ..w.factor
         });
         let factors: Vec<PoseFactor> = kept.chain(new).collect();
-        solved = skeleton::solve(&factors, params, solved)?;
+        solved = skeleton::solve(&factors, &[], params, solved)?;
         for (of, weight) in loops.iter().zip(&mut weights) {
             *weight = (2.0 * PHI / (PHI + of.chi2(&solved)?)).min(1.0);
         }
