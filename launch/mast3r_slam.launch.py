@@ -22,6 +22,8 @@ def generate_launch_description():
         DeclareLaunchArgument("params_file", default_value=own, description="parameter file of the node"),
         DeclareLaunchArgument("image", default_value="image", description="image topic"),
         DeclareLaunchArgument("camera_info", default_value="camera_info", description="camera_info topic"),
+        DeclareLaunchArgument("use_depth", default_value="false", description="use the depth images of a sensor"),
+        DeclareLaunchArgument("depth", default_value="depth", description="topic of registered depth images"),
         DeclareLaunchArgument("namespace", default_value="", description="namespace of the node"),
         DeclareLaunchArgument("use_sim_time", default_value="false", description="use the time on /clock"),
         DeclareLaunchArgument("autostart", default_value="true", description="configure and activate at start"),
@@ -37,6 +39,7 @@ def generate_launch_description():
             LaunchConfiguration("params_file"),
             {
                 "use_sim_time": LaunchConfiguration("use_sim_time"),
+                "use_depth": LaunchConfiguration("use_depth"),
                 "autostart": LaunchConfiguration("autostart"),
             },
         ],
@@ -44,6 +47,8 @@ def generate_launch_description():
             ("image", LaunchConfiguration("image")),
             ("image/compressed", [LaunchConfiguration("image"), "/compressed"]),
             ("camera_info", LaunchConfiguration("camera_info")),
+            ("depth", LaunchConfiguration("depth")),
+            ("depth/compressedDepth", [LaunchConfiguration("depth"), "/compressedDepth"]),
         ],
     )
     return LaunchDescription([*arguments, node])

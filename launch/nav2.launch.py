@@ -23,6 +23,8 @@ def generate_launch_description():
     arguments = [
         DeclareLaunchArgument("image", default_value="image", description="image topic"),
         DeclareLaunchArgument("camera_info", default_value="camera_info", description="camera_info topic"),
+        DeclareLaunchArgument("use_depth", default_value="false", description="use the depth images of a sensor"),
+        DeclareLaunchArgument("depth", default_value="depth", description="topic of registered depth images"),
         DeclareLaunchArgument("odometry", default_value="camera", description="camera, or external"),
         DeclareLaunchArgument("map_path", default_value="", description="folder of the map that is saved"),
         DeclareLaunchArgument("load_map_on_start", default_value="false", description="continue the map in map_path"),
@@ -50,6 +52,7 @@ def generate_launch_description():
             LaunchConfiguration("slam_params"),
             {
                 "use_sim_time": LaunchConfiguration("use_sim_time"),
+                "use_depth": LaunchConfiguration("use_depth"),
                 "map_path": LaunchConfiguration("map_path"),
                 "load_map_on_start": LaunchConfiguration("load_map_on_start"),
                 "localization_only": LaunchConfiguration("localization_only"),
@@ -60,6 +63,8 @@ def generate_launch_description():
             ("image", LaunchConfiguration("image")),
             ("image/compressed", [LaunchConfiguration("image"), "/compressed"]),
             ("camera_info", LaunchConfiguration("camera_info")),
+            ("depth", LaunchConfiguration("depth")),
+            ("depth/compressedDepth", [LaunchConfiguration("depth"), "/compressedDepth"]),
             # RViz and Nav2 publish on this name.
             ("initial_pose", "/initialpose"),
         ],

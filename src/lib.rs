@@ -146,8 +146,12 @@ pub use compute::retrieval::RetrievalError;
 pub use config::{BackendChoice, Config, DeviceChoice};
 pub use eval::{EvalError, Evaluation};
 pub use files::export::ExportError;
+pub use image::depth::{
+    DepthCamera, DepthDecoder, DepthEncoding, DepthError, DepthImage, DepthLimits, DepthReader,
+    NetworkDepth, OwnCamera, RawDepth,
+};
 pub use image::encoding::{Encoding, ImageFormat, RawImage};
-pub use image::{ImageError, RgbImage};
+pub use image::{ImageError, NetworkView, RgbImage};
 pub use inference::InferenceError;
 pub use map::TrackingState;
 pub use map::{EdgeKind, FrameRecord, KeyframeRecord, KeyframeView, MapEdge, MapSnapshot};

@@ -80,6 +80,7 @@ pub fn run(command: &BagCommand) -> Result<Finished, CliError> {
         start: args.start,
         end: args.end,
         stride: args.stride,
+        depth: None,
     };
     let mut source = frames::open(&args.path, &range, args.calib.as_deref())?;
     let truth = match source.ground_truth() {

@@ -19,6 +19,12 @@ pub struct BagArgs {
     /// Calibration topic of the bag's camera [default: camera_info in the namespace of the images].
     #[arg(long, value_name = "TOPIC")]
     pub camera_info_topic: Option<String>,
+    /// Depth topic of the bag, with --depth [default: the only one, or the one that is registered].
+    #[arg(long, value_name = "TOPIC", requires = "depth")]
+    pub depth_topic: Option<String>,
+    /// Calibration topic of the depth images [default: camera_info in their namespace].
+    #[arg(long, value_name = "TOPIC", requires = "depth")]
+    pub depth_info_topic: Option<String>,
     /// Record what a node would publish (transforms, odometry, path, clouds) to a ROS 2 bag.
     #[cfg(feature = "ros")]
     #[arg(long, value_name = "FILE.mcap")]
@@ -36,6 +42,8 @@ impl BagArgs {
         let topics = BagTopics {
             image: self.image_topic.clone(),
             camera_info: self.camera_info_topic.clone(),
+            depth: self.depth_topic.clone(),
+            depth_info: self.depth_info_topic.clone(),
         };
         if topics.is_empty() {
             return frames::open(path, range, calib);
@@ -43,7 +51,7 @@ impl BagArgs {
         let layout = source::detect(path)?;
         if layout != Layout::Bag {
             return Err(CliError::Usage(format!(
-                "--image-topic and --camera-info-topic apply to ROS 2 bags only, but {} is {}",
+                "options ending in -topic apply to ROS 2 bags only, but {} is {}",
                 path.display(),
                 layout.name()
             )));

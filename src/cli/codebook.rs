@@ -69,6 +69,7 @@ fn build(settings: &Settings, args: &BuildArgs, jobs: usize) -> Result<String, C
         start: 0,
         end: None,
         stride: settings.config.dataset.subsample,
+        depth: None,
     };
     let mut features: Vec<Vec<f32>> = Vec::new();
     // Folders with images of one shape share a loaded network.

@@ -1,7 +1,7 @@
 //! Opening what the frames come from.
 
 use super::CliError;
-use crate::source::{self, Source, SourceOptions};
+use crate::source::{self, DepthOptions, Source, SourceOptions};
 use std::path::Path;
 
 /// Which frames of a source to take.
@@ -13,6 +13,8 @@ pub struct FrameRange {
     pub end: Option<usize>,
     /// Every so many.
     pub stride: usize,
+    /// Their depth images too.
+    pub depth: Option<DepthOptions>,
 }
 
 impl FrameRange {
@@ -22,6 +24,7 @@ impl FrameRange {
             stride: self.stride,
             start: self.start,
             end: self.end,
+            depth: self.depth,
             calibration: calib.map(source::read_calibration).transpose()?,
         })
     }

@@ -13,14 +13,15 @@ use super::record::Recording;
 use super::session::{self, Ended};
 use super::settings::{ConfigArgs, RunOptions, threads};
 use super::{CliError, Finished, interrupt, say};
+use crate::config::DepthConfig;
 use crate::eval::Evaluation;
 use crate::files::export::{self, ExportError};
 use crate::files::folder_of;
 use crate::map::store::{self, Kind};
 use crate::map::{MapSnapshot, TrackingState, saved};
 use crate::slam::{MapMode, MappingCounts, SavedMapError, Slam};
-use crate::slam_builder::{DEMO_SEQUENCE, Map, SlamBuilder, Written, find_asset};
-use crate::source::{Source, SourceFrame};
+use crate::slam_builder::{DEMO_SEQUENCE, DepthFeed, Map, SlamBuilder, Written, find_asset};
+use crate::source::{DepthOptions, Source, SourceFrame};
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -109,7 +110,8 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
     let folder = OutputFolder::create(&folder, args.force)?;
     // Before the source, which decodes on these threads.
     let jobs = start_threads(args.jobs)?;
-    let mut source = open(args, settings.config.dataset.subsample)?;
+    let config = &settings.config;
+    let mut source = open(args, config.dataset.subsample, &config.depth)?;
     let title = source.describe();
     let ground_truth = match &args.ground_truth {
         Some(path) => {
@@ -137,12 +139,17 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
     #[cfg(all(feature = "bags", feature = "ros"))]
     let mut recording = Recording::begin(args.bag.record.as_deref(), source.as_mut(), &slam)?;
 
+    let camera = source.depth_camera();
+    let mut depth = camera.and_then(|camera| DepthFeed::new(&slam, camera));
     interrupt::install()?;
     folder.clear()?;
     say(&format!("output: {}", folder.path().display()));
     let mut progress = Progress::new(total, !args.no_progress);
     let start = Instant::now();
     let mut process = |frame: &SourceFrame| {
+        if let Some(depth) = &mut depth {
+            depth.give(&mut slam, frame.depth.as_ref())?;
+        }
         let tracked = slam.process(&frame.into())?;
         #[cfg(all(feature = "bags", feature = "ros"))]
         if let Some(recording) = &mut recording {
@@ -186,6 +193,9 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
     }
     progress.finish();
     say(&summary(map.snapshot(), &ended, seconds, &map.counts()));
+    if let Some(depth) = &depth {
+        say(&depth.summary());
+    }
     conclude(saved, ended, &folder, args.ground_truth.as_deref())
 }
 
@@ -227,11 +237,13 @@ fn open_map(slam: &mut Slam, path: &Path, read_only: bool) -> Result<(), CliErro
 }
 
 /// Opens the frames given on the command line.
-fn open(args: &RunArgs, stride: usize) -> Result<Box<dyn Source>, CliError> {
+fn open(args: &RunArgs, stride: usize, depth: &DepthConfig) -> Result<Box<dyn Source>, CliError> {
+    let units = Some(depth.units).filter(|units| *units > 0.0);
     let range = FrameRange {
         start: args.start,
         end: args.end,
         stride,
+        depth: depth.enabled.then_some(DepthOptions { units }),
     };
     let calib = args.options.calib.as_deref();
     #[cfg(feature = "bags")]

@@ -71,6 +71,7 @@ mod tests {
             stamp: Default::default(),
             origin: "test".into(),
             image: RgbImage::new(2, 2),
+            depth: None,
         }
     }
 

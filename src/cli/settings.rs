@@ -36,6 +36,10 @@ pub struct RunOptions {
     /// Run uncalibrated, regardless of the configuration.
     #[arg(long)]
     pub no_calib: bool,
+    /// Use the depth images of the frames, which make the map metric: those of depth.txt (TUM RGB-D, ETH3D-SLAM), of
+    /// 7-Scenes, or of a topic of a bag. `depth.*` in the configuration says which measurements are used.
+    #[arg(long)]
+    pub depth: bool,
     /// Long side of the network's input in pixels, a multiple of 16 (DUNE-MASt3R: 14).
     #[arg(long, value_name = "PIXELS")]
     pub size: Option<usize>,
@@ -79,6 +83,9 @@ impl RunOptions {
         }
         if let Some(path) = &self.codebook {
             builder = builder.codebook(path);
+        }
+        if self.depth {
+            builder = builder.depth();
         }
         if let Some(size) = self.size {
             builder = builder.size(size);

@@ -6,6 +6,7 @@ pub mod coverage;
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+pub mod depth;
 pub mod device;
 pub mod fusion;
 pub mod global;

@@ -11,6 +11,8 @@ pub struct DeviceConfig {
     pub matching: MatchingConfig,
     /// Frame-to-keyframe tracking.
     pub tracking: TrackingConfig,
+    /// Whether frames may have depth.
+    pub depth: bool,
     /// Global optimisation.
     pub local_opt: GlobalOptConfig,
     /// Place recognition.
@@ -34,6 +36,7 @@ impl From<&Config> for DeviceConfig {
         Self {
             matching: config.matching.clone(),
             tracking: config.tracking.clone(),
+            depth: config.depth.enabled,
             local_opt: config.local_opt.clone(),
             retrieval: config.retrieval.clone(),
             memory: config.memory.clone(),

@@ -24,6 +24,6 @@ pub use error::ConfigError;
 pub use key::{Choice, Key, Kind, Range, SettingValue};
 pub use load::{Base, Setting, load, load_settings, load_with};
 pub use settings::{
-    Config, DatasetConfig, GlobalOptConfig, GridConfig, MatchingConfig, MemoryConfig,
+    Config, DatasetConfig, DepthConfig, GlobalOptConfig, GridConfig, MatchingConfig, MemoryConfig,
     NetworkConfig, OutputConfig, RelocConfig, RetrievalConfig, TrackingConfig,
 };

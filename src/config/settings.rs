@@ -35,6 +35,8 @@ root! {
         matching: MatchingConfig;
         /// Frame-to-keyframe tracking.
         tracking: TrackingConfig;
+        /// Depth from a sensor.
+        depth: DepthConfig;
         /// Global optimisation.
         local_opt: GlobalOptConfig;
         /// Place recognition.
@@ -150,6 +152,24 @@ section! {
         filtering_mode: FilteringMode = FilteringMode::WeightedPointmap, "", Any;
         /// What `best_score` compares, over the confidences.
         filtering_score: FilteringScore = FilteringScore::Median, "", Any;
+    }
+}
+
+section! {
+    /// Depth from a sensor, which makes the map metric (docs/algorithm.md, Depth).
+    DepthConfig = "depth" {
+        /// Use depth images: `run --depth` and the node's `use_depth` set it.
+        enabled as "use": bool = false, "", Any;
+        /// Steps per metre of 16-bit depth files. 0: the dataset's own: `depth_factor` in `camera.yaml`, else 5000 for TUM
+        /// RGB-D and ETH3D-SLAM, 1000 for 7-Scenes. ROS messages of integers are in millimetres.
+        units: f64 = 0.0, "1/metre", NotNegative;
+        /// Minimum depth that is used.
+        min: f64 = 0.2, "metres", NotNegative;
+        /// Maximum depth that is used.
+        max: f64 = 8.0, "metres", Positive;
+        /// Maximum difference of neighbouring pixels of the sensor, as a part of the nearer one's depth. At a larger one,
+        /// the edge of a surface, neither is used.
+        max_jump: f64 = 0.05, "fraction", Positive;
     }
 }
 

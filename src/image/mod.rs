@@ -1,16 +1,19 @@
 //! Image decoding, Pillow-exact resampling, undistortion and network preprocessing.
 
 mod decode;
+pub mod depth;
 mod encode;
 pub mod encoding;
 pub mod mask;
 mod preprocess;
 pub mod resample;
 pub mod undistort;
+mod view;
 
 pub use decode::{MAX_SIDE, decode, decode_bytes, dimensions, dimensions_of_bytes};
 pub use encode::{jpeg, lossless};
 pub use preprocess::{PreprocessOptions, Preprocessor};
+pub use view::{NetworkView, Projection};
 
 use crate::geometry::CalibrationError;
 use std::path::PathBuf;

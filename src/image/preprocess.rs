@@ -2,6 +2,7 @@
 
 use super::resample::{Crop, Filter, Resampler};
 use super::undistort::Undistorter;
+use super::view::NetworkView;
 use super::{ImageError, MAX_SIDE, RgbImage};
 use crate::geometry::{Calibration, CalibrationError, Intrinsics};
 
@@ -133,6 +134,7 @@ pub struct Preprocessor {
     undistorted: RgbImage,
     resampler: Resampler,
     intrinsics: Option<Intrinsics>,
+    calibration: Option<Calibration>,
 }
 
 impl Preprocessor {
@@ -181,6 +183,7 @@ impl Preprocessor {
             undistorter,
             resampler: Resampler::new(raw, shape.resized, shape.filter, shape.crop),
             intrinsics,
+            calibration: calibration.copied(),
         })
     }
 
@@ -197,6 +200,15 @@ impl Preprocessor {
     /// Intrinsics of the network images; `None` without a calibration.
     pub fn intrinsics(&self) -> Option<Intrinsics> {
         self.intrinsics
+    }
+
+    /// Which raw pixel each pixel of the network images shows.
+    pub fn view(&self) -> NetworkView {
+        let Shape {
+            raw, resized, crop, ..
+        } = self.shape;
+        let pinhole = self.undistorter.as_ref().map(Undistorter::camera);
+        NetworkView::new(raw, resized, crop, self.calibration, pinhole)
     }
 
     /// Whether images are remapped before resizing.

@@ -4,6 +4,7 @@ use super::fit::SavedMapError;
 use super::graph::KeyframeInfo;
 use super::map_source::MapSource;
 use super::metric::motion::CameraMotion;
+use super::metric::scale::KeyframeScale;
 use super::pose_table::{Anchor, Origin};
 use super::relocaliser::RelocaliseRequest;
 use super::reuse::ProbeRequest;
@@ -14,6 +15,8 @@ use crate::map::store::Writer;
 pub struct Finished {
     pub keyframe: u32,
     pub handle: Handle,
+    /// The scale of that pointmap, if it was measured.
+    pub scale: Option<KeyframeScale>,
 }
 
 /// An event for the mapping side. Events are handled in order.
@@ -32,6 +35,8 @@ pub enum Work {
         origin: Origin,
         /// The camera's motion by wheels since the keyframe with this id.
         motion: Option<(u32, CameraMotion)>,
+        /// The scale of its pointmap, if it was measured.
+        scale: Option<KeyframeScale>,
     },
     /// Relocalise a lost frame.
     Relocalise(RelocaliseRequest),

@@ -3,11 +3,12 @@
 use super::factors::Factors;
 use super::metric::motion::CameraMotion;
 use super::metric::motions::{MeasuredMotion, Motions};
+use super::metric::scale::Scales;
 use super::overlaps::Overlaps;
 use super::pose_table::{Anchor, PoseTable, index_of};
 use super::removed::Removed;
 use crate::compute::device::{EdgeId, TwoWay};
-use crate::compute::global::{Matrix7, PoseFactor};
+use crate::compute::global::{Matrix7, PoseFactor, ScalePrior};
 use crate::geometry::Sim3;
 use crate::map::{EdgeKind, MapEdge};
 use crate::time::Stamp;
@@ -36,6 +37,7 @@ pub struct Graph {
     factors: Factors,
     /// By wheel odometry, between keyframes of the graph.
     motions: Motions,
+    scales: Scales,
     /// Those of removed edges.
     overlaps: Overlaps,
     /// Shared with published tables.
@@ -167,6 +169,7 @@ impl Graph {
         }
         self.factors.remove_of(id as usize);
         self.motions.remove(id);
+        self.scales.remove(id);
         let shared = edges.iter();
         let shared = shared.filter_map(|e| Some((e.other_end(id)?, e.match_fraction)));
         self.overlaps.remove(id, shared);
@@ -345,6 +348,17 @@ impl Graph {
         &mut self.factors
     }
 
+    /// Measured scales of keyframes.
+    pub fn scales_mut(&mut self) -> &mut Scales {
+        &mut self.scales
+    }
+
+    /// The measured scales of all keyframes as priors, which name them by index, with their information multiplied by
+    /// `units`.
+    pub fn scale_priors(&self, units: f64) -> Vec<ScalePrior> {
+        self.scales.priors(self.ids.iter().copied(), units)
+    }
+
     /// The removed keyframes.
     pub fn removed(&self) -> &Arc<Removed> {
         &self.removed
@@ -394,6 +408,7 @@ impl Graph {
             stamps: self.keyframes.iter().map(|k| k.info.stamp).collect(),
             edges: self.edges.iter().map(edge).collect(),
             removed: Arc::clone(&self.removed),
+            scale: self.scales.estimate(&self.ids, &self.poses),
         }
     }
 }

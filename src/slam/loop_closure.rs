@@ -198,7 +198,9 @@ impl LoopClosure {
         });
         let loops: Vec<Measured> = loops.collect();
         let (sigma, patch) = (StepSigma::of(graph), patch(device));
-        let solved = trial::attempt(&map, &loops, &self.params, &sigma, patch, graph.poses());
+        let scales = graph.scale_priors(1.0);
+        let (params, poses) = (&self.params, graph.poses());
+        let solved = trial::attempt(&map, &loops, &scales, params, &sigma, patch, poses);
         let bears = solved.is_some();
         if let Some(poses) = solved {
             graph.set_poses(poses);

@@ -12,6 +12,7 @@ use super::map_source::MapSource;
 use super::mapper::Mapper;
 use super::mapper_thread::MapperHandle;
 use super::metric::motion::CameraMotion;
+use super::metric::scale::KeyframeScale;
 use super::pose_table::{Anchor, KeyframePoses, Origin};
 use super::relocaliser::{RelocaliseRequest, Reply};
 use super::reuse::ProbeRequest;
@@ -187,9 +188,13 @@ impl MapLink {
         self.waited
     }
 
-    /// Keeps the final pointmap of a keyframe, to be sent with the next event.
-    pub fn finish_keyframe(&mut self, keyframe: u32, handle: Handle) {
-        self.finished = Some(Finished { keyframe, handle });
+    /// Keeps the final pointmap of a keyframe, with its measured scale, to be sent with the next event.
+    pub fn finish_keyframe(&mut self, keyframe: u32, handle: Handle, scale: Option<KeyframeScale>) {
+        self.finished = Some(Finished {
+            keyframe,
+            handle,
+            scale,
+        });
     }
 
     /// Keeps a keyframe of the map while frames are tracked against it.
@@ -211,11 +216,12 @@ impl MapLink {
         }
     }
 
-    /// Hands a keyframe to the mapper; returns the frame's place. `motion`: by wheels since an earlier keyframe.
+    /// Hands a keyframe, with its measured scale, to the mapper; returns the frame's place. `motion`: by wheels since an
+    /// earlier keyframe.
     pub fn add_keyframe(
         &mut self,
         frame: &Frame<'_>,
-        handle: Handle,
+        (handle, scale): (Handle, Option<KeyframeScale>),
         anchor: Option<Anchor>,
         motion: Option<(u32, CameraMotion)>,
     ) -> Result<Place, SlamError> {
@@ -228,6 +234,7 @@ impl MapLink {
             handle,
             origin,
             motion,
+            scale,
         })?;
         Ok(Place::of_keyframe(info.id))
     }

@@ -13,6 +13,7 @@ use super::loans::Loans;
 use super::loop_closure::{Entry, LoopClosure};
 use super::map_keeper::MapKeeper;
 use super::metric::motion::CameraMotion;
+use super::metric::scale::KeyframeScale;
 use super::optimiser::Optimiser;
 use super::pose_table::{Origin, SharedPoses};
 use super::redundancy::Redundancy;
@@ -23,6 +24,7 @@ use crate::compute::cancel::CancelToken;
 use crate::compute::device::{DeviceError, Handle, MappingDevice};
 use crate::compute::retrieval::Hit;
 use crate::config::{Config, GlobalOptConfig};
+use crate::geometry::Sim3;
 use crate::time::millis;
 use std::time::Instant;
 
@@ -128,8 +130,9 @@ impl Mapper {
                 handle,
                 origin,
                 motion,
+                scale,
             } => {
-                self.add_keyframe(info, &handle, origin, motion)?;
+                self.add_keyframe(info, &handle, origin, (motion, scale))?;
                 None
             }
             Work::Relocalise(request) => Some(self.relocalise(request)?),
@@ -168,7 +171,7 @@ impl Mapper {
         info: KeyframeInfo,
         handle: &Handle,
         origin: Origin,
-        motion: Option<(u32, CameraMotion)>,
+        (motion, scale): (Option<(u32, CameraMotion)>, Option<KeyframeScale>),
     ) -> Result<(), DeviceError> {
         let id = info.id;
         let (pose, submap, anchor) = match origin {
@@ -181,7 +184,15 @@ impl Mapper {
                     Some(a),
                 )
             }
-            Origin::Submap(start) => (start, self.graph.next_submap(), None),
+            Origin::Submap(start) => {
+                // Nothing joins it with the map yet: what was measured is all that is known of its scale.
+                let measured = scale.map_or(start.scale, |scale| scale.log_scale.exp());
+                let start = Sim3 {
+                    scale: measured,
+                    ..start
+                };
+                (start, self.graph.next_submap(), None)
+            }
         };
         self.device.accept_keyframe(id, handle)?;
         self.query_places(id)?;
@@ -191,6 +202,9 @@ impl Mapper {
         self.device.insert_place(id)?;
         self.graph.insert(info, pose, submap, anchor);
         self.graph.add_motion(id, motion);
+        if let Some(scale) = scale {
+            self.graph.scales_mut().set(id, scale);
+        }
         tracing::debug!(id, "keyframe added");
         let wanted: Vec<_> = candidates.iter().map(|&(c, kind)| (c, id, kind)).collect();
         let device = self.device.as_mut();

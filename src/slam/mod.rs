@@ -13,6 +13,7 @@ mod belief;
 mod bounds;
 mod consistency;
 mod counts;
+mod depth;
 mod edges;
 mod error;
 mod events;
@@ -66,6 +67,7 @@ pub use loading::MapMode;
 pub use map_io::{MapLabel, SavedMap};
 pub use map_source::MapSource;
 pub use metric::gyro::{GyroError, GyroNoise};
+pub use metric::scale::{ScaleEstimate, ScaleSource};
 pub use metric::sensors::{Bridge, MotionStatus};
 pub use metric::wheels::OdometryError;
 pub use pose_table::PoseTable;
@@ -74,9 +76,9 @@ pub use uncertainty::Covariance6;
 use crate::compute::device::{ContentFormats, Device, DeviceError, FramePoints, LostReason};
 use crate::config::Config;
 use crate::geometry::{Intrinsics, Sim3};
-use crate::image::Preprocessor;
 use crate::image::encoding::RawImage;
 use crate::image::mask::MaskReader;
+use crate::image::{NetworkView, Preprocessor};
 use crate::map::saved::{ImageShape, SavedViews};
 use crate::map::store::Monitor;
 use crate::map::{Content, FrameRecord, KeyframeRecord, KeyframeView, MapSnapshot, ReadKeyframe};
@@ -90,6 +92,7 @@ use loading::Loading;
 use mailbox::Look;
 use map_link::MapLink;
 use mapper::Mapper;
+use metric::depth::DepthWatch;
 use pose_table::KeyframePoses;
 use relocaliser::Reply;
 use state::{ActiveKeyframe, State};
@@ -122,6 +125,8 @@ pub struct Slam {
     /// `None` without `tracking.masks`.
     masks: Option<MaskReader>,
     intrinsics: Option<Intrinsics>,
+    /// How the network's images show the camera's.
+    view: Option<NetworkView>,
     max_keyframes: usize,
     mapping_counts: SharedCounts,
     /// The map file that is being loaded.
@@ -133,6 +138,7 @@ pub struct Slam {
     formats: ContentFormats,
     config: Arc<Config>,
     about: About,
+    depth: DepthWatch,
 }
 
 impl Slam {
@@ -162,6 +168,7 @@ impl Slam {
             history: History::new(pace),
             masks,
             intrinsics,
+            view: None,
             max_keyframes,
             loading: None,
             loaded: None,
@@ -169,6 +176,7 @@ impl Slam {
             formats,
             config: Arc::new(config.clone()),
             about: About::default(),
+            depth: DepthWatch::default(),
         })
     }
 
@@ -188,6 +196,8 @@ impl Slam {
         }
         self.tracker.encode(frame)?;
         let outcome = self.advance(frame);
+        let found = self.tracker.device().depth_found();
+        self.depth.note(frame.index, found);
         let seen = outcome.as_ref().copied();
         let tracked = self.record(frame, seen.unwrap_or(FrameOutcome::lost()), start);
         outcome.map(|_| tracked)

@@ -5,17 +5,14 @@ use super::graph::Graph;
 use super::skeleton;
 use super::window::{Limits, Window};
 use crate::compute::device::{DeviceError, GraphEdge, MappingDevice, PoseGraph};
-use crate::compute::global::{MetricPrior, PoseFactor, Priors, solver_units};
+use crate::compute::global::{MetricPrior, PoseFactor, Priors, ScalePrior, solver_units};
 use crate::config::GlobalOptConfig;
 use crate::geometry::Sim3;
-
-/// Measurements of a match: a direction or pixel, and a distance.
-const MEASUREMENTS: f64 = 3.0;
 
 /// Solves for the poses of a graph's keyframes.
 pub struct Optimiser {
     params: GlobalOptConfig,
-    /// Residual variance of the matches after the last solve, in units of the σs.
+    /// Residual variance of the matches at the end of the last solve, at least 1.
     variance: f64,
 }
 
@@ -47,6 +44,7 @@ impl Optimiser {
         let shape = device.shape();
         let pixels_per_patch = shape.pixels() as f64 / shape.tokens.max(1) as f64;
         let units = solver_units(pixels_per_patch, self.variance);
+        let scales = graph.scale_priors(units);
         let motions = graph.motions().priors(units, place);
         let held = factors.iter().map(|f| (f.i, f.j));
         let held: Vec<_> = held.chain(motions.iter().map(|m| (m.i, m.j))).collect();
@@ -60,7 +58,12 @@ impl Optimiser {
                 skeleton::condense_missing(device, graph, &self.params)?;
                 let all = skeleton::all_factors(graph, &self.params);
                 let all: Vec<PoseFactor> = all.iter().map(|m| m.factor).collect();
-                let Some(start) = skeleton::solve(&all, &motions, &self.params, old) else {
+                let priors = Priors {
+                    scales: &scales,
+                    motions: &motions,
+                    frees_pinned_scales: true,
+                };
+                let Some(start) = skeleton::solve(&all, priors, &self.params, old) else {
                     return Ok(false);
                 };
                 let window = Window::around_loops(count, &links, solved, &held, pin, limits);
@@ -68,8 +71,8 @@ impl Optimiser {
             }
             false => (window, old),
         };
-        let Some(poses) =
-            self.over_matches(device, graph, &window, &start, (&factors, &motions))?
+        let priors = (scales.as_slice(), motions.as_slice());
+        let Some(poses) = self.over_matches(device, graph, &window, &start, (&factors, priors))?
         else {
             return Ok(false);
         };
@@ -85,14 +88,14 @@ impl Optimiser {
     }
 
     /// Solves over the matches and factors of a window, from the poses `start` of all keyframes;
-    /// returns the poses of the window's keyframes. `factors` and `motions` name keyframes by index.
+    /// returns the poses of the window's keyframes. `factors` and priors name keyframes by index.
     fn over_matches(
         &mut self,
         device: &mut dyn MappingDevice,
         graph: &Graph,
         window: &Window,
         start: &[Sim3],
-        (factors, motions): (&[PoseFactor], &[MetricPrior]),
+        (factors, (scales, motions)): (&[PoseFactor], (&[ScalePrior], &[MetricPrior])),
     ) -> Result<Option<Vec<Sim3>>, DeviceError> {
         let count = graph.keyframes().len();
         let index = skeleton::index_of(graph);
@@ -116,13 +119,18 @@ impl Optimiser {
             Some(MetricPrior { i, j, ..*m })
         });
         let motions: Vec<MetricPrior> = motions.collect();
+        let scales = scales.iter().filter_map(|p| {
+            let k = place(p.k)?;
+            Some(ScalePrior { k, ..*p })
+        });
+        let scales: Vec<ScalePrior> = scales.collect();
         let problem = PoseGraph {
             keyframes: &keyframes,
             start: &start,
             edges: &edges,
             factors: &factors.collect::<Vec<_>>(),
             priors: Priors {
-                scales: &[],
+                scales: &scales,
                 motions: &motions,
                 frees_pinned_scales: window.whole,
             },
@@ -134,8 +142,9 @@ impl Optimiser {
         let mut poses = start.clone();
         match device.solve(&problem, &mut poses)? {
             Ok(report) => {
-                let freedom = (MEASUREMENTS * report.matches as f64 - 7.0).max(1.0);
-                self.variance = 2.0 * report.final_cost / freedom;
+                // Three residuals for each match; seven parameters are nothing beside them.
+                let residuals = 3.0 * report.matches.max(1) as f64;
+                self.variance = (2.0 * report.final_cost / residuals).max(1.0);
                 tracing::debug!(
                     ?report,
                     keyframes = keyframes.len(),

@@ -1,5 +1,6 @@
 //! Keyframe poses: those published by the mapper, and those of keyframes it has not yet processed.
 
+use super::metric::scale::ScaleEstimate;
 use super::removed::Removed;
 use crate::compute::device::HAND_OVERS;
 use crate::geometry::Sim3;
@@ -55,6 +56,8 @@ pub struct PoseTable {
     pub edges: Vec<MapEdge>,
     /// Removed keyframes.
     pub(crate) removed: Arc<Removed>,
+    /// The scale of the map, if sensors measure it.
+    pub(crate) scale: Option<ScaleEstimate>,
 }
 
 impl PoseTable {

@@ -4,6 +4,7 @@ use super::error::SlamError;
 use super::frame::{Frame, FrameOutcome, Place};
 use super::frozen_map;
 use super::map_link::MapLink;
+use super::metric::scale::KeyframeScale;
 use super::metric::sensors::MotionSensors;
 use super::odometry::Odometry;
 use super::pose_table::Anchor;
@@ -292,7 +293,10 @@ impl Tracker {
     pub fn leave(&mut self, active: &ActiveKeyframe, map: &mut MapLink) -> Result<(), SlamError> {
         match active.lent {
             true => map.return_loan(),
-            false => map.finish_keyframe(active.id, self.device.stash_pointmap()?),
+            false => {
+                let handle = self.device.stash_pointmap()?;
+                map.finish_keyframe(active.id, handle, self.keyframe_scale());
+            }
         }
         Ok(())
     }
@@ -324,7 +328,8 @@ impl Tracker {
     fn start_submap(&mut self, frame: &Frame<'_>, map: &mut MapLink) -> Result<Step, SlamError> {
         self.blank = 0;
         let handle = self.device.start_keyframe()?;
-        let place = map.add_keyframe(frame, handle, None, None)?;
+        let made = (handle, self.keyframe_scale());
+        let place = map.add_keyframe(frame, made, None, None)?;
         let outcome = FrameOutcome::at(TrackingState::Initialising, place);
         Ok((State::started(place.anchor.keyframe), outcome))
     }
@@ -358,7 +363,8 @@ impl Tracker {
         self.blank = 0;
         let handle = self.device.start_keyframe()?;
         let motion = self.sensors.since_keyframe(frame.stamp);
-        let place = map.add_keyframe(frame, handle, Some(anchor), motion)?;
+        let made = (handle, self.keyframe_scale());
+        let place = map.add_keyframe(frame, made, Some(anchor), motion)?;
         let outcome = FrameOutcome::at(TrackingState::Initialising, place);
         Ok((State::started(place.anchor.keyframe), outcome))
     }
@@ -374,10 +380,11 @@ impl Tracker {
     ) -> Result<Step, SlamError> {
         self.leave(&active, map)?;
         let handle = self.device.start_keyframe()?;
+        let made = (handle, self.keyframe_scale());
         let motion = self
             .sensors
             .keyframe_motion(frame.stamp, &anchor, map.poses());
-        let place = map.add_keyframe(frame, handle, Some(anchor), motion)?;
+        let place = map.add_keyframe(frame, made, Some(anchor), motion)?;
         let outcome = FrameOutcome {
             keyframe: place.keyframe,
             anchor: Some(place.anchor),
@@ -421,6 +428,11 @@ impl Tracker {
             ..outcome
         };
         Ok((state, outcome))
+    }
+
+    /// The measured scale of the active keyframe.
+    fn keyframe_scale(&mut self) -> Option<KeyframeScale> {
+        self.device.keyframe_scale().map(KeyframeScale::from)
     }
 
     fn covariance(&self, tracked: &Tracked, world_from_keyframe: &Sim3) -> Option<Covariance6> {

@@ -5,7 +5,7 @@ use super::belief::{chi2, edge_covariance, error, information, step_covariance, 
 use super::consistency::StepSigma;
 use super::factors::Measured;
 use super::skeleton;
-use crate::compute::global::{Matrix7, PoseFactor};
+use crate::compute::global::{Matrix7, PoseFactor, Priors, ScalePrior};
 use crate::config::GlobalOptConfig;
 use crate::geometry::{Sim3, Tangent};
 
@@ -67,11 +67,12 @@ impl Believed {
 }
 
 /// Solves for `poses` with `loops` added to `map`, whose steps are known to `sigma`, each weighted by what is believed
-/// about it. `None` if the map must stay as it is: the solve does not converge, the loops' errors or the cost rise, a
+/// about it. `scales` are the measured scales with their true information. `None` if the map must stay as it is: the solve does not converge, the loops' errors or the cost rise, a
 /// loop ends with less than half its weight, or a factor ends farther off than [`max_error`] that was not so before.
 pub fn attempt(
     map: &[Measured],
     loops: &[Measured],
+    scales: &[ScalePrior],
     params: &GlobalOptConfig,
     sigma: &StepSigma,
     pixels_per_patch: f64,
@@ -92,7 +93,12 @@ pub fn attempt(
             ..w.factor
         });
         let factors: Vec<PoseFactor> = kept.chain(new).collect();
-        solved = skeleton::solve(&factors, &[], params, solved)?;
+        let priors = Priors {
+            scales,
+            frees_pinned_scales: true,
+            ..Priors::default()
+        };
+        solved = skeleton::solve(&factors, priors, params, solved)?;
         for (of, weight) in loops.iter().zip(&mut weights) {
             *weight = (2.0 * PHI / (PHI + of.chi2(&solved)?)).min(1.0);
         }
@@ -190,7 +196,7 @@ mod tests {
         ];
         let params = GlobalOptConfig::default();
         let solved =
-            attempt(&map, &loops, &params, &sigma(), 256.0, &start).expect("a loop that fits");
+            attempt(&map, &loops, &[], &params, &sigma(), 256.0, &start).expect("a loop that fits");
         let (before, after) = (error_of(&start), error_of(&solved));
         assert!(after < 0.5 * before, "{after} m, before {before} m");
     }
@@ -203,14 +209,14 @@ mod tests {
         for (k, wrong) in wrong.iter().enumerate() {
             let alone = [factor(10, 20, wrong)];
             assert_eq!(
-                attempt(&map, &alone, &params, &sigma(), 256.0, &start),
+                attempt(&map, &alone, &[], &params, &sigma(), 256.0, &start),
                 None,
                 "{k}"
             );
             // Not in company either.
             let both = [factor(0, KEYFRAMES - 1, &Tangent::zeros()), alone[0]];
             assert_eq!(
-                attempt(&map, &both, &params, &sigma(), 256.0, &start),
+                attempt(&map, &both, &[], &params, &sigma(), 256.0, &start),
                 None,
                 "{k}"
             );
@@ -229,7 +235,7 @@ mod tests {
                 of
             })
             .collect();
-        let solved = attempt(&map, &alike, &params, &sigma(), 256.0, &start);
+        let solved = attempt(&map, &alike, &[], &params, &sigma(), 256.0, &start);
         assert_eq!(solved, None);
     }
 
@@ -241,7 +247,7 @@ mod tests {
         let params = GlobalOptConfig::default();
         let bears = |loops: &[Measured], turn: f64| {
             let (map, start) = chain(&off(5, turn));
-            attempt(&map, loops, &params, &sigma(), 256.0, &start).is_some()
+            attempt(&map, loops, &[], &params, &sigma(), 256.0, &start).is_some()
         };
         let largest = |count| {
             let turns = (1..200).map(|n| 0.002 * f64::from(n));
@@ -262,13 +268,13 @@ mod tests {
         let params = GlobalOptConfig::default();
         let beyond = [factor(0, KEYFRAMES, &Tangent::zeros())];
         assert_eq!(
-            attempt(&map, &beyond, &params, &sigma(), 256.0, &start),
+            attempt(&map, &beyond, &[], &params, &sigma(), 256.0, &start),
             None
         );
         let mut nan = factor(0, 9, &Tangent::zeros());
         nan.factor.i_from_j.translation.x = f64::NAN;
         assert_eq!(
-            attempt(&map, &[nan], &params, &sigma(), 256.0, &start),
+            attempt(&map, &[nan], &[], &params, &sigma(), 256.0, &start),
             None
         );
     }

@@ -4,6 +4,7 @@
 mod assets;
 mod backend;
 mod codebook;
+mod depth;
 mod device;
 mod error;
 mod map;
@@ -14,6 +15,7 @@ mod settings;
 pub(crate) use assets::MINI_WEIGHTS;
 pub(crate) use assets::{DEMO_SEQUENCE, find as find_asset};
 pub(crate) use backend::{Wanted, load as load_backend};
+pub use depth::DepthFeed;
 pub use error::OpenError;
 pub use map::{FinishError, Map};
 pub use results::Written;
@@ -210,6 +212,11 @@ impl SlamBuilder {
         self.set_value("tracking.masks", true.into())
     }
 
+    /// Uses depth images of a sensor, see [`Slam::set_depth`].
+    pub fn depth(self) -> Self {
+        self.set_value("depth.use", true.into())
+    }
+
     /// Opens this map: see [`Slam::open_map`].
     pub fn map(mut self, path: impl Into<PathBuf>, mode: MapMode) -> Self {
         self.map = Some((path.into(), mode));
@@ -317,6 +324,7 @@ impl SlamBuilder {
             options,
         )?;
         let (width, height) = preprocessor.output_size();
+        let view = preprocessor.view().or_lens(self.calibration);
         let of_masks = config.tracking.masks.then(|| preprocessor.clone());
         let intrinsics = preprocessor.intrinsics().filter(|_| config.use_calib);
         let camera = match intrinsics {
@@ -373,7 +381,10 @@ impl SlamBuilder {
             notes,
         };
         let slam = Slam::new(&shared_config, self.pace, device, intrinsics)?;
-        let mut slam = slam.with_about(about).with_preprocessor(of_masks);
+        let mut slam = slam
+            .with_about(about)
+            .with_preprocessor(of_masks)
+            .with_view(view);
         if let Some(path) = &self.mask {
             let mask = crate::image::decode(path)?;
             let kept = slam.keep_mask(&(&mask).into());

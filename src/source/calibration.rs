@@ -68,6 +68,27 @@ pub fn read_calibration(path: &Path) -> Result<Calibration, SourceError> {
     validated(path, calibration)
 }
 
+#[derive(Debug, Deserialize)]
+struct DepthFactor {
+    depth_factor: Option<f64>,
+}
+
+/// `depth_factor` of a calibration file: steps per metre of the 16-bit depth images beside it.
+///
+/// # Errors
+/// A file that is not YAML, or a factor that is not positive.
+pub(super) fn depth_factor(path: &Path) -> Result<Option<f64>, SourceError> {
+    let raw: DepthFactor = read_yaml(path, "a calibration in YAML")?;
+    match raw.depth_factor {
+        Some(factor) if !(factor.is_finite() && factor > 0.0) => Err(SourceError::content(
+            path,
+            "a positive number of steps per metre",
+            format!("depth_factor: {factor}"),
+        )),
+        factor => Ok(factor),
+    }
+}
+
 /// Rejects invalid values; errors name `path`.
 pub(super) fn validated(path: &Path, made: Calibration) -> Result<Calibration, SourceError> {
     made.validate().map_err(|e| match e {

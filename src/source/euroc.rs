@@ -27,6 +27,7 @@ pub(super) fn list(path: &Path) -> Result<Listing, SourceError> {
         kind: Layout::Euroc.name(),
         entries: entries(&camera)?,
         camera: Camera::or_unknown(calibration),
+        depth: None,
         always_undistort: true,
         ground_truth: truth
             .map(|csv| convert_truth(&csv, &sensor))

@@ -55,6 +55,7 @@ pub(super) fn list(folder: &Path) -> Result<Listing, SourceError> {
         kind: "folder of images",
         entries,
         camera: Camera::or_unknown(calibration),
+        depth: None,
         always_undistort: false,
         ground_truth: truth.is_file().then_some(GroundTruth::File(truth)),
     })

@@ -1,6 +1,7 @@
 //! Sources made of a list of image files.
 
 use super::calibration::fit_calibration;
+use super::depth::{DepthFiles, FileReader};
 use super::stream::{About, GroundTruth, Stream};
 use super::{SourceError, SourceFrame, SourceOptions};
 use crate::geometry::Calibration;
@@ -40,6 +41,8 @@ pub(super) struct Listing {
     /// Not empty; stamps are strictly increasing.
     pub entries: Vec<Entry>,
     pub camera: Camera,
+    /// Depth images, if they were asked for.
+    pub depth: Option<DepthFiles>,
     pub always_undistort: bool,
     pub ground_truth: Option<GroundTruth>,
 }
@@ -86,19 +89,32 @@ impl Listing {
             }
         };
         let count = selected.len();
+        let mut description = if count == total {
+            format!("{}, {}", self.kind, super::frames(total))
+        } else {
+            format!("{}, {count} of {total} frames", self.kind)
+        };
+        let mut depth_files = Vec::new();
+        if let Some(depth) = &self.depth {
+            let folder = first.parent().unwrap_or(&first);
+            depth_files = depth.of(folder, selected.iter().map(|(_, entry)| entry))?;
+            let with_depth = depth_files.iter().flatten().count();
+            description += &format!(", {with_depth} with depth");
+        }
+        let units = self.depth.as_ref().map_or(1.0, |depth| depth.units);
         let about = About {
-            description: if count == total {
-                format!("{}, {}", self.kind, super::frames(total))
-            } else {
-                format!("{}, {count} of {total} frames", self.kind)
-            },
+            description,
             count: Some(count),
             calibration,
+            depth_camera: self.depth.map(|depth| depth.camera),
             always_undistort: self.always_undistort,
             ground_truth: self.ground_truth,
             camera_frame: None,
         };
-        let frames = selected.into_iter().map(move |(index, entry)| {
+        depth_files.resize(count, None);
+        let mut depth = FileReader::default();
+        let selected = selected.into_iter().zip(depth_files);
+        let frames = selected.map(move |((index, entry), depth_file)| {
             let image = decode(&entry.path).map_err(|e| SourceError::image(&entry.path, e))?;
             if (image.width, image.height) != size {
                 return Err(SourceError::content(
@@ -117,6 +133,7 @@ impl Listing {
                 stamp: entry.stamp,
                 origin: entry.path,
                 image,
+                depth: depth_file.and_then(|file| depth.read(&file, units)),
             })
         });
         Stream::new(about, frames, None)

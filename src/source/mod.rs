@@ -5,6 +5,9 @@ mod bag;
 mod calibration;
 #[cfg(feature = "wire")]
 pub mod camera_info;
+mod depth;
+#[cfg(feature = "wire")]
+pub mod depth_message;
 mod detect;
 mod euroc;
 mod folder;
@@ -21,11 +24,13 @@ mod video;
 #[cfg(feature = "bags")]
 pub use bag::BagTopics;
 pub use calibration::{fit_calibration, read_calibration};
+pub use depth::DepthOptions;
 pub use detect::detect;
 pub use layout::Layout;
 pub use names::path_components;
 
 use crate::geometry::Calibration;
+use crate::image::depth::{DepthCamera, DepthImage};
 use crate::image::{ImageError, RgbImage};
 use crate::time::Stamp;
 use serde::de::DeserializeOwned;
@@ -42,6 +47,8 @@ pub struct SourceFrame {
     pub origin: PathBuf,
     /// The stored image: not resized, not undistorted.
     pub image: RgbImage,
+    /// Depth at the time of the image, as the sensor made it; `None` if there is none, or it was not asked for.
+    pub depth: Option<DepthImage>,
 }
 
 /// A sequence of frames.
@@ -56,6 +63,10 @@ pub trait Source: Send {
     /// far from a pinhole for the network).
     fn always_undistort(&self) -> bool {
         false
+    }
+    /// The camera of the frames' depth images; `None` without depth.
+    fn depth_camera(&self) -> Option<&DepthCamera> {
+        None
     }
     /// The ground-truth trajectory in TUM format, if available. It may be a temporary file that
     /// lives as long as the source.
@@ -94,6 +105,8 @@ pub struct SourceOptions {
     /// Overrides the calibration provided by the source. If it was made for another image size with
     /// the same aspect ratio, it is scaled.
     pub calibration: Option<Calibration>,
+    /// Read depth images too; `None` reads none.
+    pub depth: Option<DepthOptions>,
 }
 
 impl Default for SourceOptions {
@@ -103,6 +116,7 @@ impl Default for SourceOptions {
             start: 0,
             end: None,
             calibration: None,
+            depth: None,
         }
     }
 }
@@ -189,19 +203,30 @@ impl SourceError {
 /// match the images; for videos, a missing `ffmpeg` or `ffprobe`.
 pub fn open(path: &Path, options: SourceOptions) -> Result<Box<dyn Source>, SourceError> {
     check(&options)?;
-    let listing = match detect(path)? {
+    let layout = detect(path)?;
+    let mut listing = match layout {
         Layout::Tum => tum::list(path, false)?,
         Layout::Eth3d => tum::list(path, true)?,
         Layout::Euroc => euroc::list(path)?,
         Layout::SevenScenes => seven_scenes::list(path)?,
         Layout::Images => folder::list(path)?,
         Layout::Video => {
+            if options.depth.is_some() {
+                return Err(no_depth(path, layout));
+            }
             let programs = video::Programs::default();
             return Ok(Box::new(video::open(path, &programs, &options)?));
         }
         #[cfg(feature = "bags")]
         Layout::Bag => return open_bag(path, options, &BagTopics::default()),
     };
+    if let Some(depth) = &options.depth {
+        listing.depth = Some(match layout {
+            Layout::Tum | Layout::Eth3d => tum::depth(path, depth)?,
+            Layout::SevenScenes => seven_scenes::depth(&listing.entries, depth),
+            _ => return Err(no_depth(path, layout)),
+        });
+    }
     Ok(Box::new(listing.open(&options)?))
 }
 
@@ -220,6 +245,12 @@ pub fn open_bag(
 ) -> Result<Box<dyn Source>, SourceError> {
     check(&options)?;
     Ok(Box::new(bag::open(path, &options, topics)?))
+}
+
+/// The error for a source that cannot have depth.
+fn no_depth(path: &Path, layout: Layout) -> SourceError {
+    let expected = "depth images: TUM RGB-D or ETH3D-SLAM with depth.txt, 7-Scenes, or a ROS 2 bag";
+    SourceError::content(path, expected, layout.name())
 }
 
 fn check(options: &SourceOptions) -> Result<(), SourceError> {

@@ -1,6 +1,7 @@
 //! 7-Scenes sequences: `seq-01/frame-000000.color.png`, with poses in `frame-000000.pose.txt`
 //! alongside.
 
+use super::depth::{DepthFiles, DepthOptions, units};
 use super::euroc::{isometry, push_pose, temporary};
 use super::folder::sort_naturally;
 use super::list::{Camera, Entry, Listing};
@@ -8,10 +9,20 @@ use super::names::names;
 use super::stream::GroundTruth;
 use super::{Layout, SourceError, read_text};
 use crate::geometry::{Calibration, Distortion, Intrinsics};
+use crate::image::depth::{DepthCamera, OwnCamera};
 use crate::time::Stamp;
+use nalgebra::Isometry3;
 use std::path::{Path, PathBuf};
 
 const COLOUR: &str = ".color.png";
+const DEPTH: &str = ".depth.png";
+/// Steps per metre of the depth files.
+const UNITS: f64 = 1000.0;
+/// Focal length of the colour images in pixels, which the dataset does not say: it gives one calibration, of the depth
+/// camera. Nominal for this sensor, the first Kinect.
+const COLOUR_FOCAL: f64 = 525.0;
+/// x of the depth camera in the colour camera, metres: nominal for this sensor.
+const BASELINE: f64 = -0.025;
 
 /// The nominal calibration of the dataset.
 const CAMERA: Calibration = Calibration {
@@ -73,8 +84,35 @@ pub(super) fn list(path: &Path) -> Result<Listing, SourceError> {
         ground_truth: truth(&entries)?.map(GroundTruth::Converted),
         entries,
         camera: Camera::Known(CAMERA),
+        depth: None,
         always_undistort: false,
     })
+}
+
+/// The depth files, which the dataset does not register to the colour images.
+pub(super) fn depth(frames: &[Entry], options: &DepthOptions) -> DepthFiles {
+    let depth = |entry: &Entry| {
+        let name = entry.path.to_str()?.strip_suffix(COLOUR)?;
+        let path = PathBuf::from(format!("{name}{DEPTH}"));
+        let stamp = entry.stamp;
+        path.is_file().then_some(Entry { stamp, path })
+    };
+    DepthFiles {
+        entries: frames.iter().filter_map(depth).collect(),
+        units: units(options, UNITS),
+        camera: DepthCamera::Own(OwnCamera {
+            calibration: CAMERA,
+            colour_from_depth: Isometry3::translation(BASELINE, 0.0, 0.0),
+            colour: Some(Calibration {
+                intrinsics: Intrinsics {
+                    fx: COLOUR_FOCAL,
+                    fy: COLOUR_FOCAL,
+                    ..CAMERA.intrinsics
+                },
+                ..CAMERA
+            }),
+        }),
+    }
 }
 
 /// Poses (4×4, camera to world) of the frames that have one; frames that the dataset marks as lost

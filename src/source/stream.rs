@@ -2,6 +2,7 @@
 
 use super::{Source, SourceError, SourceFrame};
 use crate::geometry::Calibration;
+use crate::image::depth::DepthCamera;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
@@ -21,6 +22,8 @@ pub(super) struct About {
     /// Total number of frames, if known.
     pub count: Option<usize>,
     pub calibration: Option<Calibration>,
+    /// The camera of the frames' depth images, if they have any.
+    pub depth_camera: Option<DepthCamera>,
     pub always_undistort: bool,
     pub ground_truth: Option<GroundTruth>,
     /// The camera's optical frame, if the source provides it.
@@ -100,6 +103,10 @@ impl Source for Stream {
 
     fn always_undistort(&self) -> bool {
         self.about.always_undistort
+    }
+
+    fn depth_camera(&self) -> Option<&DepthCamera> {
+        self.about.depth_camera.as_ref()
     }
 
     fn ground_truth(&self) -> Option<&Path> {

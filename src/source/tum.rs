@@ -1,11 +1,13 @@
 //! TUM RGB-D and ETH3D-SLAM sequences: a folder with `rgb.txt`.
 
-use super::calibration::{read_calibration, validated};
+use super::calibration::{depth_factor, read_calibration, validated};
+use super::depth::{DepthFiles, DepthOptions, units};
 use super::list::{Camera, Entry, Listing};
 use super::names::path_components;
 use super::stream::GroundTruth;
 use super::{Layout, SourceError, data_lines, read_text};
 use crate::geometry::{Calibration, Distortion, Intrinsics};
+use crate::image::depth::DepthCamera;
 use crate::time::Stamp;
 use std::path::Path;
 
@@ -15,8 +17,26 @@ pub(super) fn list(folder: &Path, eth3d: bool) -> Result<Listing, SourceError> {
         kind: if eth3d { Layout::Eth3d } else { Layout::Tum }.name(),
         entries: entries(folder, &folder.join("rgb.txt"))?,
         camera: camera(folder)?,
+        depth: None,
         always_undistort: false,
         ground_truth: truth.is_file().then_some(GroundTruth::File(truth)),
+    })
+}
+
+/// Steps per metre of both datasets.
+const UNITS: f64 = 5000.0;
+
+/// The files of `depth.txt`, registered to the colour images.
+pub(super) fn depth(folder: &Path, options: &DepthOptions) -> Result<DepthFiles, SourceError> {
+    let yaml = folder.join("camera.yaml");
+    let factor = match yaml.is_file() {
+        true => depth_factor(&yaml)?,
+        false => None,
+    };
+    Ok(DepthFiles {
+        entries: entries(folder, &folder.join("depth.txt"))?,
+        units: units(options, factor.unwrap_or(UNITS)),
+        camera: DepthCamera::Registered,
     })
 }
 

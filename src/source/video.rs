@@ -102,6 +102,7 @@ pub(super) fn open(
         },
         count,
         calibration,
+        depth_camera: None,
         always_undistort: false,
         ground_truth: None,
         camera_frame: None,
@@ -466,6 +467,7 @@ impl Iterator for Frames {
             stamp,
             origin: self.path.clone(),
             image,
+            depth: None,
         }))
     }
 }

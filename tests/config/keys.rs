@@ -15,12 +15,13 @@ const MARKERS: [&str; 2] = [
 ];
 
 /// The sections of the table: prefix of their keys, heading.
-const SECTIONS: [(&str, &str); 12] = [
+const SECTIONS: [(&str, &str); 13] = [
     ("", "General"),
     ("network", "Network"),
     ("dataset", "Frames"),
     ("matching", "Matching"),
     ("tracking", "Tracking"),
+    ("depth", "Depth"),
     ("local_opt", "Global optimisation"),
     ("retrieval", "Place recognition"),
     ("reloc", "Relocalisation"),

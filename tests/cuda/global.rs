@@ -4,11 +4,13 @@ use crate::cuda;
 use crate::global_support::{Case, OnDevice, bits, residuals, spoilt_case};
 use mast3r_slam::compute::cuda::global::{DeviceProblem, GlobalCapacity, GlobalError};
 use mast3r_slam::compute::global::{
-    EdgeEquations, GlobalReport, GlobalResidual, Matrix7, PoseFactor, Wanted,
+    EdgeEquations, GlobalReport, GlobalResidual, Matrix7, MetricPrior, PoseFactor, ScalePrior,
+    Wanted,
 };
 use mast3r_slam::config::GlobalOptConfig;
 use mast3r_slam::geometry::{Sim3, Tangent};
 use mast3r_slam::gpu::allocations;
+use nalgebra::{Isometry3, Vector3};
 use testkit::solver_scene::{self, Graph, Random, distance};
 
 /// What rows of `H` in world poses are measured by, where f32 summed `A⁻ᵀ·H·A⁻¹` in a keyframe's own frame,
@@ -401,6 +403,31 @@ fn degenerate() -> Vec<(&'static str, Case)> {
     }];
     cases.push(("a factor and no edge", only));
 
+    let mut metric = rays(base());
+    metric.scales = vec![
+        ScalePrior {
+            k: 0,
+            log_scale: 0.3,
+            information: 4e3,
+        },
+        ScalePrior {
+            k: 2,
+            log_scale: 0.25,
+            information: 9e3,
+        },
+    ];
+    let p = Random(8).tangent(0.5);
+    metric.motions = vec![MetricPrior {
+        i: 3,
+        j: 1,
+        i_from_j: Isometry3::new(
+            Vector3::new(p[0], p[1], p[2]),
+            Vector3::new(p[3], p[4], p[5]),
+        ),
+        information: correlated(9).fixed_view::<6, 6>(0, 0) * 1e2,
+    }];
+    cases.push(("with priors in metres", metric));
+
     let mut outside = base();
     outside.matches[1].index_j_from_i[5] = 2173;
     outside.matches[1].index_j_from_i[6] = u32::MAX;
@@ -438,6 +465,7 @@ fn degenerate_graphs_are_what_their_names_say() {
             "three pinned" => Ok((1, 1, true)),
             "held by factors alone" => Ok((4, 0, true)),
             "a factor and no edge" => Ok((1, 0, true)),
+            "with priors in metres" => Ok((5, 0, true)),
             "matches outside" => Err(()),
             other => panic!("{other}"),
         };

@@ -198,6 +198,30 @@ fn a_camera_and_a_listener_on_cyclone_dds_miss_nothing() {
     );
 }
 
+#[test]
+fn depth_from_cyclone_dds_reaches_the_frames() {
+    let Some(program) = ros_python() else { return };
+    let domain = domain(9);
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    let parameters = ["use_calib:=false", "use_depth:=true", "image_qos:=reliable"];
+    let (_node, room) = node(domain, &[], &parameters);
+    let found = peer(&program, &["depth", &domain.to_string(), "40", "15"]);
+    println!("{found:#}");
+    let count = |key: &str| -> usize {
+        let value = found[key].as_str().expect("a count");
+        value.parse().expect("a number")
+    };
+    let (frames, with_depth) = (count("frames processed"), count("frames with depth"));
+    assert!(frames > 10 && frames <= room.frames(), "{frames}");
+    // On a busy machine, a depth image may come too late for its image.
+    assert!(
+        with_depth > frames / 2 && with_depth <= frames,
+        "{with_depth} of {frames}"
+    );
+    let message = found["message"].as_str().expect("a message");
+    assert!(!message.contains("no depth"), "{message}");
+}
+
 /// The compiled Fast DDS peer.
 fn fast_dds() -> Option<String> {
     static PEER: std::sync::OnceLock<Result<String, String>> = std::sync::OnceLock::new();

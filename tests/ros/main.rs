@@ -4,6 +4,7 @@
 mod bags;
 #[cfg(feature = "dds")]
 mod dds;
+mod depth;
 mod faults;
 #[cfg(feature = "dds")]
 mod lanes;

@@ -2,6 +2,7 @@
 client. Messages are made and read by PyPI rosbags 0.11.9. What was seen goes to standard output as JSON.
 
     python peer.py stream DOMAIN SECONDS RATE
+    python peer.py depth DOMAIN COUNT RATE
     python peer.py room DOMAIN FOLDER COUNT RATE
     python peer.py listen DOMAIN SECONDS
     python peer.py services DOMAIN
@@ -300,6 +301,54 @@ def stream(domain, seconds, rate):
     print(json.dumps(report))
 
 
+def depth(domain, count, rate):
+    """Images, and depth images of another size a little before each."""
+    graph = Graph(domain)
+    take = graph.reader(*LISTENED["diagnostics"])
+    found = []
+    write_static = graph.writer("/tf_static", "tf2_msgs/msg/TFMessage", qos(1, latched=True))
+    write_image = graph.writer("/image", "sensor_msgs/msg/Image", qos(5))
+    write_depth = graph.writer("/depth", "sensor_msgs/msg/Image", qos(5))
+    write_static(static_transform())
+
+    def collect():
+        found.extend(seen("diagnostics", message) for message in take())
+
+    def until(what, done):
+        deadline = time.monotonic() + 60
+        while not done():
+            if time.monotonic() > deadline:
+                raise SystemExit(f"waited in vain for {what}: {found[-1:]}")
+            collect()
+            time.sleep(0.01)
+
+    until("the node", lambda: found)
+    time.sleep(1)
+    pixels = image()
+    values = np.full(320 * 240, 1500, dtype="<u2").view(np.uint8)
+    for k in range(count):
+        nanos = time.time_ns()
+        sensor = make(
+            "sensor_msgs/msg/Image",
+            header=header(nanos - 2_000_000, "camera"),
+            height=240,
+            width=320,
+            encoding="16UC1",
+            is_bigendian=0,
+            step=640,
+            data=values,
+        )
+        write_depth(encode(sensor, "sensor_msgs/msg/Image"))
+        pixels[4:8] = (nanos // 10**9).to_bytes(4, "little")
+        pixels[8:12] = (nanos % 10**9).to_bytes(4, "little")
+        write_image(bytes(pixels))
+        time.sleep(1 / rate)
+        collect()
+    processed = lambda: sum(int(v) for k, v in found[-1].items() if k.startswith(("frames processed", "images dropped")))
+    until("all images", lambda: processed() >= count)
+    print(json.dumps(found[-1]))
+
+
 def room(domain, folder, count, rate):
     """The bundled sequence as compressed images; then the map is saved, begun anew, and gone on with."""
     graph = Graph(domain)
@@ -449,6 +498,8 @@ def nodes(domain):
 what, domain = sys.argv[1], int(sys.argv[2])
 if what == "stream":
     stream(domain, float(sys.argv[3]), float(sys.argv[4]))
+elif what == "depth":
+    depth(domain, int(sys.argv[3]), float(sys.argv[4]))
 elif what == "room":
     room(domain, sys.argv[3], int(sys.argv[4]), float(sys.argv[5]))
 elif what == "listen":

@@ -2,6 +2,7 @@
 
 mod bounded;
 mod covariance;
+mod depth;
 mod device;
 mod economy;
 mod failures;

@@ -109,6 +109,7 @@ fn start_end_and_stride_choose() {
             start,
             end,
             calibration: None,
+            depth: None,
         };
         let mut source = open(dir.path(), options).unwrap();
         assert_eq!(source.remaining(), Some(expected.len()));
@@ -138,6 +139,7 @@ fn start_end_and_stride_choose() {
             start,
             end,
             calibration: None,
+            depth: None,
         };
         assert_eq!(refusal_with(dir.path(), options), message);
     }

@@ -2,4 +2,5 @@
 
 mod calibration;
 mod datasets;
+mod depth;
 mod video;

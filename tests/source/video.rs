@@ -84,6 +84,7 @@ fn uneven_times_come_from_the_decoder_and_no_frame_is_doubled_or_dropped() {
         end: Some(6),
         stride: 2,
         calibration: None,
+        depth: None,
     };
     let (about, remaining, frames) = read(&path, options);
     assert_eq!((about.as_str(), remaining), ("video, 3 frames", Some(3)));

@@ -10,7 +10,8 @@
 //! (tracking never waits for mapping), `--remember FOLDER` (on the CPU: keeps the outputs of the bundled network there,
 //! 11 MB for each pair of images at 256×192, so that the next run with other settings takes a fraction of the time),
 //! `--false-loops SHARE` (with `--calibrated`: replaces that share of the loops by false ones), `--seed N` (other ones),
-//! `--lose-loops` (the same loops are lost instead: what a perfect judge would leave).
+//! `--lose-loops` (the same loops are lost instead: what a perfect judge would leave), `--depth` (uses the sequence's
+//! depth images).
 
 mod remembered;
 
@@ -22,8 +23,8 @@ use mast3r_slam::eval::{self, Options as Comparison};
 use mast3r_slam::image::Preprocessor;
 use mast3r_slam::inference::cpu::CpuBackend;
 use mast3r_slam::map::TrackingState;
-use mast3r_slam::slam_builder::DeviceMaker;
-use mast3r_slam::source::{self, SourceFrame, SourceOptions};
+use mast3r_slam::slam_builder::{DepthFeed, DeviceMaker};
+use mast3r_slam::source::{self, DepthOptions, SourceFrame, SourceOptions};
 use mast3r_slam::time::Stamp;
 use mast3r_slam::trajectory::{self, BadRows, StampedPose};
 use mast3r_slam::{Frame, MapSnapshot, Pace, Slam};
@@ -39,7 +40,7 @@ use tracing_subscriber::EnvFilter;
 
 type Failure = Box<dyn Error>;
 
-const USAGE: &str = "usage: soak FOLDER [--frames N] [--config FILE] [--set KEY=VALUE]... [--calibrated] \
+const USAGE: &str = "usage: soak FOLDER [--frames N] [--config FILE] [--set KEY=VALUE]... [--calibrated] [--depth] \
     [--stride N] [--size PIXELS] [--single] [--live] [--remember FOLDER] [--false-loops SHARE [--seed N] [--lose-loops]] [--out FILE.md]";
 
 #[derive(Default)]
@@ -51,6 +52,7 @@ struct Options {
     set: Vec<String>,
     size: Option<usize>,
     calibrated: bool,
+    depth: bool,
     single: bool,
     live: bool,
     remember: Option<PathBuf>,
@@ -75,6 +77,7 @@ impl Options {
                 "--set" => options.set.push(value()?),
                 "--size" => options.size = Some(value()?.parse()?),
                 "--calibrated" => options.calibrated = true,
+                "--depth" => options.depth = true,
                 "--single" => options.single = true,
                 "--live" => options.live = true,
                 "--false-loops" => options.lies.share = value()?.parse()?,
@@ -115,6 +118,7 @@ struct Walk {
     truth: Option<PathBuf>,
     /// Nanoseconds between frames.
     interval: i64,
+    depth: Option<DepthFeed>,
 }
 
 impl Walk {
@@ -142,12 +146,12 @@ fn main() -> Result<(), Failure> {
     let log = tracing_subscriber::fmt().with_env_filter(filter);
     log.without_time().with_writer(std::io::stderr).init();
     let told = Arc::new(OnceLock::new());
-    let (mut slam, walk) = open(&options, &told)?;
+    let (mut slam, mut walk) = open(&options, &told)?;
     let mut laps: Vec<Lap> = Vec::new();
     let mut step = 0;
     while step < options.frames {
         let end = (step + walk.lap()).min(options.frames);
-        let lap = run(&mut slam, &walk, step..end)?;
+        let lap = run(&mut slam, &mut walk, step..end)?;
         eprintln!(
             "lap {}: {}; so far: {}",
             laps.len() + 1,
@@ -162,6 +166,9 @@ fn main() -> Result<(), Failure> {
     let errors = errors(&slam.snapshot(), &walk, laps.len());
     let mut text = report(&options, &slam, &laps, &errors);
     writeln!(text, "\nKeyframes when the run had ended: {at_the_end}.")?;
+    if let Some(depth) = &walk.depth {
+        writeln!(text, "\nWith {}.", depth.summary())?;
+    }
     if let Some(told) = told.get() {
         let (replaced, alive) = (told.replaced(), told.alive());
         writeln!(
@@ -179,6 +186,7 @@ fn main() -> Result<(), Failure> {
 fn open(options: &Options, told: &Arc<OnceLock<Arc<Told>>>) -> Result<(Slam, Walk), Failure> {
     let selection = SourceOptions {
         stride: options.stride,
+        depth: options.depth.then(DepthOptions::default),
         ..SourceOptions::default()
     };
     let mut source = source::open(&options.folder, selection)?;
@@ -218,7 +226,12 @@ fn open(options: &Options, told: &Arc<OnceLock<Arc<Told>>>) -> Result<(Slam, Wal
             None => device,
         }));
     }
+    if options.depth {
+        builder = builder.depth();
+    }
     let slam = builder.build()?;
+    let camera = source.depth_camera();
+    let depth = camera.and_then(|camera| DepthFeed::new(&slam, camera));
     let truth = source.ground_truth().map(Path::to_owned);
     let frames: Vec<SourceFrame> = source.by_ref().collect::<Result<_, _>>()?;
     if frames.len() < 2 {
@@ -236,6 +249,7 @@ fn open(options: &Options, told: &Arc<OnceLock<Arc<Told>>>) -> Result<(Slam, Wal
             frames,
             truth,
             interval,
+            depth,
         },
     ))
 }
@@ -261,14 +275,18 @@ fn remembering(folder: PathBuf) -> DeviceMaker {
     })
 }
 
-fn run(slam: &mut Slam, walk: &Walk, steps: std::ops::Range<usize>) -> Result<Lap, Failure> {
+fn run(slam: &mut Slam, walk: &mut Walk, steps: std::ops::Range<usize>) -> Result<Lap, Failure> {
     let start = Instant::now();
     let (mut lost, mut made) = (0, 0);
     let count = steps.len();
+    let mut depth = walk.depth.take();
     for step in steps {
         let Some(shown) = walk.shown(step) else {
             continue;
         };
+        if let Some(depth) = &mut depth {
+            depth.give(slam, shown.depth.as_ref())?;
+        }
         let tracked = slam.process(&Frame {
             index: step,
             stamp: walk.stamp(step),
@@ -277,6 +295,7 @@ fn run(slam: &mut Slam, walk: &Walk, steps: std::ops::Range<usize>) -> Result<La
         lost += usize::from(tracked.state == TrackingState::Lost);
         made += usize::from(tracked.keyframe.is_some());
     }
+    walk.depth = depth;
     let poses = slam.poses();
     let table = poses.load();
     Ok(Lap {

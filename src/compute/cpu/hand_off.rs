@@ -31,6 +31,8 @@ pub struct HandOffItem {
     /// Image and `T × C` tokens, if the frame is to become a keyframe.
     pub frame: Option<(Arc<RgbImage>, Arc<Vec<f32>>)>,
     pub pointmap: Arc<Pointmap>,
+    /// Depth of the frame in metres, `N`; empty without.
+    pub depth: Arc<Vec<f32>>,
 }
 
 /// Items indexed by handle number.

@@ -367,6 +367,7 @@ impl MappingDevice for Mapping {
         let stored = keyframe(&self.keyframes, id)?;
         Ok(self.hand_off.put(HandOffItem {
             frame: Some((Arc::clone(&stored.image), Arc::clone(&stored.features))),
+            depth: Arc::default(),
             pointmap: Arc::new(Pointmap {
                 points: Arc::clone(&stored.points),
                 confidence: Arc::clone(&stored.confidence),

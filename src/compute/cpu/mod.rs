@@ -1,6 +1,7 @@
 //! The CPU device, in safe Rust. Its results are the reference for every other device.
 
 mod camera;
+mod depth;
 mod edges;
 mod hand_off;
 mod mapping;

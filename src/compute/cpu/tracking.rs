@@ -1,8 +1,10 @@
 //! Tracks frames against the active keyframe (docs/algorithm.md, Tracking).
 
 use super::camera::Camera;
+use super::depth::Depth;
 use super::hand_off::{HandOff, HandOffItem, Pointmap};
 use super::{NAME, unknown};
+use crate::compute::depth::{DepthScale, NoScale};
 use crate::compute::device::{
     DeviceError, Fractions, FramePoints, Handle, LostReason, Outcome, Tracked, TrackingDevice,
 };
@@ -86,6 +88,8 @@ pub struct Tracking {
     used: Vec<u8>,
     /// Number of pixels that are not hidden.
     visible: usize,
+    /// `None` without `depth.use`.
+    depth: Option<Depth>,
     valid: Vec<u8>,
     quality: Vec<f32>,
     gated: Vec<f32>,
@@ -121,6 +125,7 @@ impl Tracking {
             previous: vec![0; n],
             used: vec![1; if config.tracking.masks { n } else { 0 }],
             visible: n,
+            depth: (config.depth).then(|| Depth::new(shape.width, n)),
             valid: vec![0; n],
             quality: vec![0.0; n],
             gated: vec![0.0; n],
@@ -230,6 +235,11 @@ impl Tracking {
         Ok(self.solver.solve(&problem, residual, initial, params)?)
     }
 
+    /// Depth of the current frame; empty without.
+    fn frame_depth(&self) -> Arc<Vec<f32>> {
+        self.depth.as_ref().map(Depth::of_frame).unwrap_or_default()
+    }
+
     /// Fuses the frame's view of the keyframe's points into the keyframe's pointmap
     /// (docs/algorithm.md, Pointmap fusion).
     fn fuse(&mut self, pose: &Sim3) {
@@ -264,6 +274,9 @@ impl TrackingDevice for Tracking {
         let start = Instant::now();
         self.backend
             .encode(&self.camera.image, &mut self.features)?;
+        if let Some(depth) = &mut self.depth {
+            depth.advance();
+        }
         self.times.encode = millis(start);
         Ok(())
     }
@@ -275,6 +288,19 @@ impl TrackingDevice for Tracking {
         Ok(())
     }
 
+    fn set_depth(&mut self, metres: Option<&[f32]>) -> Result<(), DeviceError> {
+        let depth = self.depth.as_mut().ok_or(DeviceError::NoDepth)?;
+        depth.set_next(metres)
+    }
+
+    fn depth_found(&self) -> Option<Result<DepthScale, NoScale>> {
+        self.depth.as_ref()?.found()
+    }
+
+    fn keyframe_scale(&mut self) -> Option<DepthScale> {
+        self.depth.as_mut()?.of_keyframe(&self.active.pointmap)
+    }
+
     fn decode_single(&mut self) -> Result<usize, DeviceError> {
         let start = Instant::now();
         let features = &self.features;
@@ -284,6 +310,9 @@ impl TrackingDevice for Tracking {
         let view = &mut self.output.view1;
         let bad = sanitise(view);
         mask::hide(view, &self.used);
+        if let Some(depth) = &mut self.depth {
+            depth.scale(view, None);
+        }
         Ok((self.shape.pixels() - bad).min(self.visible))
     }
 
@@ -313,6 +342,9 @@ impl TrackingDevice for Tracking {
             mask::hide(view1, &self.used);
             // A keyframe has no confidence where it was hidden, and gets none from frames where it is not.
             mask::hide_as_in(view2, &self.active.pointmap.confidence);
+        }
+        if let Some(depth) = &mut self.depth {
+            depth.scale(view1, Some(view2));
         }
         self.find_matches();
         self.times.matching += millis(start);
@@ -352,9 +384,14 @@ impl TrackingDevice for Tracking {
             &self.config.tracking,
             &mut self.fusion,
         );
+        let depth = self.frame_depth();
+        if let Some(of) = &mut self.depth {
+            of.restart(Arc::clone(&depth));
+        }
         Ok(self.hand_off.put(HandOffItem {
             frame: Some((Arc::new(self.camera.image.clone()), features)),
             pointmap: Arc::new(Pointmap::of(&self.active.pointmap)),
+            depth,
         }))
     }
 
@@ -374,11 +411,16 @@ impl TrackingDevice for Tracking {
                 Arc::new(self.features.clone()),
             )),
             pointmap: Arc::new(Pointmap::of(&map)),
+            depth: self.frame_depth(),
         }))
     }
 
     fn track_against(&mut self, handle: &Handle) -> Result<(), DeviceError> {
-        let HandOffItem { frame, pointmap } = self.hand_off.get(handle)?;
+        let HandOffItem {
+            frame,
+            pointmap,
+            depth,
+        } = self.hand_off.get(handle)?;
         let (_, features) = frame.ok_or(unknown("frame under handle", handle.number()))?;
         self.active.restart(
             features,
@@ -387,6 +429,9 @@ impl TrackingDevice for Tracking {
             &self.config.tracking,
             &mut self.fusion,
         );
+        if let Some(of) = &mut self.depth {
+            of.restart(depth);
+        }
         Ok(())
     }
 
@@ -394,6 +439,7 @@ impl TrackingDevice for Tracking {
         Ok(self.hand_off.put(HandOffItem {
             frame: None,
             pointmap: Arc::new(Pointmap::of(&self.active.pointmap)),
+            depth: Arc::default(),
         }))
     }
 

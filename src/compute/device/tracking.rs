@@ -1,6 +1,7 @@
 //! The half of a device that tracks the camera.
 
 use super::{DeviceError, Handle};
+use crate::compute::depth::{DepthScale, NoScale};
 use crate::compute::pose_solver::Solution;
 use crate::compute::residual::{Matrix7, SolveError};
 use crate::geometry::Sim3;
@@ -27,6 +28,23 @@ pub trait TrackingDevice: Send {
     /// # Errors
     /// [`DeviceError::NoMasks`] without `tracking.masks`; if the length is not the number of pixels.
     fn set_mask(&mut self, used: &[u8]) -> Result<(), DeviceError>;
+
+    /// Gives the frame that is encoded next its depth, in metres along z for each of the network image's pixels (0: not
+    /// measured); it has none otherwise. With depth, the pointmaps of each pass with the frame are multiplied by the
+    /// scale that they need to be metric; without, by that of the newest pass with depth.
+    ///
+    /// # Errors
+    /// [`DeviceError::NoDepth`] without `depth.use`; if the length is not the number of pixels. The next frame then has
+    /// no depth.
+    fn set_depth(&mut self, metres: Option<&[f32]>) -> Result<(), DeviceError>;
+
+    /// The scale by which the current frame's last pass was multiplied, or why its depth gives none; `None` for a frame
+    /// without depth or without a pass.
+    fn depth_found(&self) -> Option<Result<DepthScale, NoScale>>;
+
+    /// The scale that the active keyframe's pointmap has by the keyframe's own depth; `None` without such depth, or if
+    /// it gives no scale.
+    fn keyframe_scale(&mut self) -> Option<DepthScale>;
 
     /// Decodes the current frame paired with itself; returns the number of pixels with a usable
     /// point.

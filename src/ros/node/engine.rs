@@ -54,7 +54,10 @@ pub fn start(
     };
     shared.status.enter(State::Waiting("starting SLAM".into()));
     let mut builder = shared.builder.clone().format(*format);
-    if let Some(calibration) = calibration {
+    // Depth of another camera is projected into this one's images, even if nothing else uses its calibration.
+    let needed = settings.use_depth && !settings.depth_registered;
+    let known = shared.camera().get().ok().filter(|_| needed);
+    if let Some(calibration) = calibration.or(known) {
         builder = builder.calibration(calibration);
     }
     // Threads started by SLAM run at normal priority.

@@ -11,6 +11,7 @@ mod clouds;
 mod correction;
 mod correction_slot;
 mod depth;
+mod depth_input;
 mod depth_slot;
 mod engine;
 mod frame_cloud;
@@ -377,6 +378,9 @@ fn slam_of(
     }
     if settings.use_mask {
         builder = builder.set_value("tracking.masks", true.into());
+    }
+    if settings.use_depth {
+        builder = builder.depth();
     }
     if !settings.mask_file.is_empty() {
         builder = builder.mask(&settings.mask_file);

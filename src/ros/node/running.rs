@@ -4,6 +4,7 @@ use super::clouds::{self, CloudTopics};
 use super::correction;
 use super::correction_slot::Correction;
 use super::depth::{self, DepthTopics};
+use super::depth_input::DepthInbox;
 use super::depth_slot::DepthSlot;
 use super::grid::{self, GridTopics};
 use super::inbox::{Inbox, Order};
@@ -22,6 +23,7 @@ use crate::config::Config;
 use crate::map::grid::GridOptions;
 use crate::ros::middleware::{Lane, Middleware, MiddlewareError, OnMessage, Subscription};
 use crate::slam_builder::SlamBuilder;
+use crate::source::depth_message::DepthTransport;
 use crate::time::Stamp;
 use crate::wire::messages::diagnostic::DiagnosticArray;
 use crate::wire::messages::geometry::{PoseWithCovarianceStamped, TfMessage};
@@ -32,7 +34,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use serde::de::DeserializeOwned;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 /// Maximum number of events waiting for the output thread: two seconds of a fast camera. Further
@@ -78,6 +80,8 @@ impl Running {
             placement: ArcSwapOption::empty(),
             correction: Correction::default(),
             mask: MaskSlot::default(),
+            depth_input: DepthInbox::default(),
+            depth_camera: Mutex::new(CameraSlot::default()),
             depth: DepthSlot::default(),
             closing: AtomicBool::new(false),
             active: AtomicBool::new(false),
@@ -244,6 +248,27 @@ impl Running {
             let at = Arc::clone(shared);
             let mask: OnMessage = Box::new(move |payload| at.mask.put(payload));
             add("mask", Image::TYPE, settings.image_qos, Lane::Images, mask)?;
+        }
+
+        if settings.use_depth {
+            let at = Arc::clone(shared);
+            let depth: OnMessage = Box::new(move |payload| at.depth_input.put(payload));
+            let transport = settings.depth_transport;
+            let topic = match transport {
+                DepthTransport::Raw => "depth",
+                DepthTransport::Compressed => "depth/compressedDepth",
+            };
+            let (kind, qos) = (transport.kind(), settings.image_qos);
+            add(topic, kind, qos, Lane::Images, depth)?;
+        }
+        if settings.use_depth && !settings.depth_registered {
+            let at = Arc::clone(shared);
+            let info = messages(shared, move |info: CameraInfo| {
+                let slot = at.depth_camera.lock();
+                slot.unwrap_or_else(PoisonError::into_inner).take(&info);
+            });
+            let (topic, qos) = ("depth/camera_info", settings.camera_info_qos);
+            add(topic, CameraInfo::TYPE, qos, Lane::Rest, info)?;
         }
 
         let at = Arc::clone(shared);

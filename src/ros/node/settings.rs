@@ -4,6 +4,7 @@ use super::parameters::{Change, Constraint, Definition, ParameterError, Table, V
 use crate::config::{BackendChoice, Config, DeviceChoice, Key, Kind, Range, Threads};
 use crate::files::folder_of;
 use crate::map::saved;
+use crate::source::depth_message::DepthTransport;
 use crate::wire::Qos;
 use serde_json::Value as Json;
 use std::path::Path;
@@ -75,6 +76,15 @@ impl FromValue for Transport {
     }
 }
 
+impl FromValue for DepthTransport {
+    fn from_value(value: &Value) -> Self {
+        match value {
+            Value::Text(name) if name == "compressedDepth" => Self::Compressed,
+            _ => Self::Raw,
+        }
+    }
+}
+
 impl FromValue for Qos {
     fn from_value(value: &Value) -> Self {
         match value {
@@ -121,6 +131,7 @@ const BACKENDS: Constraint =
 const DEVICES: Constraint = Constraint::OneOf(&["", "auto", "cpu", "cuda"]);
 const SCHEDULES: Constraint = Constraint::OneOf(&["", "pipelined", "single"]);
 const TRANSPORTS: Constraint = Constraint::OneOf(&["raw", "compressed"]);
+const DEPTH_TRANSPORTS: Constraint = Constraint::OneOf(&["raw", "compressedDepth"]);
 const ANY: Constraint = Constraint::None;
 const FRAME: Constraint = Constraint::Frame;
 const AUTOSAVES: Constraint = Constraint::Integer(0, 100);
@@ -174,6 +185,12 @@ parameters! {
         "image of the camera's size that is black where the camera sees the robot itself: those pixels match nothing and enter no pointmap, cloud or grid; empty: none";
     use_mask: bool = false, ANY, Unconfigured,
         "subscribe to mask, images of the camera's size that are black (0) where pixels are hidden, such as people; the newest one applies, for a second";
+    use_depth: bool = false, ANY, Unconfigured,
+        "subscribe to depth, depth images of a sensor, which make the map metric: 16UC1 in millimetres or 32FC1 in metres";
+    depth_registered: bool = true, ANY, Unconfigured,
+        "the depth images show what the camera's images show (aligned_depth, depth_registered); false: they come from a camera of its own, with depth/camera_info and a transform";
+    depth_transport: DepthTransport = "raw", DEPTH_TRANSPORTS, Unconfigured,
+        "raw: subscribe to depth; compressedDepth: to depth/compressedDepth";
     map_path: String = "", ANY, Always,
         "folder (or file that ends in .map) that ~/save_map writes to and ~/load_map reads";
     map_root: String = "", ANY, Never,

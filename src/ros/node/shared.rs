@@ -1,6 +1,7 @@
 //! State shared by the node's threads.
 
 use super::correction_slot::Correction;
+use super::depth_input::DepthInbox;
 use super::depth_slot::DepthSlot;
 use super::inbox::Inbox;
 use super::masks::MaskSlot;
@@ -103,6 +104,10 @@ pub struct Shared {
     pub correction: Correction,
     /// The newest mask.
     pub mask: MaskSlot,
+    /// The newest depth images of a sensor.
+    pub depth_input: DepthInbox,
+    /// The depth sensor's calibration.
+    pub depth_camera: Mutex<CameraSlot>,
     /// Input of the depth thread.
     pub depth: DepthSlot,
     /// Whether the threads should end.

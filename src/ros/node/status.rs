@@ -81,6 +81,8 @@ pub struct Status {
     pub images: Counter,
     /// Images processed by SLAM.
     pub frames: Counter,
+    /// Frames that had depth.
+    pub with_depth: Counter,
     /// Images replaced by newer ones before SLAM was ready.
     pub dropped: Counter,
     /// Images skipped because of `max_rate`.
@@ -113,6 +115,8 @@ pub struct Status {
     mapping_failure: Mutex<Option<String>>,
     /// Why the file of the running map cannot be written at present.
     map_file: Mutex<Option<String>>,
+    /// Why frames have no depth, if they should.
+    no_depth: Mutex<Option<String>>,
     /// The last map that was kept on disk, or the reason why it was not.
     kept: Mutex<Option<Result<String, String>>>,
     /// Threads that stand still.
@@ -156,6 +160,11 @@ impl Status {
     /// Sets why the file of the running map cannot be written at present.
     pub fn map_file(&self, failure: Option<String>) {
         *lock(&self.map_file) = failure;
+    }
+
+    /// Sets why frames have no depth, if they should.
+    pub fn depth(&self, failure: Option<String>) {
+        *lock(&self.no_depth) = failure;
     }
 
     /// The error that stopped SLAM or mapping.
@@ -239,6 +248,7 @@ impl Status {
             ("rate", format!("{rate:.1} Hz")),
             ("images received", count(&self.images)),
             ("frames processed", count(&self.frames)),
+            ("frames with depth", count(&self.with_depth)),
             (
                 "images dropped (replaced by a newer one)",
                 count(&self.dropped),
@@ -278,6 +288,10 @@ impl Status {
             level = ERROR;
             message +=
                 &format!("; {why}; SLAM goes on, and the map is written when that is possible");
+        }
+        if let Some(why) = lock(&self.no_depth).as_ref() {
+            level = level.max(WARN);
+            message += &format!("; no depth: {why}; tracking goes on without it");
         }
         let kept = lock(&self.kept).clone();
         if let Some(Err(why)) = &kept {

@@ -3,6 +3,7 @@
 
 mod maps;
 
+use super::depth_input::DepthInput;
 use super::engine::{self, ActiveEngine};
 use super::image_filter::{FormatGate, StampGate, Verdict};
 use super::inbox::{Arrival, Next as Input, OnText, Order};
@@ -54,6 +55,7 @@ struct Tracker {
     stamps: StampGate,
     formats: FormatGate,
     masking: Masking,
+    depth_input: DepthInput,
     index: usize,
     lost: bool,
 }
@@ -95,6 +97,7 @@ pub fn run(shared: Arc<Shared>) {
         stamps: StampGate::default(),
         formats: FormatGate::default(),
         masking: Masking::default(),
+        depth_input: DepthInput::default(),
         index: 0,
         lost: false,
     };
@@ -280,6 +283,12 @@ impl Tracker {
             self.masking
                 .update(&self.shared.mask, &mut engine.slam, status);
         }
+        if settings.use_depth {
+            let camera = Arc::clone(&engine.camera_frame);
+            let slam = &mut engine.slam;
+            self.depth_input
+                .give(&self.shared, slam, settings, (&camera, stamp));
+        }
         let start = Instant::now();
         let processed = engine.slam.process(&frame);
         if let Some(loaded) = engine.slam.take_loaded() {
@@ -375,6 +384,7 @@ impl Tracker {
         let Some((engine, loaded)) = started else {
             return Ok(false);
         };
+        self.depth_input = DepthInput::of(&engine.slam);
         self.engine = Some(engine);
         self.masking = Masking::default();
         let why = std::mem::replace(&mut self.why, FIRST.to_owned());

@@ -21,6 +21,9 @@ impl Mapper {
         let id = finished.keyframe;
         if self.graph.submap_of(id).is_some() {
             self.device.accept_pointmap(id, &finished.handle)?;
+            if let Some(scale) = finished.scale {
+                self.graph.scales_mut().set(id, scale);
+            }
             if let Some(keeper) = &mut self.keeper {
                 keeper.note_points(id);
             }

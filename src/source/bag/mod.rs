@@ -1,5 +1,7 @@
 //! ROS 2 bags: the images of one camera, in order of their stamps, without duplicates.
 
+mod depth;
+mod depth_topic;
 mod topics;
 
 pub use topics::BagTopics;
@@ -15,6 +17,7 @@ use crate::time::Stamp;
 use crate::wire::cdr;
 use crate::wire::messages::sensor::CameraInfo;
 use crate::wire::messages::{Header, Message};
+use depth::DepthMessages;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use topics::Camera;
@@ -74,9 +77,22 @@ pub(super) fn open(
         promised: total,
         options: *options,
         ended: false,
+        depth: None,
     };
+    let depth_topic = match options.depth {
+        Some(_) => Some(
+            depth_topic::choose(bag.topics(), named)
+                .map_err(|(expected, found)| SourceError::content(path, expected, found))?,
+        ),
+        None => None,
+    };
+    frames.depth = depth_topic.as_ref().map(|t| DepthMessages::new(&bag, t));
     // The first image determines the size.
     let first = frames.next().transpose()?;
+    let depth_camera = match (&depth_topic, &frames.frame_id) {
+        (Some(topic), Some(frame)) => Some(depth::camera(&bag, topic, frame)?),
+        _ => None,
+    };
     let calibration = match (calibration, frames.size) {
         (Some(calibration), Some(size)) => Some(fit(&calibration, size, path, &camera)?),
         (calibration, _) => calibration,
@@ -96,6 +112,7 @@ pub(super) fn open(
         },
         count,
         calibration,
+        depth_camera,
         always_undistort: false,
         ground_truth: None,
         camera_frame: frames.frame_id.take(),
@@ -268,6 +285,7 @@ struct Frames {
     promised: Option<usize>,
     options: SourceOptions,
     ended: bool,
+    depth: Option<DepthMessages>,
 }
 
 impl Frames {
@@ -345,11 +363,13 @@ impl Iterator for Frames {
                 continue;
             }
             let image = self.image(stamp, &message);
+            let depth = self.depth.as_mut().and_then(|depth| depth.at(stamp));
             return Some(image.map(|image| SourceFrame {
                 index,
                 stamp,
                 origin: self.origin.clone(),
                 image,
+                depth,
             }));
         }
     }

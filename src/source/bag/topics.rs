@@ -11,6 +11,11 @@ pub struct BagTopics {
     pub image: Option<String>,
     /// `sensor_msgs/CameraInfo`.
     pub camera_info: Option<String>,
+    /// Depth images, if they are read: `sensor_msgs/Image`, or `sensor_msgs/CompressedImage` of
+    /// `compressed_depth_image_transport`.
+    pub depth: Option<String>,
+    /// `sensor_msgs/CameraInfo` of the depth images.
+    pub depth_info: Option<String>,
 }
 
 impl BagTopics {
@@ -67,7 +72,11 @@ pub fn choose(topics: &[Topic], named: &BagTopics) -> Result<Camera, Mismatch> {
     })
 }
 
-fn find<'a>(topics: &'a [Topic], name: &str, kinds: &[&str]) -> Result<&'a Topic, Mismatch> {
+pub(super) fn find<'a>(
+    topics: &'a [Topic],
+    name: &str,
+    kinds: &[&str],
+) -> Result<&'a Topic, Mismatch> {
     let bare = |name: &str| name.trim_start_matches('/').to_owned();
     let found = topics.iter().find(|t| bare(&t.name) == bare(name));
     match found {
@@ -80,7 +89,7 @@ fn find<'a>(topics: &'a [Topic], name: &str, kinds: &[&str]) -> Result<&'a Topic
     }
 }
 
-fn check_format(topic: &Topic) -> Result<(), Mismatch> {
+pub(super) fn check_format(topic: &Topic) -> Result<(), Mismatch> {
     match topic.format.as_str() {
         "cdr" => Ok(()),
         other => Err((
@@ -146,7 +155,12 @@ fn base(name: &str) -> &str {
 
 /// `camera_info` in the namespace of the image's topic.
 fn beside<'a>(topics: &'a [Topic], image: &Topic) -> Option<&'a Topic> {
-    let (namespace, _) = base(&image.name).rsplit_once('/')?;
+    info_beside(topics, base(&image.name))
+}
+
+/// `camera_info` in the namespace of a topic.
+pub(super) fn info_beside<'a>(topics: &'a [Topic], name: &str) -> Option<&'a Topic> {
+    let (namespace, _) = name.rsplit_once('/')?;
     let name = format!("{namespace}/camera_info");
     topics
         .iter()
@@ -167,7 +181,7 @@ fn calibration_of<'a>(topics: &'a [Topic], image: &Topic) -> Option<&'a Topic> {
 }
 
 /// Topics of the given types (all types if none match), for messages.
-fn list(topics: &[Topic], kinds: &[&str]) -> String {
+pub(super) fn list(topics: &[Topic], kinds: &[&str]) -> String {
     let of = |t: &&Topic| kinds.is_empty() || kinds.contains(&t.kind.as_str());
     let names: Vec<String> = topics
         .iter()
@@ -297,6 +311,7 @@ mod tests {
             let named = BagTopics {
                 image: Some(image.to_owned()),
                 camera_info: info.map(str::to_owned),
+                ..Default::default()
             };
             choose(&all, &named).map_err(|(expected, found)| format!("{expected}; {found}"))
         };

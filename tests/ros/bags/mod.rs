@@ -2,6 +2,7 @@
 //! 0.11.9 (a Python with it is named by MAST3R_ROS_PYTHON).
 
 mod broken;
+mod depth;
 mod node;
 mod runs;
 mod support;
@@ -118,7 +119,7 @@ fn start_end_and_stride_choose_images() {
         start: 2,
         end: Some(11),
         stride: 3,
-        calibration: None,
+        ..Default::default()
     };
     let mut source = open_bag(&path, options, &Default::default()).unwrap();
     assert_eq!(source.remaining(), Some(3));

@@ -130,6 +130,7 @@ pub fn open_named(path: &Path, image: &str) -> Result<Box<dyn source::Source>, S
     let topics = BagTopics {
         image: Some(image.to_owned()),
         camera_info: None,
+        ..Default::default()
     };
     source::open_bag(path, SourceOptions::default(), &topics).map_err(|e| e.to_string())
 }

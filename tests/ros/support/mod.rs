@@ -5,6 +5,7 @@ pub mod memory;
 pub mod stage;
 
 use mast3r_slam::compute::cpu;
+use mast3r_slam::compute::depth::{DepthScale, NoScale};
 use mast3r_slam::compute::device::{
     Device, DeviceError, FramePoints, Handle, Outcome, Setup, TrackingDevice,
 };
@@ -180,6 +181,15 @@ impl TrackingDevice for Walking {
     }
     fn set_mask(&mut self, used: &[u8]) -> Result<(), DeviceError> {
         self.device.set_mask(used)
+    }
+    fn set_depth(&mut self, metres: Option<&[f32]>) -> Result<(), DeviceError> {
+        self.device.set_depth(metres)
+    }
+    fn depth_found(&self) -> Option<Result<DepthScale, NoScale>> {
+        self.device.depth_found()
+    }
+    fn keyframe_scale(&mut self) -> Option<DepthScale> {
+        self.device.keyframe_scale()
     }
     fn decode_single(&mut self) -> Result<usize, DeviceError> {
         self.device.decode_single()

@@ -2,6 +2,7 @@
 
 use mast3r_slam::compute::cancel::CancelToken;
 use mast3r_slam::compute::coverage::Coverage;
+use mast3r_slam::compute::depth::{DepthScale, NoScale};
 use mast3r_slam::compute::device::{
     ContentFormats, Device, DeviceError, EdgeContent, EdgeId, FramePoints, Handle, KeyframeBulk,
     KeyframeContent, MappingDevice, NeighbourView, NewEdge, Outcome, PoseGraph, TrackingDevice,
@@ -101,6 +102,15 @@ impl TrackingDevice for Tracking {
     }
     fn set_mask(&mut self, used: &[u8]) -> Result<(), DeviceError> {
         self.0.set_mask(used)
+    }
+    fn set_depth(&mut self, metres: Option<&[f32]>) -> Result<(), DeviceError> {
+        self.0.set_depth(metres)
+    }
+    fn depth_found(&self) -> Option<Result<DepthScale, NoScale>> {
+        self.0.depth_found()
+    }
+    fn keyframe_scale(&mut self) -> Option<DepthScale> {
+        self.0.keyframe_scale()
     }
     fn decode_single(&mut self) -> Result<usize, DeviceError> {
         self.1.call("decode_single")?;

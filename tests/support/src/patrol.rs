@@ -3,6 +3,7 @@
 
 use mast3r_slam::compute::cancel::CancelToken;
 use mast3r_slam::compute::coverage::Coverage;
+use mast3r_slam::compute::depth::{DepthScale, NoScale};
 use mast3r_slam::compute::device::{
     ContentFormats, Device, DeviceError, EdgeContent, EdgeId, Fit, Fractions, FramePoints, HandOff,
     Handle, KeyframeBulk, KeyframeContent, LostReason, MappingDevice, NeighbourView, NewEdge,
@@ -174,6 +175,15 @@ impl TrackingDevice for Tracking {
     }
     fn set_mask(&mut self, _: &[u8]) -> Result<(), DeviceError> {
         Err(DeviceError::NoMasks)
+    }
+    fn set_depth(&mut self, _: Option<&[f32]>) -> Result<(), DeviceError> {
+        Err(DeviceError::NoDepth)
+    }
+    fn depth_found(&self) -> Option<Result<DepthScale, NoScale>> {
+        None
+    }
+    fn keyframe_scale(&mut self) -> Option<DepthScale> {
+        None
     }
     fn decode_single(&mut self) -> Result<usize, DeviceError> {
         let usable = if self.is_covered() {

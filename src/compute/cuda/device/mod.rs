@@ -61,6 +61,10 @@ pub fn device(
     mut setup: Setup,
     cuda: &CudaSetup,
 ) -> Result<Device, DeviceError> {
+    if setup.config.depth {
+        let device = "the GPU";
+        return Err(DeviceError::DepthUnsupported { device });
+    }
     let shape = backend.shape().clone();
     let preprocessor = match setup.preprocessor.take() {
         Some(preprocessor) => preprocessor,

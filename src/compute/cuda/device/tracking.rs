@@ -18,6 +18,7 @@ use crate::compute::cuda::fusion::{ExportTask, FusedPointmap, UpdateTask};
 use crate::compute::cuda::matching::{Gates, MatchTask, Start};
 use crate::compute::cuda::slots::{CudaKeyframes, Floats, SlotView};
 use crate::compute::cuda::tracking::{SolveTask, Unsolved};
+use crate::compute::depth::{DepthScale, NoScale};
 use crate::compute::device::{
     DeviceError, Fractions, FramePoints, Handle, LostReason, Outcome, Tracked, TrackingDevice,
 };
@@ -355,6 +356,18 @@ impl TrackingDevice for Tracking {
             Some(mask) => mask.set(&self.stream, used),
             None => Err(DeviceError::NoMasks),
         }
+    }
+
+    fn set_depth(&mut self, _: Option<&[f32]>) -> Result<(), DeviceError> {
+        Err(DeviceError::NoDepth)
+    }
+
+    fn depth_found(&self) -> Option<Result<DepthScale, NoScale>> {
+        None
+    }
+
+    fn keyframe_scale(&mut self) -> Option<DepthScale> {
+        None
     }
 
     fn decode_single(&mut self) -> Result<usize, DeviceError> {

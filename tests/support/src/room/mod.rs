@@ -2,6 +2,7 @@
 //! pointmaps and descriptors whose truth is known, without a network.
 
 pub mod body;
+pub mod metric;
 pub mod recording;
 pub mod rig;
 pub mod walk;
@@ -179,6 +180,12 @@ impl RoomBackend {
     /// Frames of the walk.
     pub fn frames(&self) -> usize {
         self.poses.len()
+    }
+
+    /// The true depth of frame `index` along the camera's z axis, in metres.
+    pub fn depth(&self, index: usize) -> Vec<f32> {
+        let points = self.seen[index].points.iter();
+        points.map(|p| p.z as f32).collect()
     }
 
     /// The image that stands for frame `index`: its number, and a colour; all black is no frame.

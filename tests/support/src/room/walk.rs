@@ -3,7 +3,7 @@
 use super::RoomBackend;
 use mast3r_slam::compute::retrieval::{BuildOptions, RetrievalModel};
 use mast3r_slam::config::{Config, Threads};
-use mast3r_slam::eval::{self, Alignment};
+use mast3r_slam::eval::{self, Alignment, Evaluation};
 use mast3r_slam::geometry::Sim3;
 use mast3r_slam::image::RgbImage;
 use mast3r_slam::inference::Backend;
@@ -86,6 +86,11 @@ pub fn walk(system: &mut Slam, images: &[RgbImage]) -> MapSnapshot {
 
 /// Root mean square distance of the tracked frames from the truth after a similarity, metres.
 pub fn ate(snapshot: &MapSnapshot, truth: &[Sim3]) -> f64 {
+    evaluation(snapshot, truth, Alignment::Sim3).ate.rmse
+}
+
+/// The tracked frames against the truth.
+pub fn evaluation(snapshot: &MapSnapshot, truth: &[Sim3], alignment: Alignment) -> Evaluation {
     let estimate: Vec<StampedPose> = snapshot
         .frames
         .iter()
@@ -104,13 +109,10 @@ pub fn ate(snapshot: &MapSnapshot, truth: &[Sim3]) -> f64 {
         })
         .collect();
     let options = eval::Options {
-        alignment: Alignment::Sim3,
+        alignment,
         ..eval::Options::default()
     };
-    eval::evaluate(&estimate, &truth, &options)
-        .expect("evaluation")
-        .ate
-        .rmse
+    eval::evaluate(&estimate, &truth, &options).expect("evaluation")
 }
 
 pub fn lost(snapshot: &MapSnapshot) -> usize {

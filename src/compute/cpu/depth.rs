@@ -1,0 +1,113 @@
+//! Depth of the current frame and of the active keyframe (docs/algorithm.md, Metric scale).
+
+use super::NAME;
+use crate::compute::depth::{DepthMeter, DepthScale, NoScale, rescale};
+use crate::compute::device::DeviceError;
+use crate::compute::fusion::FusedPointmap;
+use crate::inference::ViewOutput;
+use std::sync::Arc;
+
+/// Depth images, one N-array of metres each, and the scale that they give.
+pub struct Depth {
+    width: usize,
+    meter: DepthMeter,
+    /// Depth of the next frame, if `has_next`.
+    next: Vec<f32>,
+    has_next: bool,
+    /// Depth of the current frame, if `has_frame`.
+    frame: Vec<f32>,
+    has_frame: bool,
+    /// Depth of the active keyframe; empty without.
+    keyframe: Arc<Vec<f32>>,
+    /// Scale of the network's newest pass with depth: that of the passes until the next one.
+    factor: f32,
+    /// What the current frame's depth says about its pass.
+    found: Option<Result<DepthScale, NoScale>>,
+}
+
+impl Depth {
+    /// For images of this size.
+    pub fn new(width: usize, pixels: usize) -> Self {
+        Self {
+            width,
+            meter: DepthMeter::new(pixels),
+            next: vec![0.0; pixels],
+            has_next: false,
+            frame: vec![0.0; pixels],
+            has_frame: false,
+            keyframe: Arc::default(),
+            factor: 1.0,
+            found: None,
+        }
+    }
+
+    /// Sets the depth of the next frame.
+    pub fn set_next(&mut self, metres: Option<&[f32]>) -> Result<(), DeviceError> {
+        self.has_next = false;
+        let Some(metres) = metres else {
+            return Ok(());
+        };
+        if metres.len() != self.next.len() {
+            return Err(DeviceError::Content {
+                device: NAME,
+                what: "depth",
+                expected: self.next.len(),
+                found: metres.len(),
+            });
+        }
+        self.next.copy_from_slice(metres);
+        self.has_next = true;
+        Ok(())
+    }
+
+    /// The next frame becomes the current one.
+    pub fn advance(&mut self) {
+        std::mem::swap(&mut self.next, &mut self.frame);
+        self.has_frame = std::mem::take(&mut self.has_next);
+        self.found = None;
+    }
+
+    /// Measures the scale of a pass, whose first view is that of the current frame, and applies it to all views.
+    /// Without depth that can be used, the newest scale before is taken.
+    pub fn scale(&mut self, frame: &mut ViewOutput, other: Option<&mut ViewOutput>) {
+        if self.has_frame {
+            let (points, confidence) = (&frame.points, &frame.confidence);
+            let found = self
+                .meter
+                .measure(points, confidence, &self.frame, self.width);
+            if let Ok(scale) = &found {
+                self.factor = scale.log_scale.exp() as f32;
+            }
+            self.found = Some(found);
+        }
+        for view in std::iter::once(frame).chain(other) {
+            rescale(&mut view.points, self.factor);
+        }
+    }
+
+    /// See [`TrackingDevice::depth_found`](crate::compute::device::TrackingDevice::depth_found).
+    pub fn found(&self) -> Option<Result<DepthScale, NoScale>> {
+        self.found
+    }
+
+    /// The current frame's depth, as that of a keyframe; empty if it has none.
+    pub fn of_frame(&self) -> Arc<Vec<f32>> {
+        match self.has_frame {
+            true => Arc::new(self.frame.clone()),
+            false => Arc::default(),
+        }
+    }
+
+    /// Makes `depth` that of the active keyframe.
+    pub fn restart(&mut self, depth: Arc<Vec<f32>>) {
+        self.keyframe = depth;
+    }
+
+    /// The scale of the active keyframe's pointmap.
+    pub fn of_keyframe(&mut self, map: &FusedPointmap) -> Option<DepthScale> {
+        let found = self
+            .meter
+            .measure(&map.points, &map.confidence, &self.keyframe, self.width);
+        found.ok()
+    }
+}

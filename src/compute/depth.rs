@@ -1,0 +1,159 @@
+//! The scale of a pointmap by depth that a sensor measured (docs/algorithm.md, Metric scale).
+
+/// Minimum fraction of the image's pixels with both a point and a depth.
+const MIN_FRACTION: f64 = 0.02;
+/// Maximum median absolute deviation of the log ratios: where they scatter more, the depth belongs to
+/// another image.
+const MAX_MAD: f64 = 0.2;
+/// Maximum log ratio, of either sign, that a metric network leaves; beyond it the depth has another unit.
+const MAX_LOG_SCALE: f64 = 3.4;
+/// Log of the factor around the median to which ratios are clipped.
+const CLIP: f64 = std::f64::consts::LN_10;
+/// Pixels of a network err together within patches of this side.
+const PATCH: usize = 16;
+/// Number of measured pixels with which a patch counts as a whole measurement.
+const FULL_PATCH: f64 = 32.0;
+/// Standard deviation of a normal distribution over its median absolute deviation.
+const SIGMA_OVER_MAD: f64 = 1.4826;
+/// Standard deviation of log scale that no number of pixels lowers: that of the sensor itself.
+const MIN_SIGMA: f64 = 0.003;
+
+/// Scale of a pointmap by depth: metres per unit of the pointmap.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DepthScale {
+    /// Natural logarithm of the scale.
+    pub log_scale: f64,
+    /// Its standard deviation.
+    pub sigma: f64,
+}
+
+/// Reasons why depth gives no scale.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+pub enum NoScale {
+    /// Too few pixels have both a point and a depth.
+    #[error(
+        "depth covers {:.1} % of the image, expected at least {:.0} %: the sensor is covered, or too near or far",
+        100.0 * found, 100.0 * MIN_FRACTION
+    )]
+    Few { found: f64 },
+    /// The ratios of depth and pointmap contradict each other.
+    #[error(
+        "depth and pointmap disagree: log ratios scatter by {mad:.2}, expected at most {MAX_MAD}: check that the depth \
+         is registered to the camera and of the same time"
+    )]
+    Scattered { mad: f64 },
+    /// The ratio is not that of metres to metres.
+    #[error(
+        "depth is {factor:.3e} times what the network sees, expected metres: check the unit (16-bit depth is mostly in \
+         millimetres)"
+    )]
+    Unit { factor: f64 },
+}
+
+/// Memory for [`DepthMeter::measure`].
+#[derive(Debug, Default)]
+pub struct DepthMeter {
+    /// Log ratios, then their distances from the median.
+    logs: Vec<f32>,
+}
+
+impl DepthMeter {
+    /// For images of `pixels` pixels, of which it allocates no more later.
+    pub fn new(pixels: usize) -> Self {
+        Self {
+            logs: Vec::with_capacity(pixels),
+        }
+    }
+
+    /// Measures the scale of a pointmap of `width` columns: `points` is N×3 in the camera's frame, `confidence`
+    /// N (a point counts if it is positive), `metres` N depths along z (0: not measured).
+    ///
+    /// With the ratios `r = metres / z` of the pixels that have both, and their median `m`,
+    ///
+    /// ```text
+    /// log s = mean log clip(r, m/10, 10 m)          (Pow3R-SLAM)
+    /// σ² = (1.4826·MAD(log r))² / patches + 0.003²
+    /// ```
+    ///
+    /// Each patch of 16 × 16 pixels counts as one measurement, or as a part of one below 32 pixels.
+    ///
+    /// # Errors
+    /// If too few pixels have both, the ratios scatter too much, or the scale is that of another unit.
+    pub fn measure(
+        &mut self,
+        points: &[f32],
+        confidence: &[f32],
+        metres: &[f32],
+        width: usize,
+    ) -> Result<DepthScale, NoScale> {
+        let pixels = metres.len();
+        let width = width.max(1);
+        self.logs.clear();
+        let mut patches = 0.0;
+        let points = points.chunks_exact(3);
+        let mut row = points.zip(confidence).zip(metres).enumerate().peekable();
+        // Row by row of patches; the counts of a row's patches fit a few cache lines.
+        let mut counts = [0_u32; MAX_COLUMNS];
+        while row.peek().is_some() {
+            counts.fill(0);
+            for (n, ((p, c), z)) in row.by_ref().take(PATCH * width) {
+                let depth = p.get(2).copied().unwrap_or(0.0);
+                if *c > 0.0 && depth > 0.0 && *z > 0.0 && z.is_finite() {
+                    let log = (z / depth).ln();
+                    if log.is_finite() {
+                        self.logs.push(log);
+                        let column = (n % width) / PATCH;
+                        counts[column.min(MAX_COLUMNS - 1)] += 1;
+                    }
+                }
+            }
+            let parts = counts.iter().map(|c| (f64::from(*c) / FULL_PATCH).min(1.0));
+            patches += parts.sum::<f64>();
+        }
+        let found = self.logs.len() as f64 / pixels.max(1) as f64;
+        if found < MIN_FRACTION || self.logs.is_empty() {
+            return Err(NoScale::Few { found });
+        }
+        let median = median(&mut self.logs);
+        let clipped = |log: &f32| (f64::from(*log) - median).clamp(-CLIP, CLIP);
+        let log_scale =
+            median + self.logs.iter().map(clipped).sum::<f64>() / self.logs.len() as f64;
+        for log in &mut self.logs {
+            *log = (*log - median as f32).abs();
+        }
+        let mad = self::median(&mut self.logs);
+        if log_scale.abs() > MAX_LOG_SCALE {
+            let factor = log_scale.exp();
+            return Err(NoScale::Unit { factor });
+        }
+        if mad > MAX_MAD {
+            return Err(NoScale::Scattered { mad });
+        }
+        let spread = SIGMA_OVER_MAD * mad;
+        let variance = spread * spread / patches.max(f64::MIN_POSITIVE) + MIN_SIGMA * MIN_SIGMA;
+        Ok(DepthScale {
+            log_scale,
+            sigma: variance.sqrt(),
+        })
+    }
+}
+
+/// Columns of patches that are counted apart: those of an image of 4096 pixels; the rest count as one.
+const MAX_COLUMNS: usize = 256;
+
+/// The upper median; `values` is not empty, and is reordered.
+fn median(values: &mut [f32]) -> f64 {
+    let middle = values.len() / 2;
+    let (_, value, _) = values.select_nth_unstable_by(middle, f32::total_cmp);
+    f64::from(*value)
+}
+
+/// Multiplies every point of a pointmap.
+pub fn rescale(points: &mut [f32], factor: f32) {
+    for p in points {
+        *p *= factor;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,253 @@
+//! Converts a sensor's depth images to the network's images.
+
+use super::splat::Splat;
+use super::{DepthError, DepthImage};
+use crate::geometry::Calibration;
+use crate::image::NetworkView;
+use nalgebra::Isometry3;
+use rayon::prelude::*;
+
+/// Which measurements are used.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DepthLimits {
+    /// Minimum depth, metres.
+    pub min: f64,
+    /// Maximum depth, metres.
+    pub max: f64,
+    /// Maximum difference between neighbours, as a part of the nearer one's depth: at a larger one, an edge of two
+    /// surfaces, neither is used.
+    pub max_jump: f64,
+}
+
+/// The camera that depth images come from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum DepthCamera {
+    /// The depth images show what the camera's raw images show, at the same or another size.
+    Registered,
+    /// A camera of its own.
+    Own(OwnCamera),
+}
+
+/// A depth camera beside the colour camera.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct OwnCamera {
+    /// Calibration of the depth images.
+    pub calibration: Calibration,
+    /// Pose of the depth camera in the colour camera; both optical frames (x right, y down, z forward).
+    pub colour_from_depth: Isometry3<f64>,
+    /// Calibration of the raw colour images; `None` if it is that of the run.
+    pub colour: Option<Calibration>,
+}
+
+/// Depth in the network's image.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct NetworkDepth<'a> {
+    /// Depth of each pixel along z, metres; row by row; 0 where nothing was measured.
+    pub metres: &'a [f32],
+    /// Number of pixels that were measured.
+    pub measured: usize,
+}
+
+/// Converts depth images of one sensor to the network's images.
+///
+/// Depth is never interpolated: a pixel of the network's image has the depth of the sensor's pixel at the same place. A
+/// measurement outside the limits or at the edge of a surface becomes 0.
+#[derive(Debug, Clone)]
+pub struct DepthReader {
+    view: NetworkView,
+    limits: DepthLimits,
+    way: Option<Way>,
+    metres: Vec<f32>,
+}
+
+/// How pixels of a depth image find their place; made for the first image.
+#[derive(Debug, Clone)]
+enum Way {
+    /// For each pixel of the network's image, the column and row in depth images of `size`, if they show it.
+    Registered {
+        size: (usize, usize),
+        places: Vec<Option<(u16, u16)>>,
+    },
+    Own(Box<Splat>),
+}
+
+impl Way {
+    fn is_for(&self, camera: &DepthCamera, image: &DepthImage) -> bool {
+        match (self, camera) {
+            (Self::Registered { size, .. }, DepthCamera::Registered) => {
+                *size == (image.width, image.height)
+            }
+            (Self::Own(splat), DepthCamera::Own(camera)) => splat.is_for(camera),
+            _ => false,
+        }
+    }
+}
+
+impl DepthReader {
+    /// A converter to the network images of `view`.
+    pub fn new(view: NetworkView, limits: DepthLimits) -> Self {
+        let (width, height) = view.size();
+        Self {
+            view,
+            limits,
+            way: None,
+            metres: vec![0.0; width * height],
+        }
+    }
+
+    /// Converts a depth image of `camera`. Allocates only for the first image, and when the camera or the image's size
+    /// changes.
+    ///
+    /// # Errors
+    /// An image that cannot be of this camera, a camera with impossible values, an image without measurements or with
+    /// none within the limits. The reader can be used further.
+    pub fn read(
+        &mut self,
+        image: &DepthImage,
+        camera: &DepthCamera,
+    ) -> Result<NetworkDepth<'_>, DepthError> {
+        check(image)?;
+        let made = self.way.take().filter(|way| way.is_for(camera, image));
+        let way = match (made, camera) {
+            (Some(way), _) => way,
+            (None, DepthCamera::Registered) => registered(&self.view, (image.width, image.height))?,
+            (None, DepthCamera::Own(camera)) => Way::Own(Box::new(Splat::new(&self.view, camera)?)),
+        };
+        let way = self.way.insert(way);
+        let limits = &self.limits;
+        let usable = |u: usize, v: usize| limits.accept(image, u, v);
+        match way {
+            Way::Registered { places, .. } => {
+                let pixels = self.metres.par_iter_mut().zip(places.par_iter());
+                pixels
+                    .with_min_len(PIXELS_PER_TASK)
+                    .for_each(|(out, place)| {
+                        let seen = place.map(|(u, v)| (usize::from(u), usize::from(v)));
+                        let seen = seen.filter(|(u, v)| usable(*u, *v));
+                        *out = seen.map_or(0.0, |(u, v)| at(image, u, v));
+                    });
+            }
+            Way::Own(splat) => splat.run(image, usable, self.view.size(), &mut self.metres)?,
+        }
+        let measured = self.metres.iter().filter(|z| **z > 0.0).count();
+        if measured == 0 {
+            limits.explain(image)?;
+        }
+        Ok(NetworkDepth {
+            metres: &self.metres,
+            measured,
+        })
+    }
+}
+
+/// A thread's share of the pixels: about 50 µs of work.
+const PIXELS_PER_TASK: usize = 16384;
+
+fn check(image: &DepthImage) -> Result<(), DepthError> {
+    let size = (image.width, image.height);
+    let sides = 1..=crate::image::MAX_SIDE;
+    if !sides.contains(&size.0) || !sides.contains(&size.1) {
+        return Err(DepthError::Pixels { size });
+    }
+    let expected = size.0 * size.1;
+    match image.metres.len() {
+        found if found == expected => Ok(()),
+        found => Err(DepthError::Bytes {
+            size,
+            what: "values in all,",
+            expected,
+            found,
+        }),
+    }
+}
+
+/// The depth of a pixel; 0 outside the image.
+fn at(image: &DepthImage, u: usize, v: usize) -> f32 {
+    image
+        .metres
+        .get(v * image.width + u)
+        .copied()
+        .unwrap_or(0.0)
+}
+
+fn registered(view: &NetworkView, size: (usize, usize)) -> Result<Way, DepthError> {
+    let camera = view.raw_size();
+    let (sx, sy) = (
+        size.0 as f64 / camera.0 as f64,
+        size.1 as f64 / camera.1 as f64,
+    );
+    // One side determines the other, rounded to a pixel.
+    let fits =
+        |side: usize, scale: f64, other: usize| (side as f64 * scale - other as f64).abs() <= 0.5;
+    if !fits(camera.1, sx, size.1) && !fits(camera.0, sy, size.0) {
+        return Err(DepthError::Shape {
+            camera,
+            found: size,
+        });
+    }
+    let (width, height) = view.size();
+    let place = |k: usize| {
+        let raw = view.raw_position((k % width) as f64, (k / width) as f64);
+        let along = |at: f64, scale: f64, end: usize| {
+            let at = ((at + 0.5) * scale - 0.5).round();
+            // NaN fails the comparison.
+            (at >= 0.0 && at < end as f64).then_some(at as u16)
+        };
+        Some((along(raw.x, sx, size.0)?, along(raw.y, sy, size.1)?))
+    };
+    Ok(Way::Registered {
+        size,
+        places: (0..width * height).map(place).collect(),
+    })
+}
+
+impl DepthLimits {
+    fn contain(&self, depth: f32) -> bool {
+        (self.min..=self.max).contains(&f64::from(depth))
+    }
+
+    /// Whether the pixel is measured, within the limits, and on one surface with its four neighbours.
+    fn accept(&self, image: &DepthImage, u: usize, v: usize) -> bool {
+        let depth = at(image, u, v);
+        let smooth = |u: usize, v: usize| {
+            let other = at(image, u, v);
+            let jump = f64::from((depth - other).abs());
+            // A hole is no edge.
+            !(other > 0.0) || jump <= self.max_jump * f64::from(depth.min(other))
+        };
+        self.contain(depth)
+            && (u == 0 || smooth(u - 1, v))
+            && (v == 0 || smooth(u, v - 1))
+            && (u + 1 >= image.width || smooth(u + 1, v))
+            && (v + 1 >= image.height || smooth(u, v + 1))
+    }
+
+    /// Says why nothing of the image is used, if the sensor or its unit is the reason.
+    fn explain(&self, image: &DepthImage) -> Result<(), DepthError> {
+        let depths = image
+            .metres
+            .iter()
+            .copied()
+            .filter(|z| z.is_finite() && *z > 0.0);
+        let (measured, nearest, farthest) = depths.fold(
+            (0, f32::INFINITY, 0.0),
+            |(count, near, far): (usize, f32, f32), z| (count + 1, near.min(z), far.max(z)),
+        );
+        if measured == 0 {
+            return Err(DepthError::Empty);
+        }
+        match image.metres.iter().any(|z| self.contain(*z)) {
+            true => Ok(()),
+            false => Err(DepthError::Limits {
+                measured,
+                nearest,
+                farthest,
+                min: self.min as f32,
+                max: self.max as f32,
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,53 @@
+//! Depth of a sensor, for the frames.
+
+use super::{ScaleEstimate, Slam};
+use crate::compute::device::DeviceError;
+use crate::image::NetworkView;
+use crate::image::depth::{DepthLimits, DepthReader};
+
+impl Slam {
+    /// Gives the next processed frame its depth: metres along the camera's z axis for each pixel of the network's
+    /// image ([`Slam::network_image`]), row by row, 0 where there is none. `None`, the default, is a frame without
+    /// depth. Depth makes the map metric; one that cannot be used is reported and ignored.
+    ///
+    /// # Errors
+    /// Without `depth.use`, or for another number of pixels. The frame then has no depth.
+    pub fn set_depth(&mut self, metres: Option<&[f32]>) -> Result<(), DeviceError> {
+        match (self.config.depth.enabled, metres) {
+            (true, metres) => self.tracker.device_mut().set_depth(metres),
+            (false, None) => Ok(()),
+            (false, Some(_)) => Err(DeviceError::NoDepth),
+        }
+    }
+
+    /// The scale of the map by what sensors measured in the newest 50 keyframes, as published last; `None` if
+    /// they measured nothing.
+    pub fn scale(&self) -> Option<ScaleEstimate> {
+        self.map.poses().shared().load().scale
+    }
+
+    /// A converter of depth images to what [`Slam::set_depth`] takes; `None` without `depth.use`.
+    pub fn depth_reader(&self) -> Option<DepthReader> {
+        let config = &self.config.depth;
+        if !config.enabled {
+            return None;
+        }
+        let limits = DepthLimits {
+            min: config.min,
+            max: config.max,
+            max_jump: config.max_jump,
+        };
+        let view = self.view.unwrap_or_else(|| {
+            let (size, _) = self.network_image();
+            NetworkView::same(size)
+        });
+        Some(DepthReader::new(view, limits))
+    }
+
+    /// Sets how the network's images show the camera's, which otherwise have the same size.
+    #[must_use]
+    pub(crate) fn with_view(mut self, view: NetworkView) -> Self {
+        self.view = Some(view);
+        self
+    }
+}

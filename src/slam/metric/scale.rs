@@ -1,0 +1,168 @@
+//! Measured scales of keyframes, and what they say about the map (docs/algorithm.md, Metric scale).
+
+use crate::compute::global::ScalePrior;
+use crate::geometry::Sim3;
+use rustc_hash::FxHashMap;
+
+/// Number of the newest keyframes whose scales make the estimate.
+const ESTIMATED: usize = 50;
+/// Standard deviation of log scale that no number of keyframes lowers: a sensor errs alike in all.
+const COMMON_SIGMA: f64 = 0.003;
+
+/// A sensor that measures scale.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ScaleSource {
+    /// Depth images.
+    Depth,
+}
+
+/// The scale of the map by what sensors measured.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ScaleEstimate {
+    /// Metres per unit of the map: 1 if the map's keyframes have the scales that were measured.
+    pub factor: f64,
+    /// Relative standard deviation of `factor`.
+    pub sigma: f64,
+    /// The sensor.
+    pub source: ScaleSource,
+    /// Number of keyframes, of the newest 50, with a measured scale.
+    pub keyframes: usize,
+}
+
+/// A measured scale of a keyframe: metres per unit of its pointmap.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct KeyframeScale {
+    /// Natural logarithm of the scale.
+    pub log_scale: f64,
+    /// Its standard deviation.
+    pub sigma: f64,
+    /// The sensor.
+    pub source: ScaleSource,
+}
+
+/// The measured scales of a graph's keyframes, by id: at most one for each.
+#[derive(Debug, Default)]
+pub struct Scales(FxHashMap<u32, KeyframeScale>);
+
+impl Scales {
+    /// Stores the scale of a keyframe, in place of an older one. One that is not a measurement is ignored.
+    pub fn set(&mut self, id: u32, scale: KeyframeScale) {
+        if scale.log_scale.is_finite() && scale.sigma.is_finite() && scale.sigma > 0.0 {
+            self.0.insert(id, scale);
+        }
+    }
+
+    /// Forgets a keyframe.
+    pub fn remove(&mut self, id: u32) {
+        self.0.remove(&id);
+    }
+
+    /// The priors of keyframes `ids`, whose places in that list they name, with their information multiplied
+    /// by `units`.
+    pub fn priors(&self, ids: impl Iterator<Item = u32>, units: f64) -> Vec<ScalePrior> {
+        if self.0.is_empty() {
+            return Vec::new();
+        }
+        let known = ids.enumerate().filter_map(|(k, id)| {
+            let scale = self.0.get(&id)?;
+            Some(ScalePrior {
+                k,
+                log_scale: scale.log_scale,
+                information: units / (scale.sigma * scale.sigma),
+            })
+        });
+        known.collect()
+    }
+
+    /// The information-weighted mean over the newest of `ids`, ascending, at these poses; `None` without a
+    /// measured scale. Its standard deviation grows with the scatter if that is more than the measurements
+    /// say (Birge's ratio).
+    pub fn estimate(&self, ids: &[u32], poses: &[Sim3]) -> Option<ScaleEstimate> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let newest = ids.iter().zip(poses).rev().take(ESTIMATED);
+        let known = newest.filter_map(|(id, pose)| {
+            let scale = self.0.get(id)?;
+            let weight = 1.0 / (scale.sigma * scale.sigma);
+            Some((scale.log_scale - pose.scale.ln(), weight, scale.source))
+        });
+        let known: Vec<(f64, f64, ScaleSource)> = known.collect();
+        let source = known.first()?.2;
+        let total: f64 = known.iter().map(|(_, w, _)| w).sum();
+        let mean = known.iter().map(|(e, w, _)| w * e).sum::<f64>() / total;
+        let chi2: f64 = known
+            .iter()
+            .map(|(e, w, _)| w * (e - mean) * (e - mean))
+            .sum();
+        let birge = (chi2 / (known.len() - 1).max(1) as f64).max(1.0);
+        let sigma = (birge / total + COMMON_SIGMA * COMMON_SIGMA).sqrt();
+        Some(ScaleEstimate {
+            factor: mean.exp(),
+            sigma,
+            source,
+            keyframes: known.len(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scale(factor: f64, sigma: f64) -> KeyframeScale {
+        KeyframeScale {
+            log_scale: factor.ln(),
+            sigma,
+            source: ScaleSource::Depth,
+        }
+    }
+
+    fn poses(count: usize, scale: f64) -> Vec<Sim3> {
+        let pose = Sim3 {
+            scale,
+            ..Sim3::identity()
+        };
+        vec![pose; count]
+    }
+
+    #[test]
+    fn an_estimate_is_the_weighted_mean_of_the_newest_keyframes() {
+        let mut scales = Scales::default();
+        let ids: Vec<u32> = (0..120).map(|k| 2 * k).collect();
+        assert_eq!(scales.estimate(&ids, &poses(120, 1.0)), None);
+        scales.set(10, scale(9.0, 0.01));
+        assert_eq!(scales.estimate(&ids, &poses(120, 1.0)), None, "too old");
+        scales.set(238, scale(1.2, 0.02));
+        let one = scales.estimate(&ids, &poses(120, 1.5)).unwrap();
+        assert!((one.factor - 0.8).abs() < 1e-12 && one.keyframes == 1);
+        assert!((one.sigma.powi(2) - 0.02_f64.powi(2) - 0.003_f64.powi(2)).abs() < 1e-12);
+        // Four times the information in the first of both.
+        scales.set(200, scale(1.2 * 0.05_f64.exp(), 0.04));
+        let two = scales.estimate(&ids, &poses(120, 1.5)).unwrap();
+        assert!((two.factor.ln() - (0.8_f64.ln() + 0.01)).abs() < 1e-12);
+        assert!(two.sigma < one.sigma && two.keyframes == 2);
+        // They contradict each other: (0.05 − 0.01)²/0.04² + 0.01²/0.02² = 1.25, so 0.2 is far from it.
+        scales.set(200, scale(1.2 * 0.2_f64.exp(), 0.04));
+        let apart = scales.estimate(&ids, &poses(120, 1.5)).unwrap();
+        let chi2 = 0.16_f64.powi(2) / 0.04_f64.powi(2) + 0.04_f64.powi(2) / 0.02_f64.powi(2);
+        let expected = chi2 / (2500.0 + 625.0) + 0.003_f64.powi(2);
+        assert!((apart.sigma.powi(2) - expected).abs() < 1e-12, "{apart:?}");
+        scales.remove(238);
+        scales.remove(200);
+        assert_eq!(scales.estimate(&ids, &poses(120, 1.0)), None);
+    }
+
+    #[test]
+    fn priors_name_places_and_are_in_the_solvers_units() {
+        let mut scales = Scales::default();
+        scales.set(7, scale(2.0, 0.1));
+        scales.set(9, scale(3.0, 0.0));
+        scales.set(4, scale(f64::NAN, 0.1));
+        let found = scales.priors([4, 9, 7, 8].into_iter(), 256.0);
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].k, found[0].log_scale), (2, 2.0_f64.ln()));
+        assert!((found[0].information - 25_600.0).abs() < 1e-6);
+    }
+}

@@ -1,0 +1,266 @@
+//! Depth makes a map metric although the network sees every pass in another wrong scale.
+
+use mast3r_slam::compute::device::DeviceError;
+use mast3r_slam::config::Config;
+use mast3r_slam::eval::Alignment;
+use mast3r_slam::map::MapSnapshot;
+use mast3r_slam::slam::{Frame, Pace, ScaleEstimate, ScaleSource, Slam};
+use testkit::room::metric::Misscaled;
+use testkit::room::walk::{config, evaluation, images, lost, stamp, vocabulary};
+use testkit::room::{RoomBackend, SIZE, Spoil, cpu_slam, intrinsics, path_length, square_walk};
+
+const FRAMES: usize = 60;
+const PIXELS: usize = SIZE.0 * SIZE.1;
+
+/// Thirty percent too large, and another ten percent up and down from pass to pass.
+fn wrong(pass: usize) -> f32 {
+    1.3 * (1.0 + 0.1 * (1.7 * pass as f32).sin())
+}
+
+fn too_large(_: usize) -> f32 {
+    1.3
+}
+
+fn uniform(n: usize) -> f64 {
+    let mut x = (n as u64)
+        .wrapping_add(1)
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (((x ^ (x >> 31)) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
+}
+
+fn normal(n: usize) -> f64 {
+    (-2.0 * uniform(2 * n).ln()).sqrt() * (std::f64::consts::TAU * uniform(2 * n + 1)).cos()
+}
+
+/// What a sensor makes of a frame's true depth; `None`: its image is missing.
+type Sensor = dyn Fn(usize, Vec<f32>) -> Option<Vec<f32>>;
+
+fn configured(calibrated: bool, depth: bool) -> Config {
+    let mut config = config(calibrated);
+    config.depth.enabled = depth;
+    config
+}
+
+fn system(config: Config, spoil: Spoil, factor: fn(usize) -> f32) -> (Slam, RoomBackend) {
+    let mut room = RoomBackend::new(SIZE, square_walk(FRAMES, 0.6), spoil);
+    let places = vocabulary(&mut room);
+    let shared = RoomBackend::new(SIZE, square_walk(FRAMES, 0.6), spoil);
+    let backend = Box::new(Misscaled::new(Box::new(room), factor));
+    let camera = Some(intrinsics(SIZE));
+    let slam = cpu_slam(config, Pace::EveryFrame, backend, Some(places), camera);
+    (slam, shared)
+}
+
+struct Run {
+    /// Root mean square error after a rotation and translation, metres.
+    error: f64,
+    /// The same after a similarity.
+    shape: f64,
+    /// Truth over estimate.
+    scale: f64,
+    estimate: Option<ScaleEstimate>,
+    map: MapSnapshot,
+}
+
+fn run(
+    calibrated: bool,
+    depth: bool,
+    factor: fn(usize) -> f32,
+    spoil: Spoil,
+    sensor: &Sensor,
+) -> Run {
+    let (mut slam, room) = system(configured(calibrated, depth), spoil, factor);
+    for (k, image) in images(&room, (0..FRAMES).map(Some)).iter().enumerate() {
+        if depth && let Some(metres) = sensor(k, room.depth(k)) {
+            slam.set_depth(Some(&metres))
+                .expect("depth of the right size");
+        }
+        let frame = Frame {
+            index: k,
+            stamp: stamp(k),
+            image: image.into(),
+        };
+        slam.process(&frame).expect("frame");
+    }
+    slam.complete().expect("finish");
+    let (map, truth) = (slam.snapshot(), square_walk(FRAMES, 0.6));
+    let similar = evaluation(&map, &truth, Alignment::Sim3);
+    Run {
+        error: evaluation(&map, &truth, Alignment::Se3).ate.rmse,
+        shape: similar.ate.rmse,
+        scale: similar.alignment.scale,
+        estimate: slam.scale(),
+        map,
+    }
+}
+
+fn exact(calibrated: bool, factor: fn(usize) -> f32, sensor: &Sensor) -> Run {
+    run(calibrated, true, factor, Spoil::default(), sensor)
+}
+
+fn bits(map: &MapSnapshot) -> Vec<u64> {
+    let poses = map
+        .frames
+        .iter()
+        .flat_map(|f| f.world_from_camera.to_array());
+    poses.map(f64::to_bits).collect()
+}
+
+#[test]
+fn exact_depth_makes_the_map_metric() {
+    let path = path_length(&square_walk(FRAMES, 0.6));
+    for calibrated in [false, true] {
+        let found = exact(calibrated, wrong, &|_, depth| Some(depth));
+        println!(
+            "{calibrated}: ATE {} of {path}, scale {}, {:?}",
+            found.error, found.scale, found.estimate
+        );
+        assert!(found.error < 1e-3 * path, "{} m of {path} m", found.error);
+        assert!((found.scale - 1.0).abs() < 1e-3, "{}", found.scale);
+        assert_eq!(lost(&found.map), 0);
+        let estimate = found.estimate.expect("depth measures the scale");
+        assert!(
+            (estimate.factor - 1.0).abs() < 3.0 * estimate.sigma,
+            "{estimate:?}"
+        );
+        assert!(
+            estimate.source == ScaleSource::Depth
+                && estimate.keyframes == found.map.keyframes.len()
+        );
+        // Without depth the same map is nearly a third too large.
+        let without = run(calibrated, false, wrong, Spoil::default(), &|_, _| None);
+        println!(
+            "{calibrated}: without ATE {}, scale {}",
+            without.error, without.scale
+        );
+        assert!(without.scale < 0.85 && without.error > 100.0 * found.error);
+        assert_eq!(without.estimate, None);
+    }
+}
+
+#[test]
+fn depth_that_comes_late_resizes_what_was_mapped_before() {
+    for calibrated in [false, true] {
+        let late = exact(calibrated, too_large, &|k, depth| {
+            (k >= FRAMES / 2).then_some(depth)
+        });
+        println!("{calibrated}: late {} {:?}", late.scale, late.estimate);
+        assert!((late.scale - 1.0).abs() < 5e-3, "{}", late.scale);
+        let measured = late.estimate.expect("an estimate").keyframes;
+        assert!(measured > 0 && measured < late.map.keyframes.len());
+    }
+}
+
+#[test]
+fn noise_and_missing_depth_cost_little() {
+    let noisy = |sigma: f64| {
+        move |k: usize, mut depth: Vec<f32>| {
+            for (n, z) in depth.iter_mut().enumerate() {
+                *z *= (1.0 + sigma * normal(k * PIXELS + n)) as f32;
+            }
+            Some(depth)
+        }
+    };
+    let sparse = |k: usize, mut depth: Vec<f32>| {
+        for (n, z) in depth.iter_mut().enumerate() {
+            if uniform(k * PIXELS + n) < 0.97 {
+                *z = 0.0;
+            }
+        }
+        Some(depth)
+    };
+    let missing = |k: usize, depth: Vec<f32>| (k % 10 != 5).then_some(depth);
+    let spoil = Spoil {
+        noise: 0.01,
+        outliers: 0.0,
+        bias: 0.01,
+    };
+    let best = run(true, true, wrong, spoil, &|_, depth| Some(depth));
+    println!("best: {} {} {:?}", best.error, best.scale, best.estimate);
+    assert!((best.scale - 1.0).abs() < 1e-3, "{}", best.scale);
+    // The mean of log(1 + σN) is −σ²/2: noise of the depth itself makes the map so much smaller.
+    let sensors: [(&str, Box<Sensor>, f64, f64); 4] = [
+        ("5 % noise", Box::new(noisy(0.05)), 1.00125, 1.25),
+        ("10 % noise", Box::new(noisy(0.1)), 1.005, 1.6),
+        ("3 % of the pixels", Box::new(sparse), 1.0, 1.05),
+        ("every tenth missing", Box::new(missing), 1.0, 1.03),
+    ];
+    for (name, sensor, scale, worse) in sensors {
+        let found = run(true, true, wrong, spoil, &sensor);
+        println!(
+            "{name}: {} {} {} {:?}",
+            found.error, found.shape, found.scale, found.estimate
+        );
+        assert!(
+            found.shape < worse * best.shape,
+            "{name}: {}, best {}",
+            found.shape,
+            best.shape
+        );
+        assert!(
+            (found.scale / scale - 1.0).abs() < 3e-3,
+            "{name}: {}",
+            found.scale
+        );
+        assert_eq!(lost(&found.map), 0, "{name}");
+    }
+}
+
+#[test]
+fn a_constant_error_of_depth_is_that_of_the_map() {
+    let found = exact(true, wrong, &|_, depth| {
+        Some(depth.iter().map(|z| 1.03 * z).collect())
+    });
+    assert!((1.03 * found.scale - 1.0).abs() < 1e-3, "{}", found.scale);
+}
+
+#[test]
+fn depth_that_cannot_be_used_changes_nothing() {
+    for calibrated in [false, true] {
+        let none = bits(&run(calibrated, false, wrong, Spoil::default(), &|_, _| None).map);
+        let useless: [(&str, Box<Sensor>); 5] = [
+            ("no depth", Box::new(|_, _| None)),
+            ("all zeros", Box::new(|_, _| Some(vec![0.0; PIXELS]))),
+            (
+                "not a number",
+                Box::new(|_, _| Some(vec![f32::NAN; PIXELS])),
+            ),
+            (
+                "millimetres",
+                Box::new(|_, depth| Some(depth.iter().map(|z| 1000.0 * z).collect())),
+            ),
+            (
+                "another scene",
+                Box::new(|k, _| {
+                    Some(
+                        (0..PIXELS)
+                            .map(|n| 0.1 + 9.0 * uniform(k * PIXELS + n) as f32)
+                            .collect(),
+                    )
+                }),
+            ),
+        ];
+        for (name, sensor) in useless {
+            let found = run(calibrated, true, wrong, Spoil::default(), &sensor);
+            assert!(bits(&found.map) == none, "{name}, calibrated: {calibrated}");
+            assert_eq!(found.estimate, None, "{name}");
+        }
+    }
+}
+
+#[test]
+fn depth_is_refused_without_the_setting_and_in_a_wrong_size() {
+    let (mut slam, _) = system(configured(true, false), Spoil::default(), wrong);
+    let refused = slam.set_depth(Some(&[1.0; PIXELS]));
+    assert!(matches!(refused, Err(DeviceError::NoDepth)), "{refused:?}");
+    slam.set_depth(None).expect("no depth is no error");
+    let (mut slam, _) = system(configured(true, true), Spoil::default(), wrong);
+    let refused = slam.set_depth(Some(&[1.0; PIXELS - 1]));
+    let expected = (PIXELS, PIXELS - 1);
+    assert!(
+        matches!(refused, Err(DeviceError::Content { expected: e, found: f, .. }) if (e, f) == expected),
+        "{refused:?}"
+    );
+}
