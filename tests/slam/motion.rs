@@ -258,14 +258,27 @@ fn a_wrong_mount_is_refused_and_the_map_is_as_good_as_without() {
 /// Samples of the gyro between two frames.
 const SAMPLES: usize = 8;
 
-/// Frames of a walk, and the rates of a gyro with a bias, whose clock is `offset` seconds ahead of the camera's.
+/// Poses of the finely sampled walk between two samples of the gyro.
+const FINE: usize = 128;
+
+/// Frames of a walk that hurries and lingers by the fraction `sway`, and the rates of a gyro with a bias, whose clock is
+/// `offset` seconds ahead of the camera's.
 fn walk_with_gyro(
-    frames: usize,
-    laps: f64,
+    (frames, laps, sway): (usize, f64, f64),
     bias: Vector3<f64>,
     offset: f64,
 ) -> (Vec<Sim3>, Vec<(Stamp, Vector3<f64>)>) {
-    let dense = square_walk(frames * SAMPLES, laps);
+    let fine = square_walk(frames * SAMPLES * FINE, laps);
+    let dense: Vec<Sim3> = (0..frames * SAMPLES)
+        .map(|n| {
+            // Six times slower and faster; never past the end.
+            let phase = std::f64::consts::TAU * 6.0 * n as f64 / (frames * SAMPLES) as f64;
+            let lead =
+                sway * phase.sin() * (frames * SAMPLES) as f64 / (std::f64::consts::TAU * 6.0);
+            let at = ((n as f64 + lead) * FINE as f64).round() as usize;
+            fine[at.min(fine.len() - 1)]
+        })
+        .collect();
     let (from, to) = (stamp(0).nanos, stamp(1).nanos);
     let time = |n: usize| Stamp {
         nanos: from + (to - from) * n as i64 / SAMPLES as i64 + (offset * 1e9) as i64,
@@ -300,7 +313,7 @@ fn with_gyro(
 #[test]
 fn solves_of_a_fast_turn_need_fewer_iterations_with_a_gyro() {
     // 36 degrees from frame to frame.
-    let (poses, rates) = walk_with_gyro(40, 4.0, Vector3::zeros(), 0.0);
+    let (poses, rates) = walk_with_gyro((40, 4.0, 0.0), Vector3::zeros(), 0.0);
     let without = run(&poses, 0..0, (NOISY, config(false)), |_, _| {});
     let mount = UnitQuaternion::from_scaled_axis(Vector3::new(0.3, -1.2, 0.5));
     let with = with_gyro(&poses, &rates, mount);
@@ -317,7 +330,7 @@ fn solves_of_a_fast_turn_need_fewer_iterations_with_a_gyro() {
 #[test]
 fn a_gyro_s_bias_and_clock_are_found_while_walking() {
     let bias = Vector3::new(0.01, -0.02, 0.015);
-    let (poses, rates) = walk_with_gyro(120, 0.9, bias, 0.008);
+    let (poses, rates) = walk_with_gyro((120, 0.9, 0.6), bias, 0.008);
     let mount = UnitQuaternion::from_scaled_axis(Vector3::new(0.3, -1.2, 0.5));
     let run = with_gyro(&poses, &rates, mount);
     let status = run.slam.motion_status();

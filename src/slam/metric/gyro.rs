@@ -104,8 +104,8 @@ impl Rates {
     /// A rate that is not finite or too large, or a stamp that is not after the newest one. The buffer is then
     /// unchanged.
     pub fn add(&mut self, stamp: Stamp, rate: &Vector3<f64>) -> Result<(), GyroError> {
-        // NaN is not below the limit either.
-        if !(rate.norm() < MAX_RATE) {
+        let fits = rate.norm() < MAX_RATE;
+        if !fits {
             return Err(GyroError::Rate((*rate).into()));
         }
         let mut sum = Vector3::zeros();
