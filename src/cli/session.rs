@@ -131,6 +131,7 @@ mod tests {
                 record: FrameRecord::lost(frame.index, frame.stamp, Sim3::identity()),
                 step: None,
                 covariance: None,
+                bridge: None,
             })
         }
     }

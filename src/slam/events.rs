@@ -3,6 +3,7 @@
 use super::fit::SavedMapError;
 use super::graph::KeyframeInfo;
 use super::map_source::MapSource;
+use super::metric::motion::CameraMotion;
 use super::metric::scale::KeyframeScale;
 use super::pose_table::{Anchor, Origin};
 use super::relocaliser::RelocaliseRequest;
@@ -32,6 +33,8 @@ pub enum Work {
         info: KeyframeInfo,
         handle: Handle,
         origin: Origin,
+        /// The camera's motion by wheels since the keyframe with this id.
+        motion: Option<(u32, CameraMotion)>,
         /// The scale of its pointmap, if it was measured.
         scale: Option<KeyframeScale>,
     },

@@ -1,5 +1,6 @@
 //! Input and output of processing a frame.
 
+use super::metric::sensors::Bridge;
 use super::pose_table::Anchor;
 use super::uncertainty::Covariance6;
 use crate::image::encoding::RawImage;
@@ -45,6 +46,8 @@ pub struct TrackedFrame {
     /// Covariance of the pose about the world axes, relative to the keyframe that the frame was
     /// tracked against. `None` if the frame was not tracked.
     pub covariance: Option<Covariance6>,
+    /// While the camera is lost and wheel odometry flows: `world_from_camera` then goes on by it. `None` otherwise.
+    pub bridge: Option<Bridge>,
 }
 
 impl Deref for TrackedFrame {

@@ -1,6 +1,8 @@
 //! The factor graph: keyframes, edges and priors.
 
 use super::factors::Factors;
+use super::metric::motion::CameraMotion;
+use super::metric::motions::{MeasuredMotion, Motions};
 use super::metric::scale::Scales;
 use super::overlaps::Overlaps;
 use super::pose_table::{Anchor, PoseTable, index_of};
@@ -33,6 +35,8 @@ pub struct Graph {
     /// Number of leading edges included in the last successful solve.
     solved_edges: usize,
     factors: Factors,
+    /// By wheel odometry, between keyframes of the graph.
+    motions: Motions,
     scales: Scales,
     /// Those of removed edges.
     overlaps: Overlaps,
@@ -106,6 +110,21 @@ impl Graph {
         self.poses.push(pose);
     }
 
+    /// Adds the motion from an earlier keyframe, if there is one in the graph, to keyframe `id`.
+    pub fn add_motion(&mut self, id: u32, motion: Option<(u32, CameraMotion)>) {
+        if let Some((i, motion)) = motion
+            && self.index_of(i).is_some()
+            && self.index_of(id).is_some()
+        {
+            self.motions.add(MeasuredMotion { i, j: id, motion });
+        }
+    }
+
+    /// Motions between keyframes that wheel odometry has measured.
+    pub fn motions(&self) -> &Motions {
+        &self.motions
+    }
+
     /// Appends an edge; returns `false` unless it connects two different keyframes of the graph.
     pub fn connect(&mut self, edge: Edge) -> bool {
         let known = |id: u32| self.index_of(id).is_some();
@@ -149,6 +168,7 @@ impl Graph {
             self.factors.forget(edge.id);
         }
         self.factors.remove_of(id as usize);
+        self.motions.remove(id);
         self.scales.remove(id);
         let shared = edges.iter();
         let shared = shared.filter_map(|e| Some((e.other_end(id)?, e.match_fraction)));

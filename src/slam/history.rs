@@ -152,6 +152,12 @@ impl History {
         self.forgotten + self.entries.len()
     }
 
+    /// Time of frame `number`, if it is kept.
+    pub fn stamp_of(&self, number: usize) -> Option<Stamp> {
+        let index = number.checked_sub(self.forgotten)?;
+        self.entries.get(index).map(|entry| entry.stamp)
+    }
+
     /// Records that frame `number` was relocalised at `place` after it had been recorded as lost.
     pub fn relocalised(&mut self, number: usize, place: Place) {
         let index = number.checked_sub(self.forgotten);

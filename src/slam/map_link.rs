@@ -11,6 +11,7 @@ use super::mailbox::Look;
 use super::map_source::MapSource;
 use super::mapper::Mapper;
 use super::mapper_thread::MapperHandle;
+use super::metric::motion::CameraMotion;
 use super::metric::scale::KeyframeScale;
 use super::pose_table::{Anchor, KeyframePoses, Origin};
 use super::relocaliser::{RelocaliseRequest, Reply};
@@ -141,6 +142,11 @@ impl MapLink {
         self.hint = hint;
     }
 
+    /// Sets where a lost camera is expected, unless a hint is open.
+    pub fn expect_at(&mut self, world_from_camera: Sim3) {
+        self.hint.get_or_insert(PlaceHint::new(world_from_camera));
+    }
+
     /// Whether the map has its maximum number of keyframes.
     pub fn is_full(&self) -> bool {
         self.max_keyframes > 0 && self.poses.count() >= self.max_keyframes
@@ -210,12 +216,14 @@ impl MapLink {
         }
     }
 
-    /// Hands a keyframe, with its measured scale, to the mapper; returns the frame's place.
+    /// Hands a keyframe, with its measured scale, to the mapper; returns the frame's place. `motion`: by wheels since an
+    /// earlier keyframe.
     pub fn add_keyframe(
         &mut self,
         frame: &Frame<'_>,
         (handle, scale): (Handle, Option<KeyframeScale>),
         anchor: Option<Anchor>,
+        motion: Option<(u32, CameraMotion)>,
     ) -> Result<Place, SlamError> {
         let info = self.next_keyframe(frame);
         let origin = anchor.map_or(Origin::Submap(self.poses.camera()), Origin::Tracked);
@@ -225,6 +233,7 @@ impl MapLink {
             info,
             handle,
             origin,
+            motion,
             scale,
         })?;
         Ok(Place::of_keyframe(info.id))
@@ -240,11 +249,13 @@ impl MapLink {
         &mut self,
         frame: &Frame<'_>,
         handle: Handle,
+        motion: Option<(u32, CameraMotion)>,
     ) -> Result<Option<Reply>, SlamError> {
         let request = RelocaliseRequest {
             info: self.next_keyframe(frame),
             handle,
             hint: self.hint,
+            motion,
             grows: self.may_grow(),
         };
         self.hint = self.hint.and_then(PlaceHint::used);

@@ -12,6 +12,7 @@ use super::graph::{Graph, KeyframeInfo};
 use super::loans::Loans;
 use super::loop_closure::{Entry, LoopClosure};
 use super::map_keeper::MapKeeper;
+use super::metric::motion::CameraMotion;
 use super::metric::scale::KeyframeScale;
 use super::optimiser::Optimiser;
 use super::pose_table::{Origin, SharedPoses};
@@ -128,9 +129,10 @@ impl Mapper {
                 info,
                 handle,
                 origin,
+                motion,
                 scale,
             } => {
-                self.add_keyframe(info, &handle, origin, scale)?;
+                self.add_keyframe(info, &handle, origin, (motion, scale))?;
                 None
             }
             Work::Relocalise(request) => Some(self.relocalise(request)?),
@@ -169,7 +171,7 @@ impl Mapper {
         info: KeyframeInfo,
         handle: &Handle,
         origin: Origin,
-        scale: Option<KeyframeScale>,
+        (motion, scale): (Option<(u32, CameraMotion)>, Option<KeyframeScale>),
     ) -> Result<(), DeviceError> {
         let id = info.id;
         let (pose, submap, anchor) = match origin {
@@ -199,6 +201,7 @@ impl Mapper {
             .candidates(&self.graph, id, submap, anchor, &self.hits);
         self.device.insert_place(id)?;
         self.graph.insert(info, pose, submap, anchor);
+        self.graph.add_motion(id, motion);
         if let Some(scale) = scale {
             self.graph.scales_mut().set(id, scale);
         }

@@ -47,6 +47,7 @@ mod relocaliser;
 mod removal;
 mod removed;
 mod reuse;
+mod sensing;
 mod skeleton;
 mod snapshot;
 mod state;
@@ -65,7 +66,10 @@ pub use frame::{Frame, Pace, TrackedFrame};
 pub use loading::MapMode;
 pub use map_io::{MapLabel, SavedMap};
 pub use map_source::MapSource;
+pub use metric::gyro::{GyroError, GyroNoise};
 pub use metric::scale::{ScaleEstimate, ScaleSource};
+pub use metric::sensors::{Bridge, MotionStatus};
+pub use metric::wheels::OdometryError;
 pub use pose_table::PoseTable;
 pub use uncertainty::Covariance6;
 
@@ -231,6 +235,7 @@ impl Slam {
         {
             self.state = State::Empty;
             self.history.all_lost();
+            tracker.sensors_mut().forget_map();
             map.reset(map.poses().camera())?;
             tracker.start_map(frame, map)?
         } else {
@@ -262,13 +267,19 @@ impl Slam {
         let (Some(question), Some(place)) = (question, found) else {
             return Ok(());
         };
-        let odometry = self.tracker.odometry();
         match question.then {
-            Some(then) => odometry.change_keyframe(&then, &place.anchor),
+            Some(then) => {
+                let there = &place.anchor;
+                self.tracker.odometry().change_keyframe(&then, there);
+                self.tracker.sensors_mut().change_keyframe(&then, there);
+            }
             None => {
                 self.history.relocalised(question.frame, place);
                 if question.frame + 1 == self.history.next_number() {
-                    odometry.move_to(Some(place.anchor));
+                    self.tracker.odometry().move_to(Some(place.anchor));
+                }
+                if let Some(stamp) = self.history.stamp_of(question.frame) {
+                    self.locate_earlier(stamp, &place);
                 }
             }
         }
@@ -279,11 +290,14 @@ impl Slam {
     fn record(&mut self, frame: &Frame<'_>, outcome: FrameOutcome, start: Instant) -> TrackedFrame {
         let anchor = outcome.anchor;
         self.tracker.odometry().move_to(anchor);
+        let bridge = self.sense(frame.stamp, &outcome);
+        // Odometry moves the camera while it sees nothing; the frame has no place in the map by that.
+        let camera = anchor.or(bridge.map(|(expected, _)| expected));
         let record = FrameRecord {
             index: frame.index,
             stamp: frame.stamp,
             state: outcome.state,
-            world_from_camera: self.map.move_camera(anchor.as_ref()),
+            world_from_camera: self.map.move_camera(camera.as_ref()),
             keyframe: outcome.keyframe,
             submap: anchor.map_or(0, |a| self.map.poses().submap_of(a.keyframe)),
             match_fraction: outcome.match_fraction,
@@ -300,6 +314,7 @@ impl Slam {
             record,
             step: outcome.step,
             covariance: outcome.covariance,
+            bridge: bridge.map(|(_, bridge)| bridge),
         }
     }
 
@@ -508,6 +523,7 @@ impl Slam {
         self.state = State::Empty;
         self.history.clear();
         self.tracker.odometry().move_to(None);
+        self.tracker.sensors_mut().forget_map();
         (self.loading, self.loaded) = (None, None);
         self.map.reset(Sim3::identity())
     }

@@ -5,7 +5,7 @@ use super::graph::Graph;
 use super::skeleton;
 use super::window::{Limits, Window};
 use crate::compute::device::{DeviceError, GraphEdge, MappingDevice, PoseGraph};
-use crate::compute::global::{PoseFactor, Priors, ScalePrior, solver_units};
+use crate::compute::global::{MetricPrior, PoseFactor, Priors, ScalePrior, solver_units};
 use crate::config::GlobalOptConfig;
 use crate::geometry::Sim3;
 
@@ -32,9 +32,6 @@ impl Optimiser {
         device: &mut dyn MappingDevice,
         graph: &mut Graph,
     ) -> Result<bool, DeviceError> {
-        let shape = device.shape();
-        let pixels_per_patch = shape.pixels() as f64 / shape.tokens.max(1) as f64;
-        let scales = graph.scale_priors(solver_units(pixels_per_patch, self.variance));
         let index = skeleton::index_of(graph);
         let place = |id: u32| index.get(&id).copied();
         let edges = graph.edges().iter();
@@ -44,7 +41,13 @@ impl Optimiser {
         let mut factors = graph.priors(self.params.min_match_frac);
         let left = graph.factors().list().iter();
         factors.extend(left.filter_map(|factor| indexed(factor, place)));
-        let held: Vec<_> = factors.iter().map(|f| (f.i, f.j)).collect();
+        let shape = device.shape();
+        let pixels_per_patch = shape.pixels() as f64 / shape.tokens.max(1) as f64;
+        let units = solver_units(pixels_per_patch, self.variance);
+        let scales = graph.scale_priors(units);
+        let motions = graph.motions().priors(units, place);
+        let held = factors.iter().map(|f| (f.i, f.j));
+        let held: Vec<_> = held.chain(motions.iter().map(|m| (m.i, m.j))).collect();
         let (count, solved) = (graph.keyframes().len(), graph.solved_edges());
         let limits = Limits::of(&self.params);
         let (pin, old) = (self.params.pin, graph.poses().to_vec());
@@ -55,7 +58,12 @@ impl Optimiser {
                 skeleton::condense_missing(device, graph, &self.params)?;
                 let all = skeleton::all_factors(graph, &self.params);
                 let all: Vec<PoseFactor> = all.iter().map(|m| m.factor).collect();
-                let Some(start) = skeleton::solve(&all, &scales, &self.params, old) else {
+                let priors = Priors {
+                    scales: &scales,
+                    motions: &motions,
+                    frees_pinned_scales: true,
+                };
+                let Some(start) = skeleton::solve(&all, priors, &self.params, old) else {
                     return Ok(false);
                 };
                 let window = Window::around_loops(count, &links, solved, &held, pin, limits);
@@ -63,7 +71,8 @@ impl Optimiser {
             }
             false => (window, old),
         };
-        let Some(poses) = self.over_matches(device, graph, &window, &start, (&factors, &scales))?
+        let priors = (scales.as_slice(), motions.as_slice());
+        let Some(poses) = self.over_matches(device, graph, &window, &start, (&factors, priors))?
         else {
             return Ok(false);
         };
@@ -79,14 +88,14 @@ impl Optimiser {
     }
 
     /// Solves over the matches and factors of a window, from the poses `start` of all keyframes;
-    /// returns the poses of the window's keyframes. `factors` and `scales` name keyframes by index.
+    /// returns the poses of the window's keyframes. `factors` and priors name keyframes by index.
     fn over_matches(
         &mut self,
         device: &mut dyn MappingDevice,
         graph: &Graph,
         window: &Window,
         start: &[Sim3],
-        (factors, scales): (&[PoseFactor], &[ScalePrior]),
+        (factors, (scales, motions)): (&[PoseFactor], (&[ScalePrior], &[MetricPrior])),
     ) -> Result<Option<Vec<Sim3>>, DeviceError> {
         let count = graph.keyframes().len();
         let index = skeleton::index_of(graph);
@@ -105,6 +114,11 @@ impl Optimiser {
             let (i, j) = (place(f.i)?, place(f.j)?);
             Some(PoseFactor { i, j, ..*f })
         });
+        let motions = motions.iter().filter_map(|m| {
+            let (i, j) = (place(m.i)?, place(m.j)?);
+            Some(MetricPrior { i, j, ..*m })
+        });
+        let motions: Vec<MetricPrior> = motions.collect();
         let scales = scales.iter().filter_map(|p| {
             let k = place(p.k)?;
             Some(ScalePrior { k, ..*p })
@@ -117,8 +131,8 @@ impl Optimiser {
             factors: &factors.collect::<Vec<_>>(),
             priors: Priors {
                 scales: &scales,
+                motions: &motions,
                 frees_pinned_scales: window.whole,
-                ..Priors::default()
             },
             params: &GlobalOptConfig {
                 pin: window.fixed,

@@ -5,6 +5,7 @@ use super::edges::{self, agree_both_ways, relative_poses};
 use super::graph::{Edge, Graph, KeyframeInfo};
 use super::hint::PlaceHint;
 use super::loans::Loan;
+use super::metric::motion::CameraMotion;
 use super::pose_table::Anchor;
 use crate::compute::device::{DeviceError, Handle, MappingDevice};
 use crate::compute::retrieval::Hit;
@@ -19,6 +20,8 @@ pub struct RelocaliseRequest {
     pub handle: Handle,
     /// A hint of where the camera is.
     pub hint: Option<PlaceHint>,
+    /// The camera's motion by wheels since the keyframe with this id.
+    pub motion: Option<(u32, CameraMotion)>,
     /// Whether the frame becomes a keyframe if it is found. Otherwise the map does not change.
     pub grows: bool,
 }

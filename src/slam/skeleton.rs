@@ -7,9 +7,7 @@ use super::factors::{Measured, indexed};
 use super::graph::{Edge, Graph};
 use crate::compute::cancel::CancelToken;
 use crate::compute::device::{DeviceError, GraphEdge, MappingDevice, PoseGraph};
-use crate::compute::global::{
-    CONNECTING, EdgeEquations, PoseFactor, Priors, ScalePrior, solve_factors,
-};
+use crate::compute::global::{CONNECTING, EdgeEquations, PoseFactor, Priors, solve_factors};
 use crate::config::GlobalOptConfig;
 use crate::geometry::Sim3;
 use rustc_hash::FxHashMap;
@@ -189,22 +187,17 @@ pub fn all_factors(graph: &Graph, params: &GlobalOptConfig) -> Vec<Measured> {
     by_id.chain(priors).collect()
 }
 
-/// Solves for `poses`, of the graph's keyframes in order, over factors and measured scales by index. `None` if
-/// that fails, or if the poses are not at the minimum.
+/// Solves for `poses`, of the graph's keyframes in order, over factors and priors by index. `None` if that fails,
+/// or if the poses are not at the minimum.
 pub fn solve(
     factors: &[PoseFactor],
-    scales: &[ScalePrior],
+    priors: Priors<'_>,
     params: &GlobalOptConfig,
     mut poses: Vec<Sim3>,
 ) -> Option<Vec<Sim3>> {
     let params = GlobalOptConfig {
         max_iters: params.max_iters.max(MAX_STEPS),
         ..params.clone()
-    };
-    let priors = Priors {
-        scales,
-        frees_pinned_scales: true,
-        ..Priors::default()
     };
     match solve_factors(
         factors,

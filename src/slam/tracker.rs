@@ -5,6 +5,7 @@ use super::frame::{Frame, FrameOutcome, Place};
 use super::frozen_map;
 use super::map_link::MapLink;
 use super::metric::scale::KeyframeScale;
+use super::metric::sensors::MotionSensors;
 use super::odometry::Odometry;
 use super::pose_table::Anchor;
 use super::relocaliser::{Found, Reply};
@@ -42,6 +43,7 @@ pub fn wants_keyframe(fractions: &Fractions, min_fraction: f32) -> bool {
 pub struct Tracker {
     device: Box<dyn TrackingDevice>,
     odometry: Odometry,
+    sensors: MotionSensors,
     /// Number of consecutive frames without a usable pixel.
     blank: usize,
     /// See [`wants_keyframe`].
@@ -60,6 +62,7 @@ impl Tracker {
         Self {
             device,
             odometry: Odometry::default(),
+            sensors: MotionSensors::default(),
             blank: 0,
             min_fraction: config.tracking.match_frac_thresh,
             probe_fraction: (config.economy.reuse)
@@ -82,6 +85,16 @@ impl Tracker {
     /// The origin of the next step.
     pub fn odometry(&mut self) -> &mut Odometry {
         &mut self.odometry
+    }
+
+    /// The sensors beside the camera.
+    pub fn sensors(&self) -> &MotionSensors {
+        &self.sensors
+    }
+
+    /// See [`Tracker::sensors`].
+    pub fn sensors_mut(&mut self) -> &mut MotionSensors {
+        &mut self.sensors
     }
 
     /// Makes `frame` the device's current frame.
@@ -113,6 +126,10 @@ impl Tracker {
         active: ActiveKeyframe,
         map: &mut MapLink,
     ) -> Result<Result<Step, Loss>, SlamError> {
+        let scale = map.poses().world_from(&Anchor::at(active.id)).scale;
+        if let Some(start) = self.sensors.predict(frame.stamp, active.id, scale) {
+            self.device.start_at(&start)?;
+        }
         let tracked = match self.device.track()? {
             Outcome::Tracked(tracked) => tracked,
             Outcome::Lost {
@@ -201,6 +218,9 @@ impl Tracker {
     ) -> Result<Step, SlamError> {
         self.blank = 0;
         let lost = Ok((State::Lost(search), FrameOutcome::lost()));
+        if let Some((anchor, _)) = self.sensors.bridge(frame.stamp, map.poses()) {
+            map.expect_at(map.poses().world_from(&anchor));
+        }
         match search.next_step(map.may_grow(), self.max_tries) {
             SearchStep::Wait => return lost,
             _ if !map.has_room() => return lost,
@@ -208,7 +228,8 @@ impl Tracker {
             SearchStep::Ask => {}
         }
         let handle = self.device.stash_frame()?;
-        let reply = map.relocalise(frame, handle)?;
+        let motion = self.sensors.since_keyframe(frame.stamp);
+        let reply = map.relocalise(frame, handle, motion)?;
         let asked = State::Lost(search).asked(Question {
             frame: number,
             then: None,
@@ -307,7 +328,8 @@ impl Tracker {
     fn start_submap(&mut self, frame: &Frame<'_>, map: &mut MapLink) -> Result<Step, SlamError> {
         self.blank = 0;
         let handle = self.device.start_keyframe()?;
-        let place = map.add_keyframe(frame, (handle, self.keyframe_scale()), None)?;
+        let made = (handle, self.keyframe_scale());
+        let place = map.add_keyframe(frame, made, None, None)?;
         let outcome = FrameOutcome::at(TrackingState::Initialising, place);
         Ok((State::started(place.anchor.keyframe), outcome))
     }
@@ -318,12 +340,33 @@ impl Tracker {
         search: Search,
         map: &mut MapLink,
     ) -> Result<Step, SlamError> {
+        let bridge = self.sensors.bridge(frame.stamp, map.poses());
+        if let Some((anchor, _)) = bridge {
+            return self.join_by_odometry(frame, anchor, map);
+        }
         tracing::warn!(
             "frame {}: not found in {} tries, starting a new submap",
             frame.index,
             search.tries
         );
         self.start_submap(frame, map)
+    }
+
+    /// Goes on in the same submap with the frame as keyframe, at the place where odometry says it is.
+    fn join_by_odometry(
+        &mut self,
+        frame: &Frame<'_>,
+        anchor: Anchor,
+        map: &mut MapLink,
+    ) -> Result<Step, SlamError> {
+        tracing::info!("frame {}: the map goes on by wheel odometry", frame.index);
+        self.blank = 0;
+        let handle = self.device.start_keyframe()?;
+        let motion = self.sensors.since_keyframe(frame.stamp);
+        let made = (handle, self.keyframe_scale());
+        let place = map.add_keyframe(frame, made, Some(anchor), motion)?;
+        let outcome = FrameOutcome::at(TrackingState::Initialising, place);
+        Ok((State::started(place.anchor.keyframe), outcome))
     }
 
     /// Makes the frame, tracked to `anchor`, the active keyframe.
@@ -338,7 +381,10 @@ impl Tracker {
         self.leave(&active, map)?;
         let handle = self.device.start_keyframe()?;
         let made = (handle, self.keyframe_scale());
-        let place = map.add_keyframe(frame, made, Some(anchor))?;
+        let motion = self
+            .sensors
+            .keyframe_motion(frame.stamp, &anchor, map.poses());
+        let place = map.add_keyframe(frame, made, Some(anchor), motion)?;
         let outcome = FrameOutcome {
             keyframe: place.keyframe,
             anchor: Some(place.anchor),

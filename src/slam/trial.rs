@@ -5,7 +5,7 @@ use super::belief::{chi2, edge_covariance, error, information, step_covariance, 
 use super::consistency::StepSigma;
 use super::factors::Measured;
 use super::skeleton;
-use crate::compute::global::{Matrix7, PoseFactor, ScalePrior};
+use crate::compute::global::{Matrix7, PoseFactor, Priors, ScalePrior};
 use crate::config::GlobalOptConfig;
 use crate::geometry::{Sim3, Tangent};
 
@@ -93,7 +93,12 @@ pub fn attempt(
             ..w.factor
         });
         let factors: Vec<PoseFactor> = kept.chain(new).collect();
-        solved = skeleton::solve(&factors, scales, params, solved)?;
+        let priors = Priors {
+            scales,
+            frees_pinned_scales: true,
+            ..Priors::default()
+        };
+        solved = skeleton::solve(&factors, priors, params, solved)?;
         for (of, weight) in loops.iter().zip(&mut weights) {
             *weight = (2.0 * PHI / (PHI + of.chi2(&solved)?)).min(1.0);
         }

@@ -11,6 +11,7 @@ mod live;
 mod live_failures;
 mod live_thread;
 mod masks;
+mod motion;
 mod packed;
 mod packed_faults;
 mod room;

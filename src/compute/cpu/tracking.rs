@@ -316,6 +316,11 @@ impl TrackingDevice for Tracking {
         Ok((self.shape.pixels() - bad).min(self.visible))
     }
 
+    fn start_at(&mut self, keyframe_from_frame: &Sim3) -> Result<(), DeviceError> {
+        self.active.keyframe_from_frame = *keyframe_from_frame;
+        Ok(())
+    }
+
     fn track(&mut self) -> Result<Outcome, DeviceError> {
         let start = Instant::now();
         self.backend

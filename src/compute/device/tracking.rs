@@ -50,6 +50,10 @@ pub trait TrackingDevice: Send {
     /// point.
     fn decode_single(&mut self) -> Result<usize, DeviceError>;
 
+    /// Sets the pose at which the next [`TrackingDevice::track`] starts its solve: where a sensor expects the frame
+    /// relative to the active keyframe. Otherwise that is the pose of the frame before.
+    fn start_at(&mut self, keyframe_from_frame: &Sim3) -> Result<(), DeviceError>;
+
     /// Tracks the current frame against the active keyframe and, if a pose is found, fuses the
     /// frame's view of the keyframe into the keyframe's pointmap (docs/algorithm.md, Tracking and
     /// Pointmap fusion).

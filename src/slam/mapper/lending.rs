@@ -2,9 +2,12 @@
 
 use super::Mapper;
 use crate::compute::device::DeviceError;
+use crate::geometry::Sim3;
 use crate::map::EdgeKind;
 use crate::slam::edges;
 use crate::slam::loop_closure::Entry;
+use crate::slam::metric::motion::{CameraMotion, visual_motion};
+use crate::slam::metric::slip;
 use crate::slam::pose_table::Anchor;
 use crate::slam::relocaliser::{Found, RelocaliseRequest, Reply};
 use crate::slam::reuse::ProbeRequest;
@@ -45,6 +48,8 @@ impl Mapper {
             let pose = self.graph.pose_of(anchor.keyframe) * anchor.keyframe_from_camera;
             self.device.insert_place(info.id)?;
             self.graph.insert(info, pose, submap, None);
+            self.graph
+                .add_motion(info.id, self.fitting(request.motion, &pose));
             for edge in located.edges {
                 self.counts.count(edge.kind);
                 self.redundancy.note_edge(&self.graph, &edge);
@@ -60,6 +65,26 @@ impl Mapper {
             return self.lend(anchor);
         };
         Ok(Reply { found: Some(found) })
+    }
+
+    /// The motion to a lost frame that was found at `pose`, if it fits.
+    fn fitting(
+        &self,
+        motion: Option<(u32, CameraMotion)>,
+        pose: &Sim3,
+    ) -> Option<(u32, CameraMotion)> {
+        motion.filter(|(from, motion)| {
+            let visual = visual_motion(&self.graph.pose_of(*from), pose);
+            let fits = slip::fits_roughly(motion, &visual);
+            if !fits {
+                tracing::warn!(
+                    "the camera was found {:.2} m from where it was lost, wheel odometry says {:.2} m: not used",
+                    visual.translation.vector.norm(),
+                    motion.i_from_j.translation.vector.norm()
+                );
+            }
+            fits
+        })
     }
 
     /// Lends a keyframe that shows what a tracked frame shows, if there is one.

@@ -1,4 +1,16 @@
-//! Metres: what sensors say about the scale of the map.
+//! Metres: what sensors say about the scale of the map and about motions in it.
 
 pub mod depth;
+pub mod gyro;
+pub mod gyro_calibration;
+pub mod gyroscope;
+pub mod motion;
+pub mod motions;
+pub mod mount;
 pub mod scale;
+pub mod sensors;
+pub mod slip;
+pub mod wheels;
+
+#[cfg(test)]
+mod drive;

@@ -194,6 +194,9 @@ impl TrackingDevice for Walking {
     fn decode_single(&mut self) -> Result<usize, DeviceError> {
         self.device.decode_single()
     }
+    fn start_at(&mut self, keyframe_from_frame: &Sim3) -> Result<(), DeviceError> {
+        self.device.start_at(keyframe_from_frame)
+    }
     fn track(&mut self) -> Result<Outcome, DeviceError> {
         self.device.track()
     }

@@ -116,6 +116,10 @@ impl TrackingDevice for Tracking {
         self.1.call("decode_single")?;
         self.0.decode_single()
     }
+    fn start_at(&mut self, keyframe_from_frame: &Sim3) -> Result<(), DeviceError> {
+        self.1.call("start_at")?;
+        self.0.start_at(keyframe_from_frame)
+    }
     fn track(&mut self) -> Result<Outcome, DeviceError> {
         self.1.call("track")?;
         self.0.track()

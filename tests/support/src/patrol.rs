@@ -193,6 +193,9 @@ impl TrackingDevice for Tracking {
         };
         Ok(usable)
     }
+    fn start_at(&mut self, _: &Sim3) -> Result<(), DeviceError> {
+        Ok(())
+    }
     fn track(&mut self) -> Result<Outcome, DeviceError> {
         let camera = self.camera();
         let good = match self.is_covered() {

@@ -25,6 +25,7 @@ pub(super) struct FrameBuffers {
     gated: DeviceBuffer<f32>,
     pose: DeviceBuffer<f64>,
     host_identity: PinnedBuffer<f64>,
+    host_start: PinnedBuffer<f64>,
     mask: Option<FrameMask>,
     fusion: FusionBuffers,
     pointmap: FusedPointmap,
@@ -93,6 +94,7 @@ impl FrameBuffers {
             gated: c.device("gated qualities", &[pixels])?,
             pose: c.device("pose", &[8])?,
             host_identity: c.pinned("identity", &[8])?,
+            host_start: c.pinned("predicted pose", &[8])?,
             mask: config
                 .masks
                 .then(|| FrameMask::carve(c, pixels))
@@ -125,6 +127,8 @@ pub(super) struct Frame {
     pub(super) pose: DeviceBuffer<f64>,
     /// Initial pose for a keyframe's first frame.
     pub(super) host_identity: PinnedBuffer<f64>,
+    /// Initial pose that a sensor predicts.
+    pub(super) host_start: PinnedBuffer<f64>,
     pub(super) mask: Option<FrameMask>,
     /// Start, matched, solved, fused.
     pub(super) marks: [Event; 4],
@@ -161,6 +165,7 @@ impl Frame {
             gated: buffers.gated,
             pose: buffers.pose,
             host_identity,
+            host_start: buffers.host_start,
             mask,
             marks: events(stream.context())?,
         })

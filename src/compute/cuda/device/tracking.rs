@@ -25,6 +25,7 @@ use crate::compute::device::{
 use crate::compute::matching::Refinement;
 use crate::compute::store::Lane;
 use crate::config::DeviceConfig;
+use crate::geometry::Sim3;
 use crate::gpu::{CudaError, DeviceSlice, Event, Stream};
 use crate::image::Preprocessor;
 use crate::image::encoding::RawImage;
@@ -390,6 +391,15 @@ impl TrackingDevice for Tracking {
         let pixels = self.network.shape().pixels();
         let usable = pixels.saturating_sub(unusable);
         Ok(visible.map_or(usable, |visible| usable.min(visible)))
+    }
+
+    fn start_at(&mut self, keyframe_from_frame: &Sim3) -> Result<(), DeviceError> {
+        let frame = &mut self.frame;
+        let pose = keyframe_from_frame.to_array();
+        frame.host_start.copy_from_slice(&pose);
+        // SAFETY: the stream is synchronised at the end of each frame's work, before the next pose is written.
+        unsafe { self.stream.upload(&frame.host_start, frame.pose.all())? };
+        Ok(())
     }
 
     fn track(&mut self) -> Result<Outcome, DeviceError> {

@@ -1,0 +1,148 @@
+//! A camera's motion between two times as a sensor measures it, with its covariance.
+
+use crate::geometry::Sim3;
+use nalgebra::{Cholesky, Isometry3, Matrix6, UnitQuaternion, Vector3, Vector6};
+
+/// The camera's motion from time `i` to time `j`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CameraMotion {
+    /// The camera's pose at `j` in its frame at `i`, in metres.
+    pub i_from_j: Isometry3<f64>,
+    /// Covariance of the residual of [`CameraMotion::residual`], in m² and rad².
+    pub covariance: Matrix6<f64>,
+    /// Length of the path driven in between, in metres.
+    pub driven: f64,
+    /// Time in between.
+    pub seconds: f64,
+}
+
+/// Rotation vector of a rotation, in radians.
+pub fn rotation_log(q: &UnitQuaternion<f64>) -> Vector3<f64> {
+    let q = if q.w < 0.0 {
+        -q.into_inner()
+    } else {
+        q.into_inner()
+    };
+    let n = q.imag().norm();
+    match n < 1e-12 {
+        true => q.imag() * 2.0,
+        false => q.imag() * (2.0 * n.atan2(q.w) / n),
+    }
+}
+
+impl CameraMotion {
+    /// `[e_p, e_R]` of another estimate `i_from_j = (p, R)` of the same motion: `e_p = p − p_m` in metres and
+    /// `e_R = Log(R_mᵀ R)` in radians, where `(p_m, R_m)` is the measurement.
+    pub fn residual(&self, i_from_j: &Isometry3<f64>) -> Vector6<f64> {
+        let shift = i_from_j.translation.vector - self.i_from_j.translation.vector;
+        let turn = rotation_log(&(self.i_from_j.rotation.inverse() * i_from_j.rotation));
+        Vector6::new(shift.x, shift.y, shift.z, turn.x, turn.y, turn.z)
+    }
+
+    /// Squared Mahalanobis distance of another estimate, whose own error has the covariance `of_other`. `None` if the
+    /// sum of the covariances is not positive definite.
+    pub fn chi2(&self, i_from_j: &Isometry3<f64>, of_other: &Matrix6<f64>) -> Option<f64> {
+        let e = self.residual(i_from_j);
+        let cholesky = Cholesky::new(self.covariance + of_other)?;
+        Some(e.dot(&cholesky.solve(&e))).filter(|chi2| chi2.is_finite())
+    }
+
+    /// Inverse of the covariance; `None` if it is not positive definite.
+    pub fn information(&self) -> Option<Matrix6<f64>> {
+        let inverse = Cholesky::new(self.covariance)?.inverse();
+        inverse.iter().all(|v| v.is_finite()).then_some(inverse)
+    }
+}
+
+impl CameraMotion {
+    /// This motion from `i` to `k` followed by `next` from `k` to `j`; their errors are independent. With
+    /// `p = p₁ + R₁ p₂` and `R = R₁ R₂`, `δp = δp₁ − R₁ [p₂]× δθ₁ + R₁ δp₂` and `δθ = R₂ᵀ δθ₁ + δθ₂`.
+    #[must_use]
+    pub fn then(&self, next: &Self) -> Self {
+        let matrix = |q: &UnitQuaternion<f64>| q.to_rotation_matrix().into_inner();
+        let first = matrix(&self.i_from_j.rotation);
+        let lever = first * next.i_from_j.translation.vector.cross_matrix();
+        let mut by_first = Matrix6::identity();
+        by_first.fixed_view_mut::<3, 3>(0, 3).copy_from(&-lever);
+        by_first
+            .fixed_view_mut::<3, 3>(3, 3)
+            .copy_from(&matrix(&next.i_from_j.rotation).transpose());
+        let mut by_next = Matrix6::identity();
+        by_next.fixed_view_mut::<3, 3>(0, 0).copy_from(&first);
+        Self {
+            i_from_j: self.i_from_j * next.i_from_j,
+            covariance: by_first * self.covariance * by_first.transpose()
+                + by_next * next.covariance * by_next.transpose(),
+            driven: self.driven + next.driven,
+            seconds: self.seconds + next.seconds,
+        }
+    }
+}
+
+/// The motion between two cameras at these poses of the map, in the map's metres.
+pub fn visual_motion(world_from_i: &Sim3, world_from_j: &Sim3) -> Isometry3<f64> {
+    let back = world_from_i.rotation.inverse();
+    let shift = back * (world_from_j.translation - world_from_i.translation);
+    Isometry3::from_parts(shift.into(), back * world_from_j.rotation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn motion(p: [f64; 3], turn: [f64; 3]) -> CameraMotion {
+        let spread = Vector6::new(1e-4, 4e-4, 9e-4, 2e-4, 1e-4, 3e-4);
+        CameraMotion {
+            i_from_j: Isometry3::new(p.into(), turn.into()),
+            covariance: Matrix6::from_diagonal(&spread),
+            driven: 1.0,
+            seconds: 2.0,
+        }
+    }
+
+    /// Finite differences: each error of either motion moves the residual of the whole as its covariance says.
+    #[test]
+    fn the_covariance_of_two_motions_is_that_of_their_errors() {
+        let (one, two) = (
+            motion([0.3, -0.2, 1.0], [0.1, 0.5, -0.3]),
+            motion([-0.4, 0.1, 0.7], [0.3, -0.2, 0.6]),
+        );
+        let both = one.then(&two);
+        let step = 1e-6;
+        let moved = |of: &CameraMotion, k: usize| {
+            let mut e = Vector6::zeros();
+            e[k] = step * of.covariance[(k, k)].sqrt();
+            let (p, r) = (
+                e.fixed_rows::<3>(0).into_owned(),
+                e.fixed_rows::<3>(3).into_owned(),
+            );
+            let turn = of.i_from_j.rotation * UnitQuaternion::from_scaled_axis(r);
+            Isometry3::from_parts((of.i_from_j.translation.vector + p).into(), turn)
+        };
+        let mut expected = Matrix6::zeros();
+        for k in 0..6 {
+            let by_one = both.residual(&(moved(&one, k) * two.i_from_j)) / step;
+            let by_two = both.residual(&(one.i_from_j * moved(&two, k))) / step;
+            expected += by_one * by_one.transpose() + by_two * by_two.transpose();
+        }
+        assert!(
+            (both.covariance - expected).norm() < 1e-7,
+            "{}",
+            both.covariance - expected
+        );
+        assert_eq!((both.driven, both.seconds), (2.0, 4.0));
+    }
+
+    #[test]
+    fn a_motion_fits_itself_and_not_one_that_is_four_sigmas_off() {
+        let one = motion([0.3, -0.2, 1.0], [0.1, 0.5, -0.3]);
+        let none = Matrix6::zeros();
+        assert!(one.chi2(&one.i_from_j, &none).expect("definite") < 1e-12);
+        let mut off = one.i_from_j;
+        off.translation.vector.y += 0.08;
+        let chi2 = one.chi2(&off, &none).expect("definite");
+        assert!((chi2 - 16.0).abs() < 1e-9, "{chi2}");
+        let halved = one.chi2(&off, &one.covariance).expect("definite");
+        assert!((halved - 8.0).abs() < 1e-9, "{halved}");
+    }
+}
