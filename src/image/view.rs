@@ -9,7 +9,7 @@ use nalgebra::{Vector2, Vector3};
 /// lens folds back into the image.
 const REACH: f64 = 1.05;
 
-/// The geometry of a [`Preprocessor`](super::Preprocessor), without its tables: undistort, resize, crop.
+/// The geometry of a `Preprocessor`, without its tables: undistort, resize, crop.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NetworkView {
     raw: (usize, usize),

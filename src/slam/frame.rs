@@ -1,7 +1,7 @@
 //! Input and output of processing a frame.
 
-use super::metric::sensors::Bridge;
 use super::pose_table::Anchor;
+use super::sensors::Bridge;
 use super::uncertainty::Covariance6;
 use crate::image::encoding::RawImage;
 use crate::map::{FrameRecord, TrackingState};

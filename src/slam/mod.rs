@@ -48,6 +48,7 @@ mod removal;
 mod removed;
 mod reuse;
 mod sensing;
+mod sensors;
 mod skeleton;
 mod snapshot;
 mod state;
@@ -68,9 +69,9 @@ pub use map_io::{MapLabel, SavedMap};
 pub use map_source::MapSource;
 pub use metric::gyro::{GyroError, GyroNoise};
 pub use metric::scale::{ScaleEstimate, ScaleSource};
-pub use metric::sensors::{Bridge, MotionStatus};
 pub use metric::wheels::OdometryError;
 pub use pose_table::PoseTable;
+pub use sensors::{Bridge, MotionStatus};
 pub use uncertainty::Covariance6;
 
 use crate::compute::device::{ContentFormats, Device, DeviceError, FramePoints, LostReason};

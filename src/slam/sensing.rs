@@ -3,9 +3,9 @@
 use super::Slam;
 use super::frame::{FrameOutcome, Place};
 use super::metric::gyro::{GyroError, GyroNoise};
-use super::metric::sensors::{Bridge, MotionStatus};
 use super::metric::wheels::OdometryError;
 use super::pose_table::Anchor;
+use super::sensors::{Bridge, MotionStatus};
 use crate::time::Stamp;
 use nalgebra::{Isometry3, UnitQuaternion, Vector3};
 
@@ -21,7 +21,7 @@ impl Slam {
     /// Adds a pose of the robot's base in its odometry frame, in metres, on the clock of the frames' stamps. Add poses
     /// as they come, before the frame with their stamp if that is possible; the newest 30 s are kept. Wheel odometry
     /// predicts where the camera is, gives the map its scale in metres, and tells where the camera is while it sees
-    /// nothing ([`TrackedFrame::bridge`]). Ignored before [`Slam::set_odometry_mount`].
+    /// nothing ([`TrackedFrame::bridge`](super::TrackedFrame::bridge)). Ignored before [`Slam::set_odometry_mount`].
     ///
     /// # Errors
     /// A pose that is not finite, or a stamp that is not after that of the newest pose: the pose is ignored.

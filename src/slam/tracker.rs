@@ -5,10 +5,10 @@ use super::frame::{Frame, FrameOutcome, Place};
 use super::frozen_map;
 use super::map_link::MapLink;
 use super::metric::scale::KeyframeScale;
-use super::metric::sensors::MotionSensors;
 use super::odometry::Odometry;
 use super::pose_table::Anchor;
 use super::relocaliser::{Found, Reply};
+use super::sensors::MotionSensors;
 use super::state::{ActiveKeyframe, Question, Search, SearchStep, State};
 use super::uncertainty::{Covariance6, covariance_of_camera};
 use crate::compute::device::{

@@ -77,7 +77,7 @@ impl DepthDecoder {
     /// Decodes a raw image. Allocates only if `image` has to grow.
     ///
     /// # Errors
-    /// A size outside 1 to [`MAX_PIXELS`], or data that does not fit it.
+    /// A size outside 1 to `MAX_PIXELS`, or data that does not fit it.
     pub fn raw(&self, raw: &RawDepth<'_>, image: &mut DepthImage) -> Result<(), DepthError> {
         let size = checked(raw.width, raw.height)?;
         let row = raw.width * raw.encoding.bytes();
@@ -125,7 +125,7 @@ impl DepthDecoder {
     /// Decodes a grey 16-bit PNG file of `units` steps per metre; 0 and 65535 mean "not measured".
     ///
     /// # Errors
-    /// Another file, a damaged one, or a size outside 1 to [`MAX_PIXELS`].
+    /// Another file, a damaged one, or a size outside 1 to `MAX_PIXELS`.
     pub fn png(
         &mut self,
         file: &[u8],
@@ -146,7 +146,7 @@ impl DepthDecoder {
     /// header.
     ///
     /// # Errors
-    /// Another format, damaged data, or a size outside 1 to [`MAX_PIXELS`].
+    /// Another format, damaged data, or a size outside 1 to `MAX_PIXELS`.
     pub fn compressed(
         &mut self,
         format: &str,

@@ -1,12 +1,14 @@
 //! Depth images of a sensor: decoding to metres, and conversion to the network's images.
 
+mod camera;
 mod decode;
 mod reader;
 mod rvl;
 mod splat;
 
+pub use camera::{DepthCamera, OwnCamera};
 pub use decode::{DepthDecoder, DepthEncoding, MAX_PIXELS, RawDepth};
-pub use reader::{DepthCamera, DepthLimits, DepthReader, NetworkDepth, OwnCamera};
+pub use reader::{DepthLimits, DepthReader, NetworkDepth};
 
 /// Depth of each pixel along the sensor's optical axis (z, not the range along the ray), top row first, with
 /// `metres.len() == width * height`.

@@ -1,7 +1,7 @@
 //! Depth of a camera of its own: each of its pixels becomes a small rectangle of the network's image, and the nearest
 //! one hides the others.
 
-use super::reader::OwnCamera;
+use super::camera::OwnCamera;
 use super::{DepthError, DepthImage};
 use crate::geometry::Calibration;
 use crate::image::undistort::undistort;

@@ -11,6 +11,7 @@ mod clouds;
 mod correction;
 mod correction_slot;
 mod depth;
+mod depth_inbox;
 mod depth_input;
 mod depth_slot;
 mod engine;

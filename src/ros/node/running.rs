@@ -4,7 +4,7 @@ use super::clouds::{self, CloudTopics};
 use super::correction;
 use super::correction_slot::Correction;
 use super::depth::{self, DepthTopics};
-use super::depth_input::DepthInbox;
+use super::depth_inbox::DepthInbox;
 use super::depth_slot::DepthSlot;
 use super::grid::{self, GridTopics};
 use super::inbox::{Inbox, Order};

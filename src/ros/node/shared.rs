@@ -1,7 +1,7 @@
 //! State shared by the node's threads.
 
 use super::correction_slot::Correction;
-use super::depth_input::DepthInbox;
+use super::depth_inbox::DepthInbox;
 use super::depth_slot::DepthSlot;
 use super::inbox::Inbox;
 use super::masks::MaskSlot;

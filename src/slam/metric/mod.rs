@@ -8,7 +8,6 @@ pub mod motion;
 pub mod motions;
 pub mod mount;
 pub mod scale;
-pub mod sensors;
 pub mod slip;
 pub mod wheels;
 

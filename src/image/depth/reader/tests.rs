@@ -1,9 +1,11 @@
 //! Expectations: planes and their closed-form depth, and the intrinsics of the preprocessor.
 
+use super::super::camera::OwnCamera;
 use super::*;
+use crate::geometry::Calibration;
 use crate::geometry::{Distortion, Intrinsics};
 use crate::image::{PreprocessOptions, Preprocessor};
-use nalgebra::{UnitQuaternion, Vector3};
+use nalgebra::{Isometry3, UnitQuaternion, Vector3};
 use proptest::prelude::*;
 
 const LIMITS: DepthLimits = DepthLimits {

@@ -1,15 +1,15 @@
 //! The sensors beside the camera, as tracking uses them: where the camera is expected, where it is while it sees
 //! nothing, and what goes to the map with a keyframe.
 
-use super::gyro::{GyroError, GyroNoise};
-use super::gyroscope::Gyroscope;
-use super::motion::{CameraMotion, visual_motion};
-use super::mount::MountTest;
-use super::slip::{SlipTest, Verdict};
-use super::wheels::{OdometryError, Wheels};
+use super::metric::gyro::{GyroError, GyroNoise};
+use super::metric::gyroscope::Gyroscope;
+use super::metric::motion::{CameraMotion, visual_motion};
+use super::metric::mount::MountTest;
+use super::metric::slip::{SlipTest, Verdict};
+use super::metric::wheels::{OdometryError, Wheels};
+use super::pose_table::{Anchor, KeyframePoses};
+use super::uncertainty::Covariance6;
 use crate::geometry::Sim3;
-use crate::slam::pose_table::{Anchor, KeyframePoses};
-use crate::slam::uncertainty::Covariance6;
 use crate::time::Stamp;
 use nalgebra::{Isometry3, Matrix3, UnitQuaternion, Vector3};
 
