@@ -44,14 +44,7 @@ impl Factors {
             return;
         }
         match self.list.iter_mut().find(|f| joins(f, i, j)) {
-            Some(old) => {
-                let certain = old.information.trace().max(factor.information.trace());
-                *old = factor.fused(old, pose_i, pose_j);
-                let both = old.information.trace();
-                if both > 0.0 {
-                    old.information *= certain / both;
-                }
-            }
+            Some(old) => *old = factor.mean(old, pose_i, pose_j),
             None => self.list.push(factor),
         }
     }
@@ -124,12 +117,21 @@ mod tests {
         assert_eq!(factors.list().len(), 2);
         // It pulls to where both did together, with the information of the more certain one.
         let fused = factors.list()[0];
-        assert!((fused.information.trace() - 3.0 * 7.0).abs() < 1e-6);
+        let both = one.fused(&back, &here, &there);
+        assert!((fused.i_from_j * both.i_from_j.inverse()).log().norm() < 1e-9);
+        let turned = PoseFactor {
+            information: Matrix7::zeros(),
+            ..one
+        };
+        let turned = turned.fused(&back, &here, &there).information;
+        let traces = [fused.information, one.information, turned].map(|i| i.trace());
+        assert!(traces[1] < traces[2] && (traces[0] - traces[2]).abs() < 1e-9 * traces[2]);
         let at_5 = |f: &PoseFactor| match f.i {
             3 => f.equations(&here, &there).gradient,
             _ => -f.equations(&there, &here).gradient,
         };
-        let expected = (at_5(&one) + at_5(&back)) * (3.0 / 4.0);
+        let share = traces[2] / both.information.trace();
+        let expected = (at_5(&one) + at_5(&back)) * share;
         assert!((at_5(&fused) - expected).norm() < 1e-9, "{expected}");
         assert!(expected.norm() > 0.1);
         assert!(factors.remove(5, 3) && !factors.remove(5, 3));

@@ -5,7 +5,7 @@ use super::descent::{self, Graph, Lineariser, Wanted};
 use super::terms::{Linearised, Relative, Term, factor_term, factor_terms};
 use super::{EdgeEquations, GlobalReport, PoseFactor, Priors};
 use crate::compute::cancel::CancelToken;
-use crate::compute::residual::{ROUNDING, SolveError, expect_len};
+use crate::compute::residual::{Matrix7, ROUNDING, SolveError, expect_len};
 use crate::config::GlobalOptConfig;
 use crate::geometry::Sim3;
 
@@ -35,6 +35,22 @@ impl PoseFactor {
         let hessian = own.hessian + theirs.hessian;
         let gradient = own.gradient + theirs.gradient * sign;
         Self::at((self.i, pose_i), (self.j, pose_j), &hessian, &gradient)
+    }
+
+    /// Like [`PoseFactor::fused`], but no more certain than the more certain of both (by the trace of the information).
+    pub fn mean(&self, other: &Self, pose_i: &Sim3, pose_j: &Sim3) -> Self {
+        let nothing = Self {
+            information: Matrix7::zeros(),
+            ..*self
+        };
+        // In the same direction as this factor: a trace depends on the frame.
+        let turned = nothing.fused(other, pose_i, pose_j).information.trace();
+        let mut fused = self.fused(other, pose_i, pose_j);
+        let both = fused.information.trace();
+        if both > 0.0 {
+            fused.information *= self.information.trace().max(turned) / both;
+        }
+        fused
     }
 }
 
