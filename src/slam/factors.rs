@@ -117,14 +117,14 @@ mod tests {
         assert_eq!(factors.list().len(), 2);
         // It pulls to where both did together, with the information of the more certain one.
         let fused = factors.list()[0];
-        let both = one.fused(&back, &here, &there);
+        let both = back.fused(&one, &there, &here);
         assert!((fused.i_from_j * both.i_from_j.inverse()).log().norm() < 1e-9);
         let turned = PoseFactor {
             information: Matrix7::zeros(),
-            ..one
+            ..back
         };
-        let turned = turned.fused(&back, &here, &there).information;
-        let traces = [fused.information, one.information, turned].map(|i| i.trace());
+        let turned = turned.fused(&one, &there, &here).information;
+        let traces = [fused.information, turned, back.information].map(|i| i.trace());
         assert!(traces[1] < traces[2] && (traces[0] - traces[2]).abs() < 1e-9 * traces[2]);
         let at_5 = |f: &PoseFactor| match f.i {
             3 => f.equations(&here, &there).gradient,
