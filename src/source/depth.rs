@@ -1,7 +1,7 @@
 //! Depth images beside a source's frames.
 
 use super::SourceError;
-use super::list::Entry;
+use super::entry::Entry;
 use crate::image::depth::{DepthCamera, DepthDecoder, DepthImage};
 use crate::time::Stamp;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,8 @@
 //! EuRoC MAV sequences (ASL layout): `mav0/cam0`.
 
 use super::calibration::read_calibration;
-use super::list::{Camera, Entry, Listing};
+use super::entry::Entry;
+use super::list::{Camera, Listing};
 use super::stream::GroundTruth;
 use super::{Layout, SourceError, data_lines, read_text, read_yaml};
 use crate::time::Stamp;

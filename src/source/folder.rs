@@ -2,7 +2,8 @@
 
 use super::SourceError;
 use super::calibration::read_calibration;
-use super::list::{Camera, Entry, Listing};
+use super::entry::Entry;
+use super::list::{Camera, Listing};
 use super::names::{has_extension, names};
 use super::stream::GroundTruth;
 use crate::time::Stamp;

@@ -2,22 +2,15 @@
 
 use super::calibration::fit_calibration;
 use super::depth::{DepthFiles, FileReader};
+use super::entry::Entry;
 use super::stream::{About, GroundTruth, Stream};
 use super::{SourceError, SourceFrame, SourceOptions};
 use crate::geometry::Calibration;
 use crate::image::{decode, dimensions};
-use crate::time::Stamp;
 use std::path::PathBuf;
 
 /// Number of headers tried when determining the image size.
 const TRIES: usize = 10;
-
-/// An image file and its stamp.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Entry {
-    pub stamp: Stamp,
-    pub path: PathBuf,
-}
 
 /// Known properties of the camera.
 #[derive(Debug, Clone, Copy)]

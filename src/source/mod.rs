@@ -9,6 +9,7 @@ mod depth;
 #[cfg(feature = "wire")]
 pub mod depth_message;
 mod detect;
+mod entry;
 mod euroc;
 mod folder;
 #[cfg(feature = "wire")]

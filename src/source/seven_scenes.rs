@@ -2,9 +2,10 @@
 //! alongside.
 
 use super::depth::{DepthFiles, DepthOptions, units};
+use super::entry::Entry;
 use super::euroc::{isometry, push_pose, temporary};
 use super::folder::sort_naturally;
-use super::list::{Camera, Entry, Listing};
+use super::list::{Camera, Listing};
 use super::names::names;
 use super::stream::GroundTruth;
 use super::{Layout, SourceError, read_text};

@@ -2,7 +2,8 @@
 
 use super::calibration::{depth_factor, read_calibration, validated};
 use super::depth::{DepthFiles, DepthOptions, units};
-use super::list::{Camera, Entry, Listing};
+use super::entry::Entry;
+use super::list::{Camera, Listing};
 use super::names::path_components;
 use super::stream::GroundTruth;
 use super::{Layout, SourceError, data_lines, read_text};
