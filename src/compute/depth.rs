@@ -1,22 +1,22 @@
 //! The scale of a pointmap by depth that a sensor measured (docs/algorithm.md, Metric scale).
 
 /// Minimum fraction of the image's pixels with both a point and a depth.
-const MIN_FRACTION: f64 = 0.02;
+pub(crate) const MIN_FRACTION: f64 = 0.02;
 /// Maximum median absolute deviation of the log ratios: where they scatter more, the depth belongs to
 /// another image.
-const MAX_MAD: f64 = 0.2;
+pub(crate) const MAX_MAD: f64 = 0.2;
 /// Maximum log ratio, of either sign, that a metric network leaves; beyond it the depth has another unit.
-const MAX_LOG_SCALE: f64 = 3.4;
+pub(crate) const MAX_LOG_SCALE: f64 = 3.4;
 /// Ratios count up to so many standard deviations from their median, of at least the sensor's own.
-const INLIERS: f64 = 3.0;
+pub(crate) const INLIERS: f64 = 3.0;
 /// Pixels of a network err together within patches of this side.
-const PATCH: usize = 16;
+pub(crate) const PATCH: usize = 16;
 /// Number of measured pixels with which a patch counts as a whole measurement.
-const FULL_PATCH: f64 = 32.0;
+pub(crate) const FULL_PATCH: f64 = 32.0;
 /// Standard deviation of a normal distribution over its median absolute deviation.
-const SIGMA_OVER_MAD: f64 = 1.4826;
+pub(crate) const SIGMA_OVER_MAD: f64 = 1.4826;
 /// Standard deviation of log scale that no number of pixels lowers: that of the sensor itself.
-const MIN_SIGMA: f64 = 0.003;
+pub(crate) const MIN_SIGMA: f64 = 0.003;
 
 /// Scale of a pointmap by depth: metres per unit of the pointmap.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -48,6 +48,55 @@ pub enum NoScale {
          millimetres)"
     )]
     Unit { factor: f64 },
+}
+
+/// What the log ratios of depths and points show.
+#[derive(Debug, Clone, Copy)]
+pub struct Ratios {
+    /// Pixels of the image.
+    pub pixels: usize,
+    /// Pixels with both a point and a depth.
+    pub count: usize,
+    /// Median of the log ratios.
+    pub median: f64,
+    /// Median absolute deviation from it.
+    pub mad: f64,
+    /// Sum of the inliers' deviations.
+    pub sum: f64,
+    /// Number of inliers.
+    pub inliers: usize,
+    /// Independent measurements that the pixels count as.
+    pub patches: f64,
+}
+
+impl Ratios {
+    /// The scale, with the formulas of [`DepthMeter::measure`].
+    ///
+    /// # Errors
+    /// If too few pixels have both, the ratios scatter too much, or the scale is that of another unit.
+    pub fn scale(&self) -> Result<DepthScale, NoScale> {
+        let found = self.count as f64 / self.pixels.max(1) as f64;
+        if found < MIN_FRACTION || self.count == 0 {
+            return Err(NoScale::Few { found });
+        }
+        // The median itself is an inlier.
+        let log_scale = self.median + self.sum / f64::max(self.inliers as f64, 1.0);
+        if log_scale.abs() > MAX_LOG_SCALE {
+            let factor = log_scale.exp();
+            return Err(NoScale::Unit { factor });
+        }
+        let mad = self.mad;
+        if mad > MAX_MAD {
+            return Err(NoScale::Scattered { mad });
+        }
+        let spread = SIGMA_OVER_MAD * mad;
+        let patches = self.patches.max(f64::MIN_POSITIVE);
+        let variance = spread * spread / patches + MIN_SIGMA * MIN_SIGMA;
+        Ok(DepthScale {
+            log_scale,
+            sigma: variance.sqrt(),
+        })
+    }
 }
 
 /// Memory for [`DepthMeter::measure`].
@@ -115,9 +164,17 @@ impl DepthMeter {
             let parts = counts.iter().map(|c| (f64::from(*c) / FULL_PATCH).min(1.0));
             patches += parts.sum::<f64>();
         }
-        let found = self.logs.len() as f64 / pixels.max(1) as f64;
-        if found < MIN_FRACTION || self.logs.is_empty() {
-            return Err(NoScale::Few { found });
+        let mut ratios = Ratios {
+            pixels,
+            count: self.logs.len(),
+            median: 0.0,
+            mad: 0.0,
+            sum: 0.0,
+            inliers: 0,
+            patches,
+        };
+        if self.logs.is_empty() {
+            return ratios.scale();
         }
         let median = median(&mut self.logs);
         for log in &mut self.logs {
@@ -129,27 +186,16 @@ impl DepthMeter {
         let limit = INLIERS * (SIGMA_OVER_MAD * mad).max(MIN_SIGMA);
         let inliers = self.logs.iter().map(|off| f64::from(*off));
         let inliers = inliers.filter(|off| off.abs() <= limit);
-        let (sum, count) = inliers.fold((0.0, 0.0), |(sum, n), off| (sum + off, n + 1.0));
-        // The median itself is one of them.
-        let log_scale = median + sum / f64::max(count, 1.0);
-        if log_scale.abs() > MAX_LOG_SCALE {
-            let factor = log_scale.exp();
-            return Err(NoScale::Unit { factor });
-        }
-        if mad > MAX_MAD {
-            return Err(NoScale::Scattered { mad });
-        }
-        let spread = SIGMA_OVER_MAD * mad;
-        let variance = spread * spread / patches.max(f64::MIN_POSITIVE) + MIN_SIGMA * MIN_SIGMA;
-        Ok(DepthScale {
-            log_scale,
-            sigma: variance.sqrt(),
-        })
+        let (sum, count) = inliers.fold((0.0, 0), |(sum, n), off| (sum + off, n + 1));
+        ratios.sum = sum;
+        ratios.inliers = count;
+        (ratios.median, ratios.mad) = (median, mad);
+        ratios.scale()
     }
 }
 
 /// Columns of patches that are counted apart: those of an image of 4096 pixels; the rest count as one.
-const MAX_COLUMNS: usize = 256;
+pub(crate) const MAX_COLUMNS: usize = 256;
 
 /// The upper median; `values` is not empty, and is reordered.
 fn median(values: &mut [f32]) -> f64 {

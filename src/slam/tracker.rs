@@ -295,7 +295,7 @@ impl Tracker {
             true => map.return_loan(),
             false => {
                 let handle = self.device.stash_pointmap()?;
-                map.finish_keyframe(active.id, handle, self.keyframe_scale());
+                map.finish_keyframe(active.id, handle, self.keyframe_scale()?);
             }
         }
         Ok(())
@@ -328,7 +328,7 @@ impl Tracker {
     fn start_submap(&mut self, frame: &Frame<'_>, map: &mut MapLink) -> Result<Step, SlamError> {
         self.blank = 0;
         let handle = self.device.start_keyframe()?;
-        let made = (handle, self.keyframe_scale());
+        let made = (handle, self.keyframe_scale()?);
         let place = map.add_keyframe(frame, made, None, None)?;
         let outcome = FrameOutcome::at(TrackingState::Initialising, place);
         Ok((State::started(place.anchor.keyframe), outcome))
@@ -363,7 +363,7 @@ impl Tracker {
         self.blank = 0;
         let handle = self.device.start_keyframe()?;
         let motion = self.sensors.since_keyframe(frame.stamp);
-        let made = (handle, self.keyframe_scale());
+        let made = (handle, self.keyframe_scale()?);
         let place = map.add_keyframe(frame, made, Some(anchor), motion)?;
         let outcome = FrameOutcome::at(TrackingState::Initialising, place);
         Ok((State::started(place.anchor.keyframe), outcome))
@@ -380,7 +380,7 @@ impl Tracker {
     ) -> Result<Step, SlamError> {
         self.leave(&active, map)?;
         let handle = self.device.start_keyframe()?;
-        let made = (handle, self.keyframe_scale());
+        let made = (handle, self.keyframe_scale()?);
         let motion = self
             .sensors
             .keyframe_motion(frame.stamp, &anchor, map.poses());
@@ -431,8 +431,8 @@ impl Tracker {
     }
 
     /// The measured scale of the active keyframe.
-    fn keyframe_scale(&mut self) -> Option<KeyframeScale> {
-        self.device.keyframe_scale().map(KeyframeScale::from)
+    fn keyframe_scale(&mut self) -> Result<Option<KeyframeScale>, DeviceError> {
+        Ok(self.device.keyframe_scale()?.map(KeyframeScale::from))
     }
 
     fn covariance(&self, tracked: &Tracked, world_from_keyframe: &Sim3) -> Option<Covariance6> {

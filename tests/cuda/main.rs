@@ -5,6 +5,7 @@
 
 mod convert;
 mod coverage;
+mod depth;
 mod fusion;
 mod global;
 mod global_support;

@@ -1,6 +1,7 @@
 //! The whole of SLAM on the GPU: the map that it makes is the CPU's.
 
 mod bad_outputs;
+mod depth;
 mod in_place;
 mod masks;
 

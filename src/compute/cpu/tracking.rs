@@ -297,8 +297,9 @@ impl TrackingDevice for Tracking {
         self.depth.as_ref()?.found()
     }
 
-    fn keyframe_scale(&mut self) -> Option<DepthScale> {
-        self.depth.as_mut()?.of_keyframe(&self.active.pointmap)
+    fn keyframe_scale(&mut self) -> Result<Option<DepthScale>, DeviceError> {
+        let depth = self.depth.as_mut();
+        Ok(depth.and_then(|depth| depth.of_keyframe(&self.active.pointmap)))
     }
 
     fn decode_single(&mut self) -> Result<usize, DeviceError> {

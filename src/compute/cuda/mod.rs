@@ -5,6 +5,7 @@ use crate::gpu::{CudaError, KernelImages};
 
 pub mod convert;
 pub mod coverage;
+pub mod depth;
 pub mod device;
 pub mod fusion;
 pub mod global;

@@ -41,9 +41,6 @@ pub enum DeviceError {
     /// Depth for a device that was made without.
     #[error("depth cannot be used: set depth.use to true before the start")]
     NoDepth,
-    /// The device has no code for depth.
-    #[error("{device} cannot use depth: set depth.use to false, or run on the CPU (--device cpu)")]
-    DepthUnsupported { device: &'static str },
     /// The device does not hold this keyframe, edge or handle; indicates a defect in the caller.
     #[error("{device} does not hold {what} {id}")]
     Unknown {

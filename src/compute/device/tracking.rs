@@ -44,7 +44,7 @@ pub trait TrackingDevice: Send {
 
     /// The scale that the active keyframe's pointmap has by the keyframe's own depth; `None` without such depth, or if
     /// it gives no scale.
-    fn keyframe_scale(&mut self) -> Option<DepthScale>;
+    fn keyframe_scale(&mut self) -> Result<Option<DepthScale>, DeviceError>;
 
     /// Decodes the current frame paired with itself; returns the number of pixels with a usable
     /// point.

@@ -188,7 +188,7 @@ impl TrackingDevice for Walking {
     fn depth_found(&self) -> Option<Result<DepthScale, NoScale>> {
         self.device.depth_found()
     }
-    fn keyframe_scale(&mut self) -> Option<DepthScale> {
+    fn keyframe_scale(&mut self) -> Result<Option<DepthScale>, DeviceError> {
         self.device.keyframe_scale()
     }
     fn decode_single(&mut self) -> Result<usize, DeviceError> {

@@ -109,7 +109,7 @@ impl TrackingDevice for Tracking {
     fn depth_found(&self) -> Option<Result<DepthScale, NoScale>> {
         self.0.depth_found()
     }
-    fn keyframe_scale(&mut self) -> Option<DepthScale> {
+    fn keyframe_scale(&mut self) -> Result<Option<DepthScale>, DeviceError> {
         self.0.keyframe_scale()
     }
     fn decode_single(&mut self) -> Result<usize, DeviceError> {

@@ -182,8 +182,8 @@ impl TrackingDevice for Tracking {
     fn depth_found(&self) -> Option<Result<DepthScale, NoScale>> {
         None
     }
-    fn keyframe_scale(&mut self) -> Option<DepthScale> {
-        None
+    fn keyframe_scale(&mut self) -> Result<Option<DepthScale>, DeviceError> {
+        Ok(None)
     }
     fn decode_single(&mut self) -> Result<usize, DeviceError> {
         let usable = if self.is_covered() {

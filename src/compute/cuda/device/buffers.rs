@@ -57,12 +57,11 @@ impl TrackingBuffers {
         let [workspace, _] = inputs.network_workspace;
         let (network, pair) = network_and_pair(&mut part, inputs, [1, 1], workspace)?;
         let mut part = carving.part(Group::Tracking, "keyframe");
-        let config = &inputs.config.tracking;
         Ok(Self {
             camera,
             network,
             pair,
-            frame: FrameBuffers::carve(&mut part, inputs.shape.pixels(), config)?,
+            frame: FrameBuffers::carve(&mut part, inputs.shape, inputs.config)?,
         })
     }
 }
@@ -75,7 +74,7 @@ impl StoreBuffers {
         let mut part = carving.part(Group::Edges, "slots");
         let edges = EdgeBuffers::carve(&mut part, inputs.config.memory.edges, pixels)?;
         let mut part = carving.part(Group::Keyframes, "on their way");
-        let hand_off = HandOffBuffers::carve(&mut part, pixels)?;
+        let hand_off = HandOffBuffers::carve(&mut part, pixels, inputs.config.depth)?;
         let mut part = carving.part(Group::Tracking, "camera");
         let rays = match inputs.calibrated {
             true => Some(CameraRaysBuffers::carve(

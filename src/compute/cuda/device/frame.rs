@@ -1,12 +1,13 @@
 //! What the tracking thread keeps of the current frame and the active keyframe on the GPU.
 
+use super::depth::{FrameDepth, FrameDepthBuffers};
 use super::errors::NAME;
 use super::pair::{Pair, PairBuffers, PairModes};
 use crate::compute::cuda::fusion::{FusedPointmap, FusionBuffers};
 use crate::compute::cuda::tracking::CameraRays;
 use crate::compute::device::DeviceError;
 use crate::compute::mask;
-use crate::config::TrackingConfig;
+use crate::config::DeviceConfig;
 use crate::geometry::Sim3;
 use crate::gpu::{
     Carver, Context, CudaError, DeviceBuffer, DeviceSlice, Event, PinnedBuffer, Stream,
@@ -27,6 +28,7 @@ pub(super) struct FrameBuffers {
     host_identity: PinnedBuffer<f64>,
     host_start: PinnedBuffer<f64>,
     mask: Option<FrameMask>,
+    depth: Option<FrameDepthBuffers>,
     fusion: FusionBuffers,
     pointmap: FusedPointmap,
     own: FusedPointmap,
@@ -80,9 +82,10 @@ impl FrameMask {
 impl FrameBuffers {
     pub(super) fn carve(
         c: &mut Carver<'_, '_>,
-        pixels: usize,
-        config: &TrackingConfig,
+        shape: &NetworkShape,
+        device: &DeviceConfig,
     ) -> Result<Self, CudaError> {
+        let (pixels, config) = (shape.pixels(), &device.tracking);
         let mode = config.filtering_mode;
         Ok(Self {
             host_unusable: c.pinned("unusable pixels", &[2])?,
@@ -98,6 +101,10 @@ impl FrameBuffers {
             mask: config
                 .masks
                 .then(|| FrameMask::carve(c, pixels))
+                .transpose()?,
+            depth: device
+                .depth
+                .then(|| FrameDepthBuffers::carve(&mut c.part("depth"), shape))
                 .transpose()?,
             fusion: FusionBuffers::carve(&mut c.part("fusion"), pixels, mode)?,
             pointmap: FusedPointmap::carve(&mut c.part("pointmap"), pixels)?,
@@ -130,6 +137,8 @@ pub(super) struct Frame {
     /// Initial pose that a sensor predicts.
     pub(super) host_start: PinnedBuffer<f64>,
     pub(super) mask: Option<FrameMask>,
+    /// `None` without `depth.use`.
+    pub(super) depth: Option<FrameDepth>,
     /// Start, matched, solved, fused.
     pub(super) marks: [Event; 4],
 }
@@ -152,6 +161,8 @@ impl Frame {
         if let Some(mask) = &mut mask {
             mask.show_all(stream)?;
         }
+        let depth = buffers.depth;
+        let depth = depth.map(|depth| FrameDepth::new(stream, depth, shape));
         Ok(Self {
             pair,
             pointmap: buffers.pointmap,
@@ -167,6 +178,7 @@ impl Frame {
             host_identity,
             host_start: buffers.host_start,
             mask,
+            depth: depth.transpose()?,
             marks: events(stream.context())?,
         })
     }

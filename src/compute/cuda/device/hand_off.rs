@@ -18,6 +18,8 @@ pub(super) struct PointmapBuffer {
     pub(super) confidence: DeviceBuffer<f32>,
     /// Confidences in the format of the slots.
     pub(super) half_confidence: DeviceBuffer<f16>,
+    /// Depth of a frame that is handed off, metres; `None` without `depth.use`.
+    pub(super) depth: Option<DeviceBuffer<f32>>,
     /// Recorded when the buffer has been written.
     written: Event,
     /// Recorded when the buffer has been read.
@@ -53,6 +55,8 @@ pub(super) struct HandOffItem {
     pub(super) key: Option<u32>,
     /// Index of the buffer with its pointmap.
     pub(super) buffer: Option<usize>,
+    /// Whether the buffer holds the depth of a frame as well.
+    pub(super) has_depth: bool,
 }
 
 #[derive(Default)]
@@ -72,18 +76,31 @@ pub(super) enum Owner {
     Mapping,
 }
 
-/// Memory of a [`HandOff`]: points, confidences, and these in f16, for each place.
-pub(super) struct HandOffBuffers(Vec<(DeviceBuffer<f32>, DeviceBuffer<f32>, DeviceBuffer<f16>)>);
+/// Memory of one place.
+struct PlaceBuffers {
+    points: DeviceBuffer<f32>,
+    confidence: DeviceBuffer<f32>,
+    half_confidence: DeviceBuffer<f16>,
+    depth: Option<DeviceBuffer<f32>>,
+}
+
+/// Memory of a [`HandOff`].
+pub(super) struct HandOffBuffers(Vec<PlaceBuffers>);
 
 impl HandOffBuffers {
-    /// Buffers for pointmaps of `pixels` pixels.
-    pub(super) fn carve(c: &mut Carver<'_, '_>, pixels: usize) -> Result<Self, CudaError> {
+    /// Buffers for pointmaps of `pixels` pixels, with `depth` for depth images as well.
+    pub(super) fn carve(
+        c: &mut Carver<'_, '_>,
+        pixels: usize,
+        depth: bool,
+    ) -> Result<Self, CudaError> {
         let buffers = (0..PLACES).map(|_| {
-            Ok((
-                c.device("points", &[pixels, 3])?,
-                c.device("confidences", &[pixels])?,
-                c.device("confidences in f16", &[pixels])?,
-            ))
+            Ok(PlaceBuffers {
+                points: c.device("points", &[pixels, 3])?,
+                confidence: c.device("confidences", &[pixels])?,
+                half_confidence: c.device("confidences in f16", &[pixels])?,
+                depth: depth.then(|| c.device("depth", &[pixels])).transpose()?,
+            })
         });
         Ok(Self(buffers.collect::<Result<_, CudaError>>()?))
     }
@@ -102,11 +119,12 @@ impl HandOff {
         buffers: HandOffBuffers,
         keyframes: Arc<CudaKeyframes>,
     ) -> Result<Self, CudaError> {
-        let buffer = |(points, confidence, half_confidence)| {
+        let buffer = |place: PlaceBuffers| {
             Ok::<_, CudaError>(PointmapBuffer {
-                points,
-                confidence,
-                half_confidence,
+                points: place.points,
+                confidence: place.confidence,
+                half_confidence: place.half_confidence,
+                depth: place.depth,
                 written: context.event(false)?,
                 read: context.event(false)?,
             })

@@ -487,6 +487,7 @@ impl MappingDevice for Mapping {
         let item = HandOffItem {
             key: Some(key),
             buffer: Some(number),
+            has_depth: false,
         };
         Ok(self.hand_off.put(item, Owner::Mapping))
     }

@@ -9,6 +9,7 @@
 mod buffers;
 mod camera;
 mod content;
+mod depth;
 mod edges;
 mod errors;
 mod frame;
@@ -61,10 +62,6 @@ pub fn device(
     mut setup: Setup,
     cuda: &CudaSetup,
 ) -> Result<Device, DeviceError> {
-    if setup.config.depth {
-        let device = "the GPU";
-        return Err(DeviceError::DepthUnsupported { device });
-    }
     let shape = backend.shape().clone();
     let preprocessor = match setup.preprocessor.take() {
         Some(preprocessor) => preprocessor,

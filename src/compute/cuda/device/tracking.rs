@@ -7,6 +7,7 @@
 
 use super::camera::{Camera, CameraBuffers, CameraFormat};
 use super::content;
+use super::depth::FrameDepth;
 use super::errors::unknown;
 use super::frame::{Frame, FrameBuffers, FrameMask, events};
 use super::hand_off::{HandOff, HandOffItem, Owner};
@@ -26,7 +27,7 @@ use crate::compute::matching::Refinement;
 use crate::compute::store::Lane;
 use crate::config::DeviceConfig;
 use crate::geometry::Sim3;
-use crate::gpu::{CudaError, DeviceSlice, Event, Stream};
+use crate::gpu::{CudaError, DeviceBuffer, DeviceSlice, Event, Stream};
 use crate::image::Preprocessor;
 use crate::image::encoding::RawImage;
 use crate::inference::{Backend, NetworkShape};
@@ -132,6 +133,9 @@ impl Tracking {
             // A keyframe has no confidence where it was hidden, and gets none from frames where it is not.
             let of_keyframe = Floats::F32(frame.pointmap.confidence.all());
             masker.hide_as_in(stream, second, of_keyframe)?;
+        }
+        if let Some(depth) = &mut frame.depth {
+            depth.scale(stream, first, Some(second))?;
         }
         let gates = Gates {
             key_confidence: frame.pointmap.confidence.all(),
@@ -288,11 +292,12 @@ impl Tracking {
         }
     }
 
-    /// Hands off a pointmap.
+    /// Hands off a pointmap, and the depth of its frame.
     fn put_pointmap(
         &self,
         pointmap: &FusedPointmap,
         key: Option<u32>,
+        depth: Option<DeviceSlice<'_, f32>>,
     ) -> Result<Handle, DeviceError> {
         let (number, buffer) = self.hand_off.take_buffer()?;
         let (stream, frame) = (&self.stream, &self.frame);
@@ -305,6 +310,10 @@ impl Tracking {
         let done = buffer
             .before_writing(stream)
             .and_then(|()| frame.pair.fusion.export(stream, pointmap, &task))
+            .and_then(|()| match (depth, &buffer.depth) {
+                (Some(depth), Some(dst)) => stream.copy(depth, dst.all()),
+                _ => Ok(()),
+            })
             .and_then(|()| buffer.after_writing(stream));
         if let Err(error) = done {
             self.hand_off.give_back(number);
@@ -313,6 +322,7 @@ impl Tracking {
         let item = HandOffItem {
             key,
             buffer: Some(number),
+            has_depth: depth.is_some(),
         };
         Ok(self.hand_off.put(item, Owner::Handle))
     }
@@ -334,6 +344,9 @@ impl TrackingDevice for Tracking {
         // The previous image has been preprocessed, unless its frame failed.
         stages.camera[1].synchronize()?;
         camera.take(image);
+        if let Some(depth) = &mut self.frame.depth {
+            depth.advance(&self.stream)?;
+        }
         // SAFETY: the image is overwritten only after the preprocessing has been waited for, above.
         unsafe { camera.enqueue(&self.stream, &stages.camera)? };
         let start = Instant::now();
@@ -358,16 +371,21 @@ impl TrackingDevice for Tracking {
         }
     }
 
-    fn set_depth(&mut self, _: Option<&[f32]>) -> Result<(), DeviceError> {
-        Err(DeviceError::NoDepth)
+    fn set_depth(&mut self, metres: Option<&[f32]>) -> Result<(), DeviceError> {
+        let depth = self.frame.depth.as_mut().ok_or(DeviceError::NoDepth)?;
+        depth.set_next(&self.stream, metres)
     }
 
     fn depth_found(&self) -> Option<Result<DepthScale, NoScale>> {
-        None
+        self.frame.depth.as_ref()?.found()
     }
 
-    fn keyframe_scale(&mut self) -> Option<DepthScale> {
-        None
+    fn keyframe_scale(&mut self) -> Result<Option<DepthScale>, DeviceError> {
+        let frame = &mut self.frame;
+        let Some(depth) = &mut frame.depth else {
+            return Ok(None);
+        };
+        Ok(depth.scale_of_keyframe(&self.stream, &frame.pointmap)?)
     }
 
     fn decode_single(&mut self) -> Result<usize, DeviceError> {
@@ -381,11 +399,17 @@ impl TrackingDevice for Tracking {
         if let (Some(masker), Some(mask)) = (&frame.pair.masker, &frame.mask) {
             masker.hide(&self.stream, view, mask.used())?;
         }
+        if let Some(depth) = &mut frame.depth {
+            depth.scale(&self.stream, view, None)?;
+        }
         let visible = frame.mask.as_ref().map(FrameMask::visible);
         // Count of the only view.
         let mut unusable = [0];
         self.stream
             .read(frame.pair.unusable.slice(0..1)?, &mut unusable)?;
+        if let Some(depth) = &mut frame.depth {
+            depth.measured();
+        }
         self.network_times()?;
         let [unusable] = unusable.map(|n| n as usize);
         let pixels = self.network.shape().pixels();
@@ -416,6 +440,9 @@ impl TrackingDevice for Tracking {
             });
         }
         frame.host_has_index.fill(1);
+        if let Some(depth) = &mut frame.depth {
+            depth.measured();
+        }
         let Some(solved) = frame.pair.host_outcome.first() else {
             return Err(unknown("outcome of frame", self.tracked));
         };
@@ -455,8 +482,15 @@ impl TrackingDevice for Tracking {
         self.restart(&self.frame.pointmap)?;
         self.forget()?;
         self.network.keep(&self.stream)?;
+        if let Some(depth) = &mut self.frame.depth {
+            depth.start_keyframe(&self.stream)?;
+        }
         let key = Some(self.store(&self.frame.pointmap)?);
-        let item = HandOffItem { key, buffer: None };
+        let item = HandOffItem {
+            key,
+            buffer: None,
+            has_depth: false,
+        };
         Ok(self.hand_off.put(item, Owner::Handle))
     }
 
@@ -464,7 +498,8 @@ impl TrackingDevice for Tracking {
         let pointmap = &self.frame.own;
         self.restart(pointmap)?;
         let key = self.store(pointmap)?;
-        let handle = self.put_pointmap(pointmap, Some(key));
+        let depth = self.frame.depth.as_ref().and_then(FrameDepth::of_frame);
+        let handle = self.put_pointmap(pointmap, Some(key), depth);
         if handle.is_err() {
             super::hand_off::remove(&self.keyframes, key);
         }
@@ -490,7 +525,12 @@ impl TrackingDevice for Tracking {
             .pair
             .fusion
             .update(&self.stream, &frame.pointmap, &task)?;
+        let of_buffer = buffer.depth.as_ref().filter(|_| item.has_depth);
+        if let Some(depth) = &mut self.frame.depth {
+            depth.restart(&self.stream, of_buffer.map(DeviceBuffer::all))?;
+        }
         buffer.after_reading(&self.stream)?;
+        let frame = &self.frame;
         {
             let lease = self.keyframes.read(Lane::Tracking, key)?;
             let slot = self.keyframes.device().slot(lease.slot())?;
@@ -506,7 +546,7 @@ impl TrackingDevice for Tracking {
     }
 
     fn stash_pointmap(&mut self) -> Result<Handle, DeviceError> {
-        self.put_pointmap(&self.frame.pointmap, None)
+        self.put_pointmap(&self.frame.pointmap, None, None)
     }
 
     fn read_frame(&mut self, dst: &mut FramePoints) -> Result<(), DeviceError> {

@@ -1,0 +1,221 @@
+//! Depth of the current frame and of the active keyframe on the GPU (docs/algorithm.md, Metric scale).
+
+use super::errors::NAME;
+use crate::compute::cuda::depth::{DepthMeter, DepthMeterBuffers, Found, MeasureTask};
+use crate::compute::cuda::fusion::FusedPointmap;
+use crate::compute::depth::{DepthScale, NoScale};
+use crate::compute::device::DeviceError;
+use crate::gpu::{Carver, CudaError, DeviceBuffer, DeviceSlice, PinnedBuffer, Stream};
+use crate::inference::{DeviceView, NetworkShape};
+
+/// Memory of a [`FrameDepth`].
+pub(super) struct FrameDepthBuffers {
+    meter: DepthMeterBuffers,
+    host_next: PinnedBuffer<f32>,
+    frame: DeviceBuffer<f32>,
+    used: DeviceBuffer<u32>,
+    host_used: PinnedBuffer<u32>,
+    keyframe: DeviceBuffer<f32>,
+    found: DeviceBuffer<Found>,
+    host_found: PinnedBuffer<Found>,
+    of_keyframe: DeviceBuffer<Found>,
+}
+
+impl FrameDepthBuffers {
+    pub(super) fn carve(c: &mut Carver<'_, '_>, shape: &NetworkShape) -> Result<Self, CudaError> {
+        let (width, height) = (shape.width, shape.height);
+        let image = [height, width];
+        Ok(Self {
+            meter: DepthMeterBuffers::carve(&mut c.part("meter"), width, height)?,
+            host_next: c.pinned("depth of the next frame", &image)?,
+            frame: c.device("depth of the frame", &image)?,
+            used: c.device("has depth", &[1])?,
+            host_used: c.pinned("has depth", &[1])?,
+            keyframe: c.device("depth of the keyframe", &image)?,
+            found: c.device("scale", &[1])?,
+            host_found: c.pinned("scale", &[1])?,
+            of_keyframe: c.device("scale of the keyframe", &[1])?,
+        })
+    }
+}
+
+/// Depth images, one N-array of metres each, and the scale that they give.
+pub(super) struct FrameDepth {
+    meter: DepthMeter,
+    pixels: usize,
+    /// Depth of the next frame, if `has_next`.
+    host_next: PinnedBuffer<f32>,
+    has_next: bool,
+    /// Depth of the current frame, if `has_frame`.
+    frame: DeviceBuffer<f32>,
+    has_frame: bool,
+    /// `has_frame` for the captured work.
+    used: DeviceBuffer<u32>,
+    host_used: PinnedBuffer<u32>,
+    /// Depth of the active keyframe, if `has_keyframe`.
+    keyframe: DeviceBuffer<f32>,
+    has_keyframe: bool,
+    found: DeviceBuffer<Found>,
+    host_found: PinnedBuffer<Found>,
+    /// Whether `host_found` is about the current frame.
+    measured: bool,
+    of_keyframe: DeviceBuffer<Found>,
+}
+
+impl FrameDepth {
+    /// For images of this size; waits.
+    pub(super) fn new(
+        stream: &Stream,
+        buffers: FrameDepthBuffers,
+        shape: &NetworkShape,
+    ) -> Result<Self, CudaError> {
+        let context = stream.context();
+        let (width, height) = (shape.width, shape.height);
+        let mut host_used = buffers.host_used;
+        host_used.fill(0);
+        stream.write(&host_used, buffers.used.all())?;
+        for found in [&buffers.found, &buffers.of_keyframe] {
+            stream.write(&[Found::unscaled()], found.all())?;
+        }
+        Ok(Self {
+            meter: DepthMeter::new(context, stream, buffers.meter, width, height)?,
+            pixels: shape.pixels(),
+            host_next: buffers.host_next,
+            has_next: false,
+            frame: buffers.frame,
+            has_frame: false,
+            used: buffers.used,
+            host_used,
+            keyframe: buffers.keyframe,
+            has_keyframe: false,
+            found: buffers.found,
+            host_found: buffers.host_found,
+            measured: false,
+            of_keyframe: buffers.of_keyframe,
+        })
+    }
+
+    /// Sets the depth of the next frame.
+    pub(super) fn set_next(
+        &mut self,
+        stream: &Stream,
+        metres: Option<&[f32]>,
+    ) -> Result<(), DeviceError> {
+        self.has_next = false;
+        let Some(metres) = metres else {
+            return Ok(());
+        };
+        if metres.len() != self.pixels {
+            return Err(DeviceError::Content {
+                device: NAME,
+                what: "depth",
+                expected: self.pixels,
+                found: metres.len(),
+            });
+        }
+        // An earlier upload may still read the pinned memory.
+        stream.synchronize()?;
+        self.host_next.copy_from_slice(metres);
+        self.has_next = true;
+        Ok(())
+    }
+
+    /// The next frame becomes the current one.
+    pub(super) fn advance(&mut self, stream: &Stream) -> Result<(), CudaError> {
+        self.has_frame = std::mem::take(&mut self.has_next);
+        self.measured = false;
+        if self.has_frame {
+            // SAFETY: `set_next` waits for this upload before it writes the pinned memory again.
+            unsafe { stream.upload(&self.host_next, self.frame.all())? };
+        }
+        let used = u32::from(self.has_frame);
+        if self.host_used.first() == Some(&used) {
+            return Ok(());
+        }
+        // An earlier upload may still read the pinned memory.
+        stream.synchronize()?;
+        self.host_used.fill(used);
+        // SAFETY: this pinned memory is written only above, after the stream has been synchronised.
+        unsafe { stream.upload(&self.host_used, self.used.all()) }
+    }
+
+    /// Enqueues the measurement of a pass, whose first view is that of the current frame, and applies its scale to all
+    /// views. Without depth that can be used, the newest scale before is taken.
+    pub(super) fn scale(
+        &mut self,
+        stream: &Stream,
+        frame: DeviceView<'_>,
+        other: Option<DeviceView<'_>>,
+    ) -> Result<(), CudaError> {
+        let task = MeasureTask {
+            points: frame.points,
+            confidence: frame.confidence,
+            metres: self.frame.all(),
+            used: Some(self.used.all()),
+            found: self.found.all(),
+        };
+        self.meter.measure(stream, &task)?;
+        let other = other.map(|view| view.points);
+        self.meter
+            .rescale(stream, frame.points, other, self.found.all())?;
+        // SAFETY: the stream is synchronised before the data is read.
+        unsafe { stream.download(self.found.all(), &mut self.host_found) }
+    }
+
+    /// Takes note that the work with [`FrameDepth::scale`] has ended, with outputs of the network that could be used.
+    pub(super) fn measured(&mut self) {
+        self.measured = self.has_frame;
+    }
+
+    /// See [`TrackingDevice::depth_found`](crate::compute::device::TrackingDevice::depth_found).
+    pub(super) fn found(&self) -> Option<Result<DepthScale, NoScale>> {
+        let found = self.host_found.first().filter(|_| self.measured)?;
+        Some(found.scale(self.pixels))
+    }
+
+    /// The current frame's depth, if it has one.
+    pub(super) fn of_frame(&self) -> Option<DeviceSlice<'_, f32>> {
+        self.has_frame.then(|| self.frame.all())
+    }
+
+    /// Makes the current frame's depth that of the active keyframe.
+    pub(super) fn start_keyframe(&mut self, stream: &Stream) -> Result<(), CudaError> {
+        self.has_keyframe = self.has_frame;
+        match self.has_frame {
+            true => stream.copy(self.frame.all(), self.keyframe.all()),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes `depth` that of the active keyframe.
+    pub(super) fn restart(
+        &mut self,
+        stream: &Stream,
+        depth: Option<DeviceSlice<'_, f32>>,
+    ) -> Result<(), CudaError> {
+        self.has_keyframe = depth.is_some();
+        depth.map_or(Ok(()), |depth| stream.copy(depth, self.keyframe.all()))
+    }
+
+    /// The scale of the active keyframe's pointmap; waits.
+    pub(super) fn scale_of_keyframe(
+        &mut self,
+        stream: &Stream,
+        map: &FusedPointmap,
+    ) -> Result<Option<DepthScale>, CudaError> {
+        if !self.has_keyframe {
+            return Ok(None);
+        }
+        let task = MeasureTask {
+            points: map.points.all(),
+            confidence: map.confidence.all(),
+            metres: self.keyframe.all(),
+            used: None,
+            found: self.of_keyframe.all(),
+        };
+        self.meter.measure(stream, &task)?;
+        let mut found = [Found::default()];
+        stream.read(self.of_keyframe.all(), &mut found)?;
+        Ok(found.first().and_then(|f| f.scale(self.pixels).ok()))
+    }
+}

@@ -1,0 +1,68 @@
+//! Depth of a sensor: the GPU's map is metric, and the CPU's.
+
+use super::{On, SPOIL, Walked, compare, system};
+use mast3r_slam::eval::Alignment;
+use mast3r_slam::slam::{Frame, Slam};
+use testkit::room::metric::Misscaled;
+use testkit::room::walk::{config, evaluation, images, stamp, vocabulary};
+use testkit::room::{RoomBackend, SIZE, square_walk};
+
+const FRAMES: usize = 60;
+
+/// Thirty percent too large, and another ten percent up and down from pass to pass.
+fn wrong(pass: usize) -> f32 {
+    1.3 * (1.0 + 0.1 * (1.7 * pass as f32).sin())
+}
+
+fn walked(on: &On<'_>, calibrated: bool) -> (Walked, Slam) {
+    let poses = square_walk(FRAMES, 0.6);
+    let mut config = config(calibrated);
+    config.depth.enabled = true;
+    let mut room = RoomBackend::new(SIZE, poses.clone(), SPOIL);
+    let (places, truth) = (vocabulary(&mut room), RoomBackend::new(SIZE, poses, SPOIL));
+    let backend = Box::new(Misscaled::new(Box::new(room), wrong));
+    let mut slam = system(on, backend, &config, Some(places));
+    for (k, image) in images(&truth, (0..FRAMES).map(Some)).iter().enumerate() {
+        // Frames without, with useless and with good depth; what the network makes of the first two is in the scale of
+        // the frame before.
+        let metres = match k % 10 {
+            3 => None,
+            6 => Some(vec![0.0; SIZE.0 * SIZE.1]),
+            _ => Some(truth.depth(k)),
+        };
+        slam.set_depth(metres.as_deref()).expect("depth");
+        let frame = Frame {
+            index: k,
+            stamp: stamp(k),
+            image: image.into(),
+        };
+        slam.process(&frame).expect("frame");
+    }
+    slam.complete().expect("finish");
+    let (map, counts) = (slam.snapshot(), slam.mapping_counts());
+    (Walked { map, counts }, slam)
+}
+
+#[test]
+fn depth_makes_the_gpu_s_map_metric_as_the_cpu_s() {
+    let Some(context) = crate::cuda() else { return };
+    let poses = square_walk(FRAMES, 0.6);
+    for calibrated in [false, true] {
+        let [(cpu, on_cpu), (gpu, on_gpu)] =
+            [On::Cpu, On::Gpu(&context)].map(|on| walked(&on, calibrated));
+        let [a, b] = [&on_cpu, &on_gpu].map(|slam| slam.scale().expect("depth measures the scale"));
+        assert!((a.factor - b.factor).abs() < a.sigma, "{a:?}, GPU {b:?}");
+        assert_eq!((a.source, a.keyframes), (b.source, b.keyframes));
+        let what = format!("depth, calibrated {calibrated}");
+        compare(&what, &cpu, &gpu, &poses);
+        let of = |map| evaluation(map, &poses, Alignment::Sim3).alignment.scale;
+        let [on_cpu, on_gpu] = [&cpu.map, &gpu.map].map(of);
+        println!("{what}: scale {on_cpu}, GPU {on_gpu}");
+        // Without depth it is the 1.3 of the network.
+        assert!((on_cpu - 1.0).abs() < 0.1, "{on_cpu}");
+        assert!(
+            (on_gpu / on_cpu - 1.0).abs() < 0.005,
+            "{on_gpu}, CPU {on_cpu}"
+        );
+    }
+}
