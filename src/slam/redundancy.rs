@@ -100,30 +100,41 @@ impl Redundancy {
     /// The keyframe to remove after keyframe `id` was added and the graph was solved: the youngest redundant one
     /// among `id`, its neighbours, and those that were too young before, because older ones were solved more often and
     /// more frames refer to them; in a full map the keyframe that others cover most. `lent` says whether the tracker
-    /// uses a keyframe.
+    /// uses a keyframe, `ends` whether `id` is the last one.
     pub fn choose(
         &mut self,
         device: &mut dyn MappingDevice,
         graph: &Graph,
         id: u32,
         lent: impl Fn(u32) -> bool,
+        ends: bool,
     ) -> Result<Option<u32>, DeviceError> {
         if !self.on {
             return Ok(None);
         }
         self.settle(graph);
         self.wait_for(id);
-        let mut near = strongest_neighbours(graph, id);
+        for neighbour in strongest_neighbours(graph, id) {
+            self.wait_for(neighbour);
+        }
         let old = |k: &u32| !self.is_in_use(graph, *k) && !lent(*k);
-        near.extend(self.waiting.iter().copied().filter(old));
+        let mut near: Vec<u32> = self.waiting.iter().copied().filter(old).collect();
         near.sort_unstable_by(|a, b| b.cmp(a));
-        near.dedup();
-        let (overlaps, twins) = (graph.overlaps(self.overlap), graph.overlaps(self.same_view));
+        // Of two that show the same the younger one goes, once it can: until then it does not make the other one redundant.
+        // If the older one went instead, every visit would replace the map by a newer one, and what refers to the old one
+        // would move with each step from one to the next. At the end, and while the map is full, there is no later.
+        let now = ends || self.is_full(graph);
+        let settled: Vec<bool> = (graph.keyframes().iter().map(|k| k.info.id))
+            .map(|k| now || (!self.is_in_use(graph, k) && !lent(k)))
+            .collect();
+        let overlaps = graph.overlaps(self.overlap);
+        let mut twins = graph.overlaps(self.same_view);
+        twins.retain(|&(i, j)| settled[i] && settled[j]);
         let step = Step::typical(graph);
         // In order of their cost.
         let goes = |k: &u32| {
             let shown = is_one_of(graph, *k, &twins)
-                || step.is_taken_twice(graph, *k)
+                || step.is_taken_twice(graph, *k, &settled)
                 || (!self.standing.contains(k) && graph.overlaps_without(*k, &overlaps, NEAR));
             shown && !lent(*k) && self.may_go(graph, *k)
         };
@@ -174,8 +185,7 @@ impl Redundancy {
         if let Some(&keyframe) = near.iter().find(redundant) {
             return Some(keyframe);
         }
-        // A place is kept free, so that the map is not full for the next keyframe.
-        if self.max_keyframes == 0 || graph.keyframes().len() < self.max_keyframes {
+        if !self.is_full(graph) {
             return None;
         }
         let ids = graph.keyframes().iter().map(|k| k.info.id);
@@ -184,6 +194,11 @@ impl Redundancy {
             .collect();
         candidates.sort_by(|a, b| covered(b).total_cmp(&covered(a)).then(b.cmp(a)));
         candidates.into_iter().find(removable)
+    }
+
+    /// Whether a keyframe must go, so that there is a place for the next one.
+    fn is_full(&self, graph: &Graph) -> bool {
+        self.max_keyframes > 0 && graph.keyframes().len() >= self.max_keyframes
     }
 
     /// Forgets keyframe `id`, which was removed; `beside` shows most of what it did.
@@ -247,12 +262,13 @@ impl Step {
         }
     }
 
-    /// Whether another keyframe near `id` in the graph is at the same place.
-    fn is_taken_twice(&self, graph: &Graph, id: u32) -> bool {
+    /// Whether another keyframe near `id` in the graph, which is `settled` (by index), is at the same place.
+    fn is_taken_twice(&self, graph: &Graph, id: u32, settled: &[bool]) -> bool {
         let own = graph.pose_of(id);
         graph.within(id, NEAR).into_iter().any(|other| {
             let (length, angle) = own.apart(&graph.pose_of(other));
-            length < SAME_PLACE * self.length && angle < SAME_PLACE * self.angle
+            let near = length < SAME_PLACE * self.length && angle < SAME_PLACE * self.angle;
+            near && graph.index_of(other).is_some_and(|k| settled[k])
         })
     }
 }
@@ -356,12 +372,16 @@ mod tests {
             add(&mut graph, 7, x, angle);
             let step = Step::typical(&graph);
             assert!((step.length - 1.0).abs() < 1e-9 && (step.angle - 0.1).abs() < 1e-9);
-            assert_eq!(step.is_taken_twice(&graph, 7), taken, "{x} m, {angle}");
+            assert_eq!(
+                step.is_taken_twice(&graph, 7, &[true; 8]),
+                taken,
+                "{x} m, {angle}"
+            );
         }
         let graph = path(7);
         let step = Step::typical(&graph);
-        assert!((0..7).all(|id| !step.is_taken_twice(&graph, id)));
-        assert!(!Step::typical(&Graph::default()).is_taken_twice(&graph, 3));
+        assert!((0..7).all(|id| !step.is_taken_twice(&graph, id, &[true; 7])));
+        assert!(!Step::typical(&Graph::default()).is_taken_twice(&graph, 3, &[true; 7]));
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use crate::geometry::Sim3;
 
-/// Maximum number of removed keyframes that are remembered; the older half is forgotten beyond it. Each frame
-/// removes at most one keyframe, and a keyframe is removed after the last frame that was tracked against it, so half
+/// Maximum number of removed keyframes that are remembered; the older half is forgotten beyond it. A frame
+/// makes at most one keyframe, and a keyframe is removed after the last frame that was tracked against it, so half
 /// of this covers the 65,536 frames that are kept for a live camera. 12 MB.
 const MAX_REMOVED: usize = 1 << 17;
 

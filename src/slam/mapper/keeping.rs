@@ -15,6 +15,9 @@ use crate::slam::removal;
 use std::path::Path;
 use std::time::Duration;
 
+/// Maximum number of keyframes that are removed when one was added.
+const REMOVED_AT_ONCE: usize = 2;
+
 impl Mapper {
     /// Stores the final pointmap of a keyframe.
     pub fn finish_keyframe(&mut self, finished: Finished) -> Result<(), DeviceError> {
@@ -144,7 +147,7 @@ impl Mapper {
                 break;
             };
             let removed = self.counts.removed_keyframes;
-            self.remove_redundant(newest)?;
+            self.remove_one(newest, true)?;
             if self.counts.removed_keyframes == removed {
                 break;
             }
@@ -156,11 +159,25 @@ impl Mapper {
         Ok(())
     }
 
-    /// Removes at most one keyframe that became redundant when keyframe `id` was added.
+    /// Removes keyframes that became redundant when keyframe `id` was added: at most two, so that those which had to
+    /// wait get their turn although the youngest goes first.
     pub(super) fn remove_redundant(&mut self, id: u32) -> Result<(), DeviceError> {
+        for _ in 0..REMOVED_AT_ONCE {
+            let removed = self.counts.removed_keyframes;
+            self.remove_one(id, false)?;
+            if self.counts.removed_keyframes == removed {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_one(&mut self, id: u32, ends: bool) -> Result<(), DeviceError> {
         let (device, loans) = (self.device.as_mut(), &self.loans);
         let lent = |id| loans.contains(id);
-        let redundant = self.redundancy.choose(device, &self.graph, id, lent)?;
+        let redundant = self
+            .redundancy
+            .choose(device, &self.graph, id, lent, ends)?;
         let Some(id) = redundant else {
             return Ok(());
         };
