@@ -16,6 +16,8 @@ mod folder;
 pub mod image_message;
 mod layout;
 mod list;
+#[cfg(feature = "wire")]
+pub mod motion_message;
 mod names;
 mod seven_scenes;
 mod stream;

@@ -120,19 +120,9 @@ impl Rep105 {
             .map_from_world
             .get_or_insert_with(|| start * world_from_base.inverse());
         let map_from_base = normalised(map_from_world * world_from_base);
-        let own = match (self.odom_from_base, step) {
-            (None, _) => map_from_base,
-            (Some(before), Some(step)) => {
-                normalised(before * self.base_from_camera * step * camera_from_base)
-            }
-            (Some(before), None) => before,
-        };
-        let odom_from_base = match (external, self.freedom) {
-            (Some(external), _) => *external,
-            (None, Freedom::Plane) => on_plane(&own),
-            (None, Freedom::Space | Freedom::PlaneCorrection) => own,
-        };
-        self.odom_from_base = Some(odom_from_base);
+        let before = self.odom_from_base;
+        let own = before.map_or(map_from_base, |before| self.stepped(&before, step));
+        let odom_from_base = self.odometry(own, external);
         let (map_from_odom, map_from_base) = match self.freedom {
             Freedom::Space => (
                 normalised(map_from_base * odom_from_base.inverse()),
@@ -149,6 +139,49 @@ impl Rep105 {
             odom_from_base,
             map_from_odom,
         }
+    }
+
+    /// Updates with a frame whose pose is known by wheels only: the odometry goes on by `step` or `external`, as in
+    /// [`Rep105::tracked`], and the correction stays as it was. `None` before the first pose of a map.
+    pub fn bridged(
+        &mut self,
+        world_from_camera: &Sim3,
+        step: Option<&Isometry3<f64>>,
+        external: Option<&Isometry3<f64>>,
+    ) -> Option<Located> {
+        self.map_from_world?;
+        let before = self.odom_from_base?;
+        self.world_from_base = Some(rigid(world_from_camera) * self.base_from_camera.inverse());
+        let own = self.stepped(&before, step);
+        let odom_from_base = self.odometry(own, external);
+        let map_from_odom = self.map_from_odom;
+        Some(Located {
+            map_from_base: normalised(map_from_odom * odom_from_base),
+            odom_from_base,
+            map_from_odom,
+        })
+    }
+
+    /// The base after a step of the camera.
+    fn stepped(&self, before: &Isometry3<f64>, step: Option<&Isometry3<f64>>) -> Isometry3<f64> {
+        step.map_or(*before, |step| {
+            normalised(before * self.base_from_camera * step * self.base_from_camera.inverse())
+        })
+    }
+
+    /// Sets `odom -> base` to that of another node, or to ours where it may move.
+    fn odometry(
+        &mut self,
+        own: Isometry3<f64>,
+        external: Option<&Isometry3<f64>>,
+    ) -> Isometry3<f64> {
+        let odom_from_base = match (external, self.freedom) {
+            (Some(external), _) => *external,
+            (None, Freedom::Plane) => on_plane(&own),
+            (None, Freedom::Space | Freedom::PlaneCorrection) => own,
+        };
+        self.odom_from_base = Some(odom_from_base);
+        odom_from_base
     }
 
     /// Moves the map such that the robot was at this pose in the last frame. Returns `false` before
