@@ -34,8 +34,8 @@ struct State<T> {
     waiting: VecDeque<Reading<T>>,
     frames: Option<Arc<Frames>>,
     newest: Option<Instant>,
-    /// Why the last message that was not used was not.
-    refused: Option<String>,
+    /// Why the last message that was not used was not, and when it arrived.
+    refused: Option<(Instant, String)>,
 }
 
 /// The measurements since the last frame.
@@ -66,7 +66,7 @@ impl<T: Copy> MotionInbox<T> {
             .map_err(|error| error.to_string())
             .and_then(|measured| state.take(measured, at));
         if let Err(why) = &taken {
-            state.refused = Some(why.clone());
+            state.refused = Some((at, why.clone()));
         }
         taken
     }
@@ -86,19 +86,20 @@ impl<T: Copy> MotionInbox<T> {
     /// The reason why there is no measurement since [`QUIET`], if so; `topic` is where they come from.
     pub fn silence(&self, topic: &str) -> Option<String> {
         let state = self.lock();
-        match (state.newest, &state.refused) {
-            (Some(at), _) if at.elapsed() <= QUIET => None,
-            (Some(at), _) => {
-                let age = at.elapsed().as_secs_f64();
-                Some(format!(
-                    "the last message on {topic} arrived {age:.1} s ago"
-                ))
-            }
-            (None, Some(why)) => Some(why.clone()),
-            (None, None) => Some(format!(
-                "no message received; check the topic (remap {topic})"
-            )),
+        if state.newest.is_some_and(|at| at.elapsed() <= QUIET) {
+            return None;
         }
+        let refused = state.refused.as_ref();
+        if let Some((_, why)) = refused.filter(|(at, _)| at.elapsed() <= QUIET) {
+            return Some(why.clone());
+        }
+        Some(match state.newest.or(refused.map(|(at, _)| *at)) {
+            Some(at) => {
+                let age = at.elapsed().as_secs_f64();
+                format!("the last message on {topic} arrived {age:.1} s ago")
+            }
+            None => format!("no message received; check the topic (remap {topic})"),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {

@@ -46,6 +46,7 @@ pub struct GyroMountTest {
     directions: Directions,
     /// Sum of angles between axes, and their number.
     off: f64,
+    axes: usize,
     turns: usize,
     /// Radians turned.
     by_gyro: f64,
@@ -71,8 +72,9 @@ impl GyroMountTest {
         self.by_camera += seen.norm();
         if let Some(off) = self.directions.add(&gyro, &seen, TURNED) {
             self.off += off;
-            self.turns += 1;
+            self.axes += 1;
         }
+        self.turns += 1;
         if self.by_gyro.max(self.by_camera) < JUDGED || self.turns < TURNS {
             return Ok(());
         }
@@ -81,7 +83,7 @@ impl GyroMountTest {
         if !(RATIO.recip()..=RATIO).contains(&ratio) {
             return Err(WrongGyro::Unit { ratio });
         }
-        let off = judged.off / judged.turns as f64;
+        let off = judged.off / judged.axes.max(1) as f64;
         match off > WRONG {
             true => Err(WrongGyro::Mount {
                 degrees: off.to_degrees(),
@@ -132,6 +134,8 @@ mod tests {
         assert!((turn - quarter.map(f64::to_degrees)).norm() < 8.0, "{turn}");
         let small = judged(Vector3::zeros(), 0.4).expect_err("a refusal");
         assert!(matches!(small, WrongGyro::Unit { ratio } if ratio < 0.5));
+        let dead = judged(Vector3::zeros(), 0.0).expect_err("a refusal");
+        assert!(matches!(dead, WrongGyro::Unit { ratio } if ratio < 0.2));
         let large = judged(Vector3::zeros(), 57.3).expect_err("a refusal");
         assert!(matches!(large, WrongGyro::Unit { ratio } if ratio > 2.0));
     }
