@@ -32,7 +32,7 @@ pub use calibration::{fit_calibration, read_calibration};
 pub use depth::DepthOptions;
 pub use detect::detect;
 pub use layout::Layout;
-pub use motion::{MotionOptions, MotionSource, Series, open_motion};
+pub use motion::{GyroSource, MotionOptions, MotionSource, Series, open_motion};
 pub use names::path_components;
 
 use crate::geometry::Calibration;

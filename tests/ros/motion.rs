@@ -320,7 +320,7 @@ fn wheels_that_cannot_be_used_are_reported_and_tracking_goes_on() {
         let odometry = message(stage.next, "foot", &base(stage));
         stage.graph.send("/odom", &odometry);
     };
-    says(&mut stage, "foot and camera are not connected", foot);
+    says(&mut stage, "camera and foot are not connected", foot);
     let place = Isometry3::translation(0.0, 0.0, 0.1);
     stage
         .graph
@@ -417,7 +417,7 @@ fn a_gyro_that_is_mounted_otherwise_than_tf_says_is_refused_and_one_that_stops_i
     stage.track(2);
     says(
         &mut stage,
-        "no gyro: camera and imu are not connected",
+        "no gyro: imu and camera are not connected",
         |stage| {
             rates(stage, stage.next, Vector3::zeros());
         },
