@@ -203,7 +203,7 @@ fn submaps(file: &Path) -> Vec<u32> {
 #[test]
 fn twenty_black_frames_are_bridged_in_the_same_map_and_no_tick_is_missed() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("room");
+    let path = folder.path().join("room.map");
     let mut stage = Stage::ready(&format!(
         "use_wheel_odometry:=true transform_publish_rate:=100 slam.reloc.max_tries:=3 load_map_on_start:=true \
          map_path:={}",
@@ -299,8 +299,11 @@ fn beside_another_odometry_a_bridged_pose_is_that_odometry_s() {
         stage.black();
         wait("a bridged pose", || stage.graph.count("/slam/pose") > posed);
         let (_, pose, _) = *poses(&stage).last().expect("a pose");
-        let held = *corrections(&stage).last().expect("a correction");
-        assert!(gap(&pose, &(held * expected)) < 1e-6);
+        // The newest tick may be from before the last tracked frame.
+        wait("the correction of the pose", || {
+            let held = *corrections(&stage).last().expect("a correction");
+            gap(&pose, &(held * expected)) < 1e-6
+        });
     }
     assert_eq!(poses(&stage).len(), tracked + 5);
     assert!(stage.transform("odom", "base_link").is_none(), "not ours");
@@ -389,7 +392,7 @@ fn a_mount_that_tf_has_wrong_is_refused_with_the_reason() {
         .graph
         .send("/tf_static", &tf("base_link", "camera", 0, &wrong));
     let mut stage = stage;
-    drive(&mut stage, 30, wheels);
+    drive(&mut stage, 70, wheels);
     wait("the refusal", || {
         let (level, message) = stage.diagnostics();
         level == 1 && message.contains("wheel odometry is not used: its mount is wrong")
