@@ -24,6 +24,10 @@ def generate_launch_description():
         DeclareLaunchArgument("camera_info", default_value="camera_info", description="camera_info topic"),
         DeclareLaunchArgument("use_depth", default_value="false", description="use the depth images of a sensor"),
         DeclareLaunchArgument("depth", default_value="depth", description="topic of registered depth images"),
+        DeclareLaunchArgument("use_wheel_odometry", default_value="false", description="use wheel odometry"),
+        DeclareLaunchArgument("odom", default_value="odom", description="topic of wheel odometry"),
+        DeclareLaunchArgument("use_gyro", default_value="false", description="use the gyro of an IMU"),
+        DeclareLaunchArgument("imu", default_value="imu", description="topic of the IMU"),
         DeclareLaunchArgument("namespace", default_value="", description="namespace of the node"),
         DeclareLaunchArgument("use_sim_time", default_value="false", description="use the time on /clock"),
         DeclareLaunchArgument("autostart", default_value="true", description="configure and activate at start"),
@@ -40,6 +44,8 @@ def generate_launch_description():
             {
                 "use_sim_time": LaunchConfiguration("use_sim_time"),
                 "use_depth": LaunchConfiguration("use_depth"),
+                "use_wheel_odometry": LaunchConfiguration("use_wheel_odometry"),
+                "use_gyro": LaunchConfiguration("use_gyro"),
                 "autostart": LaunchConfiguration("autostart"),
             },
         ],
@@ -49,6 +55,8 @@ def generate_launch_description():
             ("camera_info", LaunchConfiguration("camera_info")),
             ("depth", LaunchConfiguration("depth")),
             ("depth/compressedDepth", [LaunchConfiguration("depth"), "/compressedDepth"]),
+            ("odom", LaunchConfiguration("odom")),
+            ("imu", LaunchConfiguration("imu")),
         ],
     )
     return LaunchDescription([*arguments, node])

@@ -25,6 +25,10 @@ def generate_launch_description():
         DeclareLaunchArgument("camera_info", default_value="camera_info", description="camera_info topic"),
         DeclareLaunchArgument("use_depth", default_value="false", description="use the depth images of a sensor"),
         DeclareLaunchArgument("depth", default_value="depth", description="topic of registered depth images"),
+        DeclareLaunchArgument("use_wheel_odometry", default_value="false", description="use wheel odometry"),
+        DeclareLaunchArgument("odom", default_value="odom", description="topic of wheel odometry"),
+        DeclareLaunchArgument("use_gyro", default_value="false", description="use the gyro of an IMU"),
+        DeclareLaunchArgument("imu", default_value="imu", description="topic of the IMU"),
         DeclareLaunchArgument("odometry", default_value="camera", description="camera, or external"),
         DeclareLaunchArgument("map_path", default_value="", description="folder of the map that is saved"),
         DeclareLaunchArgument("load_map_on_start", default_value="false", description="continue the map in map_path"),
@@ -53,6 +57,8 @@ def generate_launch_description():
             {
                 "use_sim_time": LaunchConfiguration("use_sim_time"),
                 "use_depth": LaunchConfiguration("use_depth"),
+                "use_wheel_odometry": LaunchConfiguration("use_wheel_odometry"),
+                "use_gyro": LaunchConfiguration("use_gyro"),
                 "map_path": LaunchConfiguration("map_path"),
                 "load_map_on_start": LaunchConfiguration("load_map_on_start"),
                 "localization_only": LaunchConfiguration("localization_only"),
@@ -65,6 +71,8 @@ def generate_launch_description():
             ("camera_info", LaunchConfiguration("camera_info")),
             ("depth", LaunchConfiguration("depth")),
             ("depth/compressedDepth", [LaunchConfiguration("depth"), "/compressedDepth"]),
+            ("odom", LaunchConfiguration("odom")),
+            ("imu", LaunchConfiguration("imu")),
             # RViz and Nav2 publish on this name.
             ("initial_pose", "/initialpose"),
         ],

@@ -17,6 +17,7 @@ mod frames;
 mod grid;
 mod interrupt;
 mod map;
+mod motion_args;
 mod network;
 #[cfg(any(feature = "dds", feature = "r2r"))]
 mod node;

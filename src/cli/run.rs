@@ -6,6 +6,7 @@ use super::bag_args::BagArgs;
 use super::frames;
 use super::frames::FrameRange;
 use super::grid;
+use super::motion_args::MotionArgs;
 use super::output::OutputFolder;
 use super::progress::Progress;
 #[cfg(all(feature = "bags", feature = "ros"))]
@@ -20,7 +21,9 @@ use crate::files::folder_of;
 use crate::map::store::{self, Kind};
 use crate::map::{MapSnapshot, TrackingState, saved};
 use crate::slam::{MapMode, MappingCounts, SavedMapError, Slam};
-use crate::slam_builder::{DEMO_SEQUENCE, DepthFeed, Map, SlamBuilder, Written, find_asset};
+use crate::slam_builder::{
+    DEMO_SEQUENCE, DepthFeed, Map, MotionFeed, SlamBuilder, Written, find_asset,
+};
 use crate::source::{DepthOptions, Source, SourceFrame};
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -76,6 +79,8 @@ pub struct RunArgs {
     /// Threads for the network and everything else [default: all cores].
     #[arg(long, value_name = "N", value_parser = threads)]
     pub jobs: Option<usize>,
+    #[command(flatten)]
+    pub motion: MotionArgs,
     #[cfg(feature = "bags")]
     #[command(flatten)]
     pub bag: BagArgs,
@@ -112,6 +117,7 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
     let jobs = start_threads(args.jobs)?;
     let config = &settings.config;
     let mut source = open(args, config.dataset.subsample, &config.depth)?;
+    let motion = args.motion.open(&args.path, source.camera_frame())?;
     let title = source.describe();
     let ground_truth = match &args.ground_truth {
         Some(path) => {
@@ -141,6 +147,7 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
 
     let camera = source.depth_camera();
     let mut depth = camera.and_then(|camera| DepthFeed::new(&slam, camera));
+    let mut motion = MotionFeed::new(&mut slam, motion);
     interrupt::install()?;
     folder.clear()?;
     say(&format!("output: {}", folder.path().display()));
@@ -149,6 +156,9 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
     let mut process = |frame: &SourceFrame| {
         if let Some(depth) = &mut depth {
             depth.give(&mut slam, frame.depth.as_ref())?;
+        }
+        if let Some(motion) = &mut motion {
+            motion.give(&mut slam, frame.stamp);
         }
         let tracked = slam.process(&frame.into())?;
         #[cfg(all(feature = "bags", feature = "ros"))]
@@ -160,6 +170,7 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
     let stop = &interrupt::requested;
     let mut ended = session::drive(source.as_mut(), &mut process, &mut progress, stop);
     progress.stage("finishing the map");
+    let moved = motion.as_ref().map(|motion| motion.summary(&slam));
     let map = finish(slam, &mut ended);
     let incomplete = map.file_failure();
     let seconds = start.elapsed().as_secs_f64();
@@ -195,6 +206,9 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
     say(&summary(map.snapshot(), &ended, seconds, &map.counts()));
     if let Some(depth) = &depth {
         say(&depth.summary());
+    }
+    if let Some(moved) = &moved {
+        say(moved);
     }
     conclude(saved, ended, &folder, args.ground_truth.as_deref())
 }
@@ -431,6 +445,7 @@ pub fn demo(args: &DemoArgs) -> Result<Finished, CliError> {
         ground_truth: None,
         no_progress: args.no_progress,
         jobs: args.jobs,
+        motion: MotionArgs::default(),
         #[cfg(feature = "bags")]
         bag: BagArgs::default(),
     })?;

@@ -59,7 +59,7 @@ pub type Subscription = Box<dyn Send + Sync>;
 pub enum Lane {
     /// The thread for camera images.
     Images,
-    /// The thread for `/tf` and `/tf_static`.
+    /// The thread for `/tf` and `/tf_static`, and for the motion sensors.
     Transforms,
     /// The thread for `/clock`.
     Clock,

@@ -40,8 +40,8 @@ pub struct TrackedFrame {
     pub record: FrameRecord,
     /// Motion since the previous frame, in metres: this camera's pose in the previous camera frame.
     /// Both were tracked against the same keyframe, so it is unaffected by global optimisation in
-    /// between, except that it uses the keyframe's current scale. `None` if either frame was not
-    /// tracked.
+    /// between, except that it uses the keyframe's current scale. If wheel odometry bridges either
+    /// frame, the motion by wheels. Otherwise `None` if either frame was not tracked.
     pub step: Option<Isometry3<f64>>,
     /// Covariance of the pose about the world axes, relative to the keyframe that the frame was
     /// tracked against. `None` if the frame was not tracked.

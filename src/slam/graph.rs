@@ -3,7 +3,7 @@
 use super::factors::Factors;
 use super::metric::motion::CameraMotion;
 use super::metric::motions::{MeasuredMotion, Motions};
-use super::metric::scale::Scales;
+use super::metric::scale::{ScaleEstimate, Scales};
 use super::overlaps::Overlaps;
 use super::pose_table::{Anchor, PoseTable, index_of};
 use super::removed::Removed;
@@ -408,7 +408,10 @@ impl Graph {
             stamps: self.keyframes.iter().map(|k| k.info.stamp).collect(),
             edges: self.edges.iter().map(edge).collect(),
             removed: Arc::clone(&self.removed),
-            scale: self.scales.estimate(&self.ids, &self.poses),
+            scale: ScaleEstimate::better(
+                self.scales.estimate(&self.ids, &self.poses),
+                self.motions.scale(&self.ids, &self.poses),
+            ),
         }
     }
 }

@@ -96,6 +96,7 @@ use mapper::Mapper;
 use metric::depth::DepthWatch;
 use pose_table::KeyframePoses;
 use relocaliser::Reply;
+use sensing::Sensed;
 use state::{ActiveKeyframe, State};
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -291,7 +292,7 @@ impl Slam {
     fn record(&mut self, frame: &Frame<'_>, outcome: FrameOutcome, start: Instant) -> TrackedFrame {
         let anchor = outcome.anchor;
         self.tracker.odometry().move_to(anchor);
-        let bridge = self.sense(frame.stamp, &outcome);
+        let Sensed { bridge, step } = self.sense(frame.stamp, &outcome);
         // Odometry moves the camera while it sees nothing; the frame has no place in the map by that.
         let camera = anchor.or(bridge.map(|(expected, _)| expected));
         let record = FrameRecord {
@@ -313,7 +314,7 @@ impl Slam {
         self.history.record(&record, anchor);
         TrackedFrame {
             record,
-            step: outcome.step,
+            step: outcome.step.or(step),
             covariance: outcome.covariance,
             bridge: bridge.map(|(_, bridge)| bridge),
         }

@@ -9,6 +9,14 @@ use super::sensors::{Bridge, MotionStatus};
 use crate::time::Stamp;
 use nalgebra::{Isometry3, UnitQuaternion, Vector3};
 
+/// What the sensors say of a frame.
+pub(super) struct Sensed {
+    /// Where odometry says that it is, if it was lost.
+    pub bridge: Option<(Anchor, Bridge)>,
+    /// Its motion by wheels since the frame before, if they bridged either.
+    pub step: Option<Isometry3<f64>>,
+}
+
 impl Slam {
     /// Sets where the camera (z forward, x right, y down) is mounted on the robot's base (x forward, z up), in metres:
     /// from now on [`Slam::add_odometry`] is used. Poses added before are dropped.
@@ -58,24 +66,22 @@ impl Slam {
         self.tracker.sensors().status()
     }
 
-    /// Tells the sensors what became of a frame; where odometry says it is, if it was lost.
-    pub(super) fn sense(
-        &mut self,
-        stamp: Stamp,
-        outcome: &FrameOutcome,
-    ) -> Option<(Anchor, Bridge)> {
+    /// Tells the sensors what became of a frame.
+    pub(super) fn sense(&mut self, stamp: Stamp, outcome: &FrameOutcome) -> Sensed {
         let sensors = self.tracker.sensors_mut();
         if let Some(id) = outcome.keyframe {
             sensors.start_keyframe(id, stamp);
         }
-        match outcome.anchor {
+        let bridge = match outcome.anchor {
             Some(anchor) => {
                 let step = outcome.step.as_ref();
                 sensors.locate(stamp, anchor, step, outcome.covariance);
                 None
             }
             None => sensors.bridge(stamp, self.map.poses()),
-        }
+        };
+        let step = sensors.note_frame(stamp, bridge.is_some());
+        Sensed { bridge, step }
     }
 
     /// Tells the sensors where the earlier frame with this stamp was found.

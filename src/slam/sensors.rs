@@ -43,6 +43,8 @@ pub struct MotionStatus {
     pub jumps: usize,
     /// Whether the mount of the odometry was refused; the log says why.
     pub mount_refused: bool,
+    /// Whether the gyro was refused, because of its mount or its unit; the log says why.
+    pub gyro_refused: bool,
     /// Bias of the gyro in rad/s about its axes, once known.
     pub gyro_bias: Option<Vector3<f64>>,
     /// Seconds to add to a frame's stamp for its time on the gyro's clock, once known.
@@ -73,6 +75,9 @@ pub struct MotionSensors {
     located: Option<Located>,
     /// The newest keyframe.
     keyframe: Option<(u32, Stamp)>,
+    /// The newest frame, and whether wheels bridged it.
+    newest: Option<(Stamp, bool)>,
+    gyro_refused: bool,
     predicted: usize,
     motions: usize,
 }
@@ -92,6 +97,7 @@ impl MotionSensors {
     /// Sets how the gyro's axes are turned against the camera's. Rates and bias so far are dropped.
     pub fn set_gyro_mount(&mut self, camera_from_imu: UnitQuaternion<f64>, noise: GyroNoise) {
         self.gyro = Some(Gyroscope::new(camera_from_imu, noise));
+        self.gyro_refused = false;
     }
 
     /// See [`Wheels::add`]. Without a mount the pose is ignored.
@@ -122,6 +128,7 @@ impl MotionSensors {
             slipping: driven.is_some_and(|d| d.slip.is_slipping()),
             jumps: driven.map_or(0, |d| d.wheels.jumps()),
             mount_refused: driven.is_some_and(|d| d.refused),
+            gyro_refused: self.gyro_refused,
             gyro_bias: gyro.and_then(|g| g.bias()).map(|bias| bias.rate),
             gyro_offset: gyro.and_then(Gyroscope::offset),
         }
@@ -139,7 +146,7 @@ impl MotionSensors {
 
     /// Forgets the map: it was reset, or another one was loaded.
     pub fn forget_map(&mut self) {
-        (self.located, self.keyframe) = (None, None);
+        (self.located, self.keyframe, self.newest) = (None, None, None);
     }
 
     /// The frame with this stamp was located at `anchor`. `step` is its motion since the frame before, if both were
@@ -225,6 +232,16 @@ impl MotionSensors {
         Some((anchor, bridge))
     }
 
+    /// The frame with this stamp was processed, and `bridged` says whether wheels bridged it. Returns its motion by
+    /// wheels since the frame before if they bridged either.
+    pub fn note_frame(&mut self, stamp: Stamp, bridged: bool) -> Option<Isometry3<f64>> {
+        let (before, by_wheels) = self.newest.replace((stamp, bridged))?;
+        let motion = self
+            .by_wheels(before, stamp)
+            .filter(|_| bridged || by_wheels)?;
+        Some(motion.i_from_j)
+    }
+
     /// The camera's motion by wheels since the newest keyframe, with that keyframe's id.
     pub fn since_keyframe(&self, stamp: Stamp) -> Option<(u32, CameraMotion)> {
         let (keyframe, start) = self.keyframe?;
@@ -243,8 +260,11 @@ impl MotionSensors {
         let (world_from_i, world_from_j) =
             (poses.find(&Anchor::at(keyframe))?, poses.find(anchor)?);
         let visual = visual_motion(&world_from_i, &world_from_j);
-        if let Some(gyro) = &mut self.gyro {
-            gyro.saw_keyframes(start, stamp, &visual.rotation);
+        if let Some(gyro) = &mut self.gyro
+            && let Err(wrong) = gyro.saw_keyframes(start, stamp, &visual.rotation)
+        {
+            tracing::error!("{wrong}");
+            (self.gyro, self.gyro_refused) = (None, true);
         }
         let driven = self.driven.as_mut().filter(|driven| !driven.refused)?;
         let motion = driven.wheels.between(start, stamp)?;

@@ -159,7 +159,7 @@ impl Tracker {
             unique_fraction: tracked.fractions.unique,
             iterations: tracked.iterations,
             step: self.odometry.step(&anchor, world_from_keyframe.scale),
-            covariance: self.covariance(&tracked, &world_from_keyframe),
+            covariance: self.covariance(&tracked, &world_from_keyframe, map),
         };
         let wants = wants_keyframe(&tracked.fractions, self.min_fraction);
         let weak = |limit: &f32| wants || fraction < *limit || expected < self.min_fraction;
@@ -435,11 +435,23 @@ impl Tracker {
         Ok(self.device.keyframe_scale()?.map(KeyframeScale::from))
     }
 
-    fn covariance(&self, tracked: &Tracked, world_from_keyframe: &Sim3) -> Option<Covariance6> {
+    fn covariance(
+        &self,
+        tracked: &Tracked,
+        world_from_keyframe: &Sim3,
+        map: &MapLink,
+    ) -> Option<Covariance6> {
         let shape = self.device.shape();
         let pixels_per_patch = shape.pixels() as f64 / shape.tokens.max(1) as f64;
         let frame = &tracked.keyframe_from_frame;
-        covariance_of_camera(&tracked.fit, pixels_per_patch, frame, world_from_keyframe)
+        let scale = map.poses().shared().load().scale;
+        covariance_of_camera(
+            &tracked.fit,
+            pixels_per_patch,
+            scale.map(|scale| scale.sigma),
+            frame,
+            world_from_keyframe,
+        )
     }
 }
 

@@ -28,7 +28,8 @@ const MIN_VARIANCE: f64 = 1e-12;
 /// So the information counts once for each patch instead of each pixel, `H / (κ·s²)` with
 /// `κ = pixels_per_patch`. Matched directions alone leave scale open, and with it how far the camera went; the
 /// network's distances have so little weight beside them that one `s²` for both ignores them. The knowledge that
-/// both views are metric is therefore added to the information about `σ`, as a prior of 5 %.
+/// both views are metric is therefore added to the information about `σ`, as a prior: with the standard deviation of
+/// the map's measured scale, `scale_sigma`, or of 5 % if no sensor measures it.
 ///
 /// The camera, at `q` in the keyframe's frame, moves by `δp = s·R·(τ + φ×q + σ·q)` and rotates by
 /// `δθ = R·φ`, with scale and rotation of `world_from_keyframe`.
@@ -37,13 +38,14 @@ const MIN_VARIANCE: f64 = 1e-12;
 pub fn covariance_of_camera(
     fit: &Fit,
     pixels_per_patch: f64,
+    scale_sigma: Option<f64>,
     keyframe_from_frame: &Sim3,
     world_from_keyframe: &Sim3,
 ) -> Option<Covariance6> {
     let freedom = (MEASUREMENTS * fit.used as f64 - 7.0).max(1.0);
     let variance = (2.0 * fit.cost / freedom).max(MIN_VARIANCE);
     let mut information = fit.hessian / (variance * pixels_per_patch);
-    information[(6, 6)] += LOG_SCALE_SIGMA.powi(-2);
+    information[(6, 6)] += scale_sigma.unwrap_or(LOG_SCALE_SIGMA).powi(-2);
     // Metres and radians have different magnitudes; after scaling, the matrix is far from singular.
     let scale = information.diagonal().map(|d| 1.0 / d.sqrt());
     let scaled = SMatrix::<f64, 7, 7>::from_fn(|r, c| information[(r, c)] * scale[r] * scale[c]);
@@ -106,14 +108,14 @@ mod tests {
         ) {
             let (frame, keyframe) = (pose(frame.0, frame.1, frame.2), pose(keyframe.0, keyframe.1, keyframe.2));
             let fit = Fit { hessian: hessian(&rows), cost, used };
-            let some = covariance_of_camera(&fit, 256.0, &frame, &keyframe).expect("regular");
+            let some = covariance_of_camera(&fit, 256.0, None, &frame, &keyframe).expect("regular");
             prop_assert!(some.iter().all(|v| v.is_finite()));
             prop_assert_eq!(some, some.transpose());
             // Positive definite: seven parameters determine six.
             let d = some.diagonal().map(|v| 1.0 / v.sqrt());
             let correlation = Covariance6::from_fn(|r, c| some[(r, c)] * d[r] * d[c]);
             prop_assert!(correlation.symmetric_eigenvalues().min() > 0.0);
-            let twice = covariance_of_camera(&Fit { cost: 2.0 * cost, ..fit }, 256.0, &frame, &keyframe).expect("regular");
+            let twice = covariance_of_camera(&Fit { cost: 2.0 * cost, ..fit }, 256.0, None, &frame, &keyframe).expect("regular");
             let growth = (twice - some).symmetric_eigenvalues().min();
             prop_assert!(growth > -1e-9 * twice.norm(), "{growth}");
             prop_assert!(twice.trace() > some.trace());
@@ -141,7 +143,7 @@ mod tests {
                 cost: 0.5,
                 used: 0,
             };
-            let found = covariance_of_camera(&fit, 1.0, &frame, &keyframe).expect("regular");
+            let found = covariance_of_camera(&fit, 1.0, None, &frame, &keyframe).expect("regular");
             let step = 1e-5;
             let there = keyframe * frame.retract(&(unit * step));
             let here = keyframe * frame;
@@ -164,6 +166,6 @@ mod tests {
             used: 100,
         };
         let here = Sim3::identity();
-        assert_eq!(covariance_of_camera(&fit, 256.0, &here, &here), None);
+        assert_eq!(covariance_of_camera(&fit, 256.0, None, &here, &here), None);
     }
 }

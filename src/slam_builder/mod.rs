@@ -8,6 +8,7 @@ mod depth;
 mod device;
 mod error;
 mod map;
+mod motion;
 mod results;
 mod settings;
 
@@ -18,6 +19,7 @@ pub(crate) use backend::{Wanted, load as load_backend};
 pub use depth::DepthFeed;
 pub use error::OpenError;
 pub use map::{FinishError, Map};
+pub use motion::MotionFeed;
 pub use results::Written;
 pub(crate) use results::{Facts, write as write_results};
 pub(crate) use settings::Settings;

@@ -3,6 +3,8 @@
 use super::calibration::read_calibration;
 use super::entry::Entry;
 use super::list::{Camera, Listing};
+use super::motion::{GyroSource, MotionOptions};
+use super::motion_text::rows;
 use super::stream::GroundTruth;
 use super::{Layout, SourceError, data_lines, read_text, read_yaml};
 use crate::time::Stamp;
@@ -137,6 +139,54 @@ fn convert_truth(csv: &Path, sensor: &Path) -> Result<tempfile::TempPath, Source
         );
     }
     temporary(&out)
+}
+
+/// Noise of a gyro in `imu0/sensor.yaml`.
+#[derive(Debug, Deserialize)]
+struct Imu {
+    #[serde(rename = "T_BS")]
+    body_from_sensor: Pose,
+    gyroscope_noise_density: f64,
+    gyroscope_random_walk: f64,
+}
+
+/// The gyro of `imu0` beside `cam0`.
+///
+/// # Errors
+/// Files that are missing or damaged.
+pub(super) fn gyro(path: &Path, options: &MotionOptions) -> Result<GyroSource, SourceError> {
+    let missing = || SourceError::content(path, "imu0 beside cam0", "no such folder");
+    let camera = camera_folder(path).ok_or_else(missing)?;
+    let imu = camera.parent().ok_or_else(missing)?.join("imu0");
+    let pose = |file: &Path, pose: &Pose| {
+        let expected = "T_BS: 16 numbers of a rigid transformation";
+        let found = || format!("{:?}", pose.data);
+        isometry(&pose.data).ok_or_else(|| SourceError::content(file, expected, found()))
+    };
+    let sensor = imu.join("sensor.yaml");
+    let known: Imu = read_yaml(&sensor, "T_BS and the noise of an IMU")?;
+    let body_from_imu = pose(&sensor, &known.body_from_sensor)?;
+    let camera_yaml = camera.join("sensor.yaml");
+    let of_camera: Sensor = read_yaml(&camera_yaml, "T_BS, the camera's pose in the body")?;
+    let body_from_camera = pose(&camera_yaml, &of_camera.body_from_sensor)?;
+    let rows = rows::<3>(
+        &imu.join("data.csv"),
+        "a time in nanoseconds and three rates in rad/s",
+        |time| {
+            Some(Stamp {
+                nanos: time.parse().ok()?,
+            })
+        },
+    )?;
+    let rates = rows
+        .into_iter()
+        .map(|(stamp, rate)| (stamp, Vector3::from(rate)));
+    let by_files = body_from_camera.rotation.inverse() * body_from_imu.rotation;
+    Ok(GyroSource {
+        camera_from_imu: options.camera_from_imu.unwrap_or(by_files),
+        noise: Some((known.gyroscope_noise_density, known.gyroscope_random_walk)),
+        rates: Box::new(rates),
+    })
 }
 
 /// The folder `cam0` of an EuRoC sequence with root or `mav0` folder `path`.

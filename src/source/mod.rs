@@ -16,6 +16,10 @@ mod folder;
 pub mod image_message;
 mod layout;
 mod list;
+mod motion;
+#[cfg(feature = "wire")]
+pub(crate) mod motion_message;
+mod motion_text;
 mod names;
 mod seven_scenes;
 mod stream;
@@ -28,6 +32,7 @@ pub use calibration::{fit_calibration, read_calibration};
 pub use depth::DepthOptions;
 pub use detect::detect;
 pub use layout::Layout;
+pub use motion::{GyroSource, MotionOptions, MotionSource, Series, open_motion};
 pub use names::path_components;
 
 use crate::geometry::Calibration;

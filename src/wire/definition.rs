@@ -5,15 +5,16 @@ use super::messages::geometry::{
     PoseStamped, PoseWithCovarianceStamped, TfMessage, TransformStamped,
 };
 use super::messages::nav::{Odometry, Path};
-use super::messages::sensor::{CameraInfo, CompressedImage, Image, PointCloud2};
+use super::messages::sensor::{CameraInfo, CompressedImage, Image, Imu, PointCloud2};
 use super::messages::{Definition, Message, short_name};
 use std::collections::VecDeque;
 
 /// The types that are written into bags.
-const RECORDED: [fn() -> Definition; 10] = [
+const RECORDED: [fn() -> Definition; 11] = [
     CameraInfo::own_definition,
     CompressedImage::own_definition,
     Image::own_definition,
+    Imu::own_definition,
     Odometry::own_definition,
     Path::own_definition,
     PointCloud2::own_definition,

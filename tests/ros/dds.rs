@@ -222,6 +222,37 @@ fn depth_from_cyclone_dds_reaches_the_frames() {
     assert!(!message.contains("no depth"), "{message}");
 }
 
+#[test]
+fn wheels_and_gyro_from_cyclone_dds_reach_slam() {
+    let Some(program) = ros_python() else { return };
+    let domain = domain(10);
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    let parameters = [
+        "use_calib:=false",
+        "use_wheel_odometry:=true",
+        "use_gyro:=true",
+        "image_qos:=reliable",
+    ];
+    let (_node, room) = node(domain, &[], &parameters);
+    let found = peer(&program, &["motion", &domain.to_string(), "40", "15"]);
+    println!("{found:#}");
+    let count = |key: &str| -> usize {
+        let value = found[key].as_str().expect("a count");
+        value.parse().expect("a number")
+    };
+    let frames = count("frames processed");
+    assert!(frames > 10 && frames <= room.frames(), "{frames}");
+    // The camera walks while the sensors say that it stands: SLAM takes them until it notices.
+    assert!(count("frames predicted by wheels or gyro") > 3);
+    assert!(count("motions by wheels that do not fit") > 0);
+    assert_eq!(count("jumps of wheel odometry"), 0);
+    let message = found["message"].as_str().expect("a message");
+    assert!(
+        !message.contains("no wheel odometry") && !message.contains("no gyro"),
+        "{message}"
+    );
+}
+
 /// The compiled Fast DDS peer.
 fn fast_dds() -> Option<String> {
     static PEER: std::sync::OnceLock<Result<String, String>> = std::sync::OnceLock::new();

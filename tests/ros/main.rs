@@ -10,6 +10,7 @@ mod faults;
 mod lanes;
 mod masks;
 mod messages;
+mod motion;
 mod node;
 mod outputs;
 #[cfg(feature = "dds")]

@@ -4,7 +4,7 @@
 use mast3r_slam::wire::Payload;
 use mast3r_slam::wire::messages::geometry::{PoseWithCovarianceStamped, TfMessage};
 use mast3r_slam::wire::messages::nav::{OccupancyGrid, OccupancyGridUpdate, Odometry, Path};
-use mast3r_slam::wire::messages::sensor::{CameraInfo, CompressedImage, Image, PointCloud2};
+use mast3r_slam::wire::messages::sensor::{CameraInfo, CompressedImage, Image, Imu, PointCloud2};
 use mast3r_slam::wire::messages::visualization::MarkerArray;
 use mast3r_slam::wire::messages::{Clock, Message, TriggerRequest, TriggerResponse};
 use mast3r_slam::wire::messages::{diagnostic, lifecycle, parameter};
@@ -121,7 +121,8 @@ fn every_type_is_read_and_written_as_rosbags_does() {
             parameter::SetParametersAtomicallyResponse,
             OccupancyGrid,
             OccupancyGridUpdate,
+            Imu,
         );
     }
-    assert_eq!(seen.len(), 34);
+    assert_eq!(seen.len(), 35);
 }

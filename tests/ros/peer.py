@@ -3,6 +3,7 @@ client. Messages are made and read by PyPI rosbags 0.11.9. What was seen goes to
 
     python peer.py stream DOMAIN SECONDS RATE
     python peer.py depth DOMAIN COUNT RATE
+    python peer.py motion DOMAIN COUNT RATE
     python peer.py room DOMAIN FOLDER COUNT RATE
     python peer.py listen DOMAIN SECONDS
     python peer.py services DOMAIN
@@ -169,14 +170,22 @@ def header(nanos, frame):
     return make("std_msgs/msg/Header", stamp=stamp(nanos), frame_id=frame)
 
 
-def static_transform():
+def static_transform(*on_camera):
+    """The camera on the base, and frames at the camera."""
     vector = make("geometry_msgs/msg/Vector3", x=0.2, y=0.0, z=0.5)
     turn = make("geometry_msgs/msg/Quaternion", x=-0.5, y=0.5, z=-0.5, w=0.5)
     transform = make("geometry_msgs/msg/Transform", translation=vector, rotation=turn)
     stamped = make(
         "geometry_msgs/msg/TransformStamped", header=header(0, "base_link"), child_frame_id="camera", transform=transform
     )
-    return encode(make("tf2_msgs/msg/TFMessage", transforms=[stamped]), "tf2_msgs/msg/TFMessage")
+    still = make("geometry_msgs/msg/Quaternion", x=0.0, y=0.0, z=0.0, w=1.0)
+    same = make("geometry_msgs/msg/Transform", translation=vector, rotation=still)
+    others = [
+        make("geometry_msgs/msg/TransformStamped", header=header(0, "camera"), child_frame_id=frame, transform=same)
+        for frame in on_camera
+    ]
+    message = make("tf2_msgs/msg/TFMessage", transforms=[stamped, *others])
+    return encode(message, "tf2_msgs/msg/TFMessage")
 
 
 def camera_info(size=(640, 480), k=(500, 0, 320, 0, 500, 240, 0, 0, 1)):
@@ -349,6 +358,76 @@ def depth(domain, count, rate):
     print(json.dumps(found[-1]))
 
 
+def motion(domain, count, rate):
+    """Images, with 50 poses by wheels and 200 rates of a gyro a second, of a robot that stands."""
+    graph = Graph(domain)
+    take = graph.reader(*LISTENED["diagnostics"])
+    found = []
+    write_static = graph.writer("/tf_static", "tf2_msgs/msg/TFMessage", qos(1, latched=True))
+    write_image = graph.writer("/image", "sensor_msgs/msg/Image", qos(5))
+    write_odometry = graph.writer("/odom", "nav_msgs/msg/Odometry", qos(50))
+    write_imu = graph.writer("/imu", "sensor_msgs/msg/Imu", qos(200))
+    write_static(static_transform("imu"))
+    vector = lambda z: make("geometry_msgs/msg/Vector3", x=0.0, y=0.0, z=z)
+    turn = make("geometry_msgs/msg/Quaternion", x=0.0, y=0.0, z=0.0, w=1.0)
+    point = make("geometry_msgs/msg/Point", x=1.0, y=2.0, z=0.0)
+    pose = make("geometry_msgs/msg/Pose", position=point, orientation=turn)
+    twist = make("geometry_msgs/msg/Twist", linear=vector(0.0), angular=vector(0.0))
+
+    def collect():
+        found.extend(seen("diagnostics", message) for message in take())
+
+    def until(what, done):
+        deadline = time.monotonic() + 60
+        while not done():
+            if time.monotonic() > deadline:
+                raise SystemExit(f"waited in vain for {what}: {found[-1:]}")
+            collect()
+            time.sleep(0.01)
+
+    def measure(k):
+        nanos = time.time_ns()
+        imu = make(
+            "sensor_msgs/msg/Imu",
+            header=header(nanos, "imu"),
+            orientation=turn,
+            orientation_covariance=np.zeros(9),
+            angular_velocity=vector(0.001),
+            angular_velocity_covariance=np.zeros(9),
+            linear_acceleration=vector(9.81),
+            linear_acceleration_covariance=np.zeros(9),
+        )
+        write_imu(encode(imu, "sensor_msgs/msg/Imu"))
+        if k % 4 == 0:
+            odometry = make(
+                "nav_msgs/msg/Odometry",
+                header=header(nanos, "odom"),
+                child_frame_id="base_link",
+                pose=make("geometry_msgs/msg/PoseWithCovariance", pose=pose, covariance=np.zeros(36)),
+                twist=make("geometry_msgs/msg/TwistWithCovariance", twist=twist, covariance=np.zeros(36)),
+            )
+            write_odometry(encode(odometry, "nav_msgs/msg/Odometry"))
+
+    until("the node", lambda: found)
+    time.sleep(1)
+    pixels = image()
+    start = time.monotonic()
+    sent = 0
+    for k in range(int(200 * count / rate)):
+        measure(k)
+        if time.monotonic() - start >= sent / rate:
+            nanos = time.time_ns()
+            pixels[4:8] = (nanos // 10**9).to_bytes(4, "little")
+            pixels[8:12] = (nanos % 10**9).to_bytes(4, "little")
+            write_image(bytes(pixels))
+            sent += 1
+        collect()
+        time.sleep(1 / 200)
+    processed = lambda: sum(int(v) for k, v in found[-1].items() if k.startswith(("frames processed", "images dropped")))
+    until("all images", lambda: processed() >= sent)
+    print(json.dumps(found[-1]))
+
+
 def room(domain, folder, count, rate):
     """The bundled sequence as compressed images; then the map is saved, begun anew, and gone on with."""
     graph = Graph(domain)
@@ -500,6 +579,8 @@ if what == "stream":
     stream(domain, float(sys.argv[3]), float(sys.argv[4]))
 elif what == "depth":
     depth(domain, int(sys.argv[3]), float(sys.argv[4]))
+elif what == "motion":
+    motion(domain, int(sys.argv[3]), float(sys.argv[4]))
 elif what == "room":
     room(domain, sys.argv[3], int(sys.argv[4]), float(sys.argv[5]))
 elif what == "listen":

@@ -4,7 +4,7 @@ use mast3r_slam::config::Config;
 use mast3r_slam::geometry::Sim3;
 use mast3r_slam::inference::Backend;
 use mast3r_slam::map::{MapSnapshot, TrackingState};
-use mast3r_slam::slam::{Frame, GyroNoise, Pace, Slam, TrackedFrame};
+use mast3r_slam::slam::{Frame, GyroNoise, Pace, ScaleSource, Slam, TrackedFrame};
 use mast3r_slam::time::Stamp;
 use nalgebra::{Isometry3, Matrix3, Rotation3, UnitQuaternion, Vector3};
 use testkit::random::Random;
@@ -132,6 +132,12 @@ fn wheels_bridge_twenty_black_frames_in_the_same_map() {
         assert!(bridges.is_sorted_by(|a, b| {
             a.driven < b.driven && a.covariance.trace() < b.covariance.trace()
         }));
+        // Each step is that of the wheels.
+        for (k, frame) in gap.iter().enumerate() {
+            let [from, to] = [k, k + 1].map(|k| wheels[before + k] * mount());
+            let off = frame.step.expect("a step").inverse() * (from.inverse() * to);
+            assert!(off.translation.vector.norm() < 1e-9 && off.rotation.angle() < 1e-9);
+        }
         let start = (&run.frames[before].world_from_camera, &poses[before]);
         let back = wheels[black.end] * mount();
         let lost_at = wheels[before] * mount();
@@ -229,6 +235,11 @@ fn wheels_give_the_map_its_scale() {
         "{status:?}"
     );
     assert!(status.predicted > 100, "{status:?}");
+    let scale = run.slam.scale().expect("a scale");
+    assert_eq!(scale.source, ScaleSource::Wheels);
+    // What the map has taken over is left out of the ratio; the wheels' radius is known to 2 %.
+    assert!((0.02..0.03).contains(&scale.sigma), "{scale:?}");
+    assert!((scale.factor.ln()).abs() < 2.0 * scale.sigma, "{scale:?}");
 }
 
 #[test]
@@ -339,4 +350,28 @@ fn a_gyro_s_bias_and_clock_are_found_while_walking() {
     let found = status.gyro_bias.expect("a bias");
     // About the sensor's axes.
     assert!((mount * found - bias).amax() < 5e-3, "{found}");
+}
+
+#[test]
+fn a_gyro_that_is_mounted_otherwise_is_refused_and_the_map_is_as_good_as_without() {
+    let (poses, rates) = walk_with_gyro((120, 0.9, 0.0), Vector3::zeros(), 0.0);
+    let turned = UnitQuaternion::from_axis_angle(&Vector3::x_axis(), std::f64::consts::FRAC_PI_2);
+    let mut rates = rates.into_iter().peekable();
+    let run = run(&poses, 0..0, (NOISY, config(false)), |slam, k| {
+        if k == 0 {
+            slam.set_gyro_mount(turned, GyroNoise::default());
+        }
+        // Its axes are those of the camera.
+        while let Some((at, rate)) = rates.next_if(|r| r.0.nanos <= stamp(k).nanos + 30_000_000) {
+            slam.add_gyro(at, &rate).expect("a rate");
+        }
+    });
+    let status = run.slam.motion_status();
+    assert!(
+        status.gyro_refused && status.gyro_bias.is_none(),
+        "{status:?}"
+    );
+    assert_eq!(lost(&run.map), 0);
+    let error = ate(&run.map, &poses);
+    assert!(error <= 1e-2 * path_length(&poses), "{error}");
 }

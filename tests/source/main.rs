@@ -3,4 +3,5 @@
 mod calibration;
 mod datasets;
 mod depth;
+mod motion;
 mod video;

@@ -145,6 +145,7 @@ mod tests {
             map_from_odom: Isometry3::identity(),
             stamp: Stamp { nanos },
             at: Instant::now(),
+            posed: Instant::now(),
             lost: false,
         };
         let (now, since) = (100 * SECOND, Duration::from_secs(1));

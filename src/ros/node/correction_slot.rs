@@ -3,7 +3,7 @@
 use crate::time::Stamp;
 use nalgebra::Isometry3;
 use std::sync::{Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The newest correction.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -12,6 +12,8 @@ pub struct Known {
     /// Stamp of the newest frame, and when it was handled.
     pub stamp: Stamp,
     pub at: Instant,
+    /// When a frame with a pose was handled.
+    pub posed: Instant,
     pub lost: bool,
 }
 
@@ -22,18 +24,22 @@ pub struct Correction(Mutex<Option<Known>>);
 impl Correction {
     /// A frame of this stamp was tracked.
     pub fn tracked(&self, map_from_odom: &Isometry3<f64>, stamp: Stamp) {
+        let at = Instant::now();
         *self.lock() = Some(Known {
             map_from_odom: *map_from_odom,
             stamp,
-            at: Instant::now(),
+            at,
+            posed: at,
             lost: false,
         });
     }
 
-    /// The camera was lost in a frame of this stamp; the last correction stays.
-    pub fn lost(&self, stamp: Stamp) {
+    /// A frame of this stamp has no pose; the last correction stays. The robot is lost once it has been without a pose
+    /// for `patience`.
+    pub fn lost(&self, stamp: Stamp, patience: Duration) {
         if let Some(known) = self.lock().as_mut() {
-            (known.stamp, known.at, known.lost) = (stamp, Instant::now(), true);
+            let lost = known.lost || known.posed.elapsed() >= patience;
+            (known.stamp, known.at, known.lost) = (stamp, Instant::now(), lost);
         }
     }
 
@@ -54,11 +60,16 @@ mod tests {
     #[test]
     fn a_lost_camera_keeps_the_correction_and_its_time_runs_on() {
         let slot = Correction::default();
-        slot.lost(Stamp { nanos: 1 });
+        slot.lost(Stamp { nanos: 1 }, Duration::ZERO);
         assert_eq!(slot.get(), None, "no correction is known yet");
         let given = Isometry3::translation(1.0, 2.0, 0.0);
         slot.tracked(&given, Stamp { nanos: 2 });
-        slot.lost(Stamp { nanos: 3 });
+        slot.lost(Stamp { nanos: 3 }, Duration::from_secs(600));
+        assert!(
+            !slot.get().expect("a correction").lost,
+            "wheels may be late"
+        );
+        slot.lost(Stamp { nanos: 3 }, Duration::ZERO);
         let known = slot.get().expect("a correction");
         assert_eq!((known.map_from_odom, known.stamp.nanos), (given, 3));
         assert!(known.lost);

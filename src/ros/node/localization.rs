@@ -4,7 +4,7 @@
 use super::pose_messages::PoseMessages;
 use super::status::State;
 use crate::map::TrackingState;
-use crate::slam::TrackedFrame;
+use crate::slam::{ScaleEstimate, TrackedFrame};
 use crate::wire::messages::Header;
 use crate::wire::messages::diagnostic::{
     DiagnosticArray, DiagnosticStatus, ERROR, KeyValue, OK, WARN,
@@ -62,25 +62,31 @@ impl Localization {
                 .sum()
         };
         self.relocalised |= tracked.record.state == TrackingState::Relocalised;
+        // Wheels that bridge a gap are no fix: its age goes on.
+        let last = self.fix.filter(|_| tracked.bridge.is_some());
         self.fix = Some(Fix {
-            at: Instant::now(),
+            at: last.map_or_else(Instant::now, |last| last.at),
             position: trace(0),
             orientation: trace(3),
             scale: tracked.record.world_from_camera.scale,
         });
     }
 
-    /// The message at `now`, with the node's state.
+    /// The message at `now`, with the node's state, and the map's number of keyframes and measured scale.
     pub fn message(
         &self,
-        header: Header,
-        node: &str,
+        (header, node): (Header, &str),
         state: &State,
-        keyframes: u64,
+        (keyframes, scale): (usize, Option<ScaleEstimate>),
         now: Instant,
     ) -> DiagnosticArray {
         let (level, word, why) = match state {
             State::Tracking => (OK, "tracking", ""),
+            State::Bridging => (
+                WARN,
+                "bridging",
+                "the camera is lost; wheel odometry goes on",
+            ),
             State::Lost => (WARN, "lost", ""),
             State::Idle => (WARN, "idle", ""),
             State::Waiting(why) => (WARN, "waiting", why.as_str()),
@@ -95,7 +101,7 @@ impl Localization {
             |fix| format!("{:.3}", now.saturating_duration_since(fix.at).as_secs_f64()),
         );
         let matched = match state {
-            State::Tracking | State::Lost => self.matched,
+            State::Tracking | State::Bridging | State::Lost => self.matched,
             _ => 0.0,
         };
         let values = [
@@ -109,8 +115,14 @@ impl Localization {
                 of_fix(|fix| fix.orientation),
             ),
             ("scale", of_fix(|fix| fix.scale)),
-            // No source of metric scale is fused yet.
-            ("scale sigma", "unknown".to_owned()),
+            (
+                "scale_sigma",
+                scale.map_or_else(|| "unknown".to_owned(), |s| format!("{:.6}", s.sigma)),
+            ),
+            (
+                "scale_source",
+                scale.map_or("network", |s| s.source.name()).to_owned(),
+            ),
             ("map", self.map.clone()),
             ("found again in this map", self.relocalised.to_string()),
             ("keyframes", keyframes.to_string()),
@@ -141,7 +153,12 @@ mod tests {
         let mut here = Localization::default();
         here.new_map(Some("house".into()));
         let failed = State::Failed("no device".into());
-        let message = here.message(Header::default(), "/slam", &failed, 7, Instant::now());
+        let message = here.message(
+            (Header::default(), "/slam"),
+            &failed,
+            (7, None),
+            Instant::now(),
+        );
         let only = &message.status[0];
         assert_eq!((only.level, only.message.as_str()), (ERROR, "failed"));
         let value = |key: &str| {
@@ -153,5 +170,7 @@ mod tests {
         assert_eq!(value("map"), Some("house"));
         assert_eq!(value("keyframes"), Some("7"));
         assert_eq!(value("matched fraction"), Some("0.000"));
+        assert_eq!(value("scale_sigma"), Some("unknown"));
+        assert_eq!(value("scale_source"), Some("network"));
     }
 }

@@ -23,6 +23,8 @@ mod lifecycle;
 mod localization;
 mod map_cloud;
 mod masks;
+mod motion_inbox;
+mod motion_input;
 mod output;
 mod parameters;
 mod pose_messages;

@@ -30,6 +30,9 @@ const ODOMETRY_PATIENCE: Duration = Duration::from_millis(500);
 /// Maximum number of frames waiting for it: two seconds of a camera, four times as long as each
 /// waits.
 const WAITING: usize = 64;
+/// With wheel odometry, a lost camera may be without a pose for so long before `map -> odom` stops: a message of the
+/// wheels may be late, or lost.
+const BRIDGE_PATIENCE: Duration = Duration::from_millis(500);
 /// Minimum interval between two paths or graphs.
 const GRAPH_PERIOD: Duration = Duration::from_millis(500);
 /// Interval between two diagnostics.
@@ -243,7 +246,7 @@ impl Output {
         tracked: &TrackedFrame,
         settings: &Settings,
     ) -> Result<Option<Isometry3<f64>>, String> {
-        let lost = tracked.state == TrackingState::Lost;
+        let lost = tracked.state == TrackingState::Lost && tracked.bridge.is_none();
         if settings.publish_odom_to_base_tf || lost {
             return Ok(None);
         }
@@ -268,7 +271,13 @@ impl Output {
                 let map_from_odom = self.robot.map_from_odom();
                 self.shared.correction.tracked(map_from_odom, tracked.stamp);
             }
-            None => self.shared.correction.lost(tracked.stamp),
+            None => {
+                let patience = match settings.use_wheel_odometry {
+                    true => BRIDGE_PATIENCE,
+                    false => Duration::ZERO,
+                };
+                self.shared.correction.lost(tracked.stamp, patience);
+            }
         }
         if messages.placed {
             self.place();
@@ -338,12 +347,16 @@ impl Output {
         let shared = &self.shared;
         let settings = shared.settings.load_full();
         let header = Header::new(shared.now(), &settings.map_frame);
-        let keyframes = shared.poses.load();
-        let keyframes = keyframes.as_ref().map_or(0, |p| p.load().poses.len());
+        let poses = shared.poses.load();
+        let map = poses.as_ref().map(|p| {
+            let table = p.load();
+            (table.poses.len(), table.scale)
+        });
+        let (keyframes, scale) = map.unwrap_or_default();
         let state = shared.status.state();
-        let message = self
-            .localization
-            .message(header, &self.node, &state, keyframes as u64, now);
+        let message =
+            self.localization
+                .message((header, &self.node), &state, (keyframes, scale), now);
         send(self.localization_topic.as_ref(), &message, &shared.status);
     }
 

@@ -141,7 +141,8 @@ impl Robot {
     ) -> PoseMessages {
         let record = &tracked.record;
         let messages = if record.state == TrackingState::Lost {
-            self.lost(record, settings)
+            let bridged = self.bridged(tracked, external, settings);
+            bridged.unwrap_or_else(|| self.lost(record, settings))
         } else {
             let placed = self.rep105.map_from_world().is_some();
             self.rep105.set_freedom(self.freedom(settings));
@@ -158,6 +159,21 @@ impl Robot {
         };
         self.last_stamp = Some(record.stamp);
         messages
+    }
+
+    /// The messages for a frame that wheel odometry bridges; `None` for another.
+    fn bridged(
+        &mut self,
+        tracked: &TrackedFrame,
+        external: Option<&Isometry3<f64>>,
+        settings: &Settings,
+    ) -> Option<PoseMessages> {
+        tracked.bridge.as_ref()?;
+        self.rep105.set_freedom(self.freedom(settings));
+        let (camera, step) = (&tracked.record.world_from_camera, tracked.step.as_ref());
+        let located = self.rep105.bridged(camera, step, external)?;
+        self.tracked = Some(tracked.record.stamp);
+        Some(self.located(tracked, &located, settings))
     }
 
     fn freedom(&self, settings: &Settings) -> Freedom {
@@ -221,7 +237,9 @@ impl Robot {
             Mount::On(base_from_camera) => base_from_camera.inverse().translation.vector,
             Mount::CameraAlone => Vector3::zeros(),
         };
-        let of_camera = tracked.covariance.unwrap_or_else(uncertainty::unknown);
+        let bridged = tracked.bridge.map(|bridge| bridge.covariance);
+        let of_camera = tracked.covariance.or(bridged);
+        let of_camera = of_camera.unwrap_or_else(uncertainty::unknown);
         let of_base = uncertainty::carried(&of_camera, &(world_from_camera * lever));
         let map_from_world = self.rep105.map_from_world().map(|t| t.rotation);
         let in_map = uncertainty::turned(&of_base, &map_from_world.unwrap_or_default());

@@ -9,6 +9,7 @@ use super::depth_slot::DepthSlot;
 use super::grid::{self, GridTopics};
 use super::inbox::{Inbox, Order};
 use super::masks::MaskSlot;
+use super::motion_inbox::MotionInbox;
 use super::output::{self, Publishers};
 use super::pulses::Pulses;
 use super::settings::{Settings, Transport};
@@ -24,10 +25,12 @@ use crate::map::grid::GridOptions;
 use crate::ros::middleware::{Lane, Middleware, MiddlewareError, OnMessage, Subscription};
 use crate::slam_builder::SlamBuilder;
 use crate::source::depth_message::DepthTransport;
+use crate::source::motion_message;
 use crate::time::Stamp;
 use crate::wire::messages::diagnostic::DiagnosticArray;
 use crate::wire::messages::geometry::{PoseWithCovarianceStamped, TfMessage};
-use crate::wire::messages::sensor::{CameraInfo, CompressedImage, Image};
+use crate::wire::messages::nav::Odometry;
+use crate::wire::messages::sensor::{CameraInfo, CompressedImage, Image, Imu};
 use crate::wire::messages::{Clock, Message};
 use crate::wire::{Payload, Qos};
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -82,6 +85,8 @@ impl Running {
             mask: MaskSlot::default(),
             depth_input: DepthInbox::default(),
             depth_camera: Mutex::new(CameraSlot::default()),
+            odometry: MotionInbox::default(),
+            rates: MotionInbox::default(),
             depth: DepthSlot::default(),
             closing: AtomicBool::new(false),
             active: AtomicBool::new(false),
@@ -269,6 +274,33 @@ impl Running {
             });
             let (topic, qos) = ("depth/camera_info", settings.camera_info_qos);
             add(topic, CameraInfo::TYPE, qos, Lane::Rest, info)?;
+        }
+
+        if settings.use_wheel_odometry {
+            let at = Arc::clone(shared);
+            let odometry: OnMessage = Box::new(move |payload| {
+                if let Err(why) = at.odometry.put(motion_message::odometry(&payload)) {
+                    at.status
+                        .warn("odom", || format!("ignoring wheel odometry: {why}"));
+                }
+            });
+            let qos = settings.odom_qos.0;
+            add("odom", Odometry::TYPE, qos, Lane::Transforms, odometry)?;
+        }
+        if settings.use_gyro {
+            let at = Arc::clone(shared);
+            let rates: OnMessage = Box::new(move |payload| {
+                if let Err(why) = at.rates.put(motion_message::rates(&payload)) {
+                    at.status.warn("imu", || format!("ignoring the IMU: {why}"));
+                }
+            });
+            add(
+                "imu",
+                Imu::TYPE,
+                settings.imu_qos.0,
+                Lane::Transforms,
+                rates,
+            )?;
         }
 
         let at = Arc::clone(shared);

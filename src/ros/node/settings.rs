@@ -94,6 +94,22 @@ impl FromValue for Qos {
     }
 }
 
+/// Quality of service of a fast sensor, whose messages all count: best effort takes them from any publisher.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MotionQos(pub Qos);
+
+/// Messages that wait in the middleware: those of half a second at 200 Hz.
+const MOTION_DEPTH: usize = 100;
+
+impl FromValue for MotionQos {
+    fn from_value(value: &Value) -> Self {
+        Self(match value {
+            Value::Text(name) if name == "reliable" => Qos::reliable(MOTION_DEPTH),
+            _ => Qos::sensor_data(MOTION_DEPTH),
+        })
+    }
+}
+
 /// Declares every parameter once: the struct of values, and the table of definitions for ROS.
 macro_rules! parameters {
     ($($name:ident: $type:ty = $default:expr, $constraint:expr, $change:ident, $text:literal;)*) => {
@@ -191,6 +207,14 @@ parameters! {
         "the depth images show what the camera's images show (aligned_depth, depth_registered); false: they come from a camera of its own, with depth/camera_info and a transform";
     depth_transport: DepthTransport = "raw", DEPTH_TRANSPORTS, Unconfigured,
         "raw: subscribe to depth; compressedDepth: to depth/compressedDepth";
+    use_wheel_odometry: bool = false, ANY, Unconfigured,
+        "subscribe to odom, poses of the base by wheels, which make the map metric and tell where the robot is while the camera sees nothing; the mount is the transform from their child_frame_id to the camera";
+    odom_qos: MotionQos = "sensor_data", QOS, Unconfigured,
+        "quality of service of odom";
+    use_gyro: bool = false, ANY, Unconfigured,
+        "subscribe to imu, whose angular velocity tells how the camera turns; the mount is the transform from the camera to its frame_id";
+    imu_qos: MotionQos = "sensor_data", QOS, Unconfigured,
+        "quality of service of imu";
     map_path: String = "", ANY, Always,
         "folder (or file that ends in .map) that ~/save_map writes to and ~/load_map reads";
     map_root: String = "", ANY, Never,

@@ -5,6 +5,7 @@ use super::depth_inbox::DepthInbox;
 use super::depth_slot::DepthSlot;
 use super::inbox::Inbox;
 use super::masks::MaskSlot;
+use super::motion_inbox::MotionInbox;
 use super::pulses::Pulses;
 use super::settings::Settings;
 use super::status::Status;
@@ -18,7 +19,7 @@ use crate::source::camera_info;
 use crate::time::Stamp;
 use crate::wire::messages::sensor::CameraInfo;
 use arc_swap::{ArcSwap, ArcSwapOption};
-use nalgebra::Isometry3;
+use nalgebra::{Isometry3, Vector3};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -108,6 +109,10 @@ pub struct Shared {
     pub depth_input: DepthInbox,
     /// The depth sensor's calibration.
     pub depth_camera: Mutex<CameraSlot>,
+    /// Poses of the base by wheels, which no image has used.
+    pub odometry: MotionInbox<Isometry3<f64>>,
+    /// Rates of a gyro, likewise.
+    pub rates: MotionInbox<Vector3<f64>>,
     /// Input of the depth thread.
     pub depth: DepthSlot,
     /// Whether the threads should end.

@@ -1,6 +1,6 @@
 //! Counters, times and state of the node, and their diagnostics.
 
-use crate::slam::{About, MappingCounts};
+use crate::slam::{About, MappingCounts, MotionStatus};
 use crate::wire::messages::Header;
 use crate::wire::messages::diagnostic::{
     DiagnosticArray, DiagnosticStatus, ERROR, KeyValue, OK, WARN,
@@ -68,6 +68,8 @@ pub enum State {
     Waiting(String),
     /// The camera is being tracked.
     Tracking,
+    /// The camera is lost, and wheel odometry tells where it is.
+    Bridging,
     /// The camera is lost.
     Lost,
     /// Stopped until `~/reset` is called.
@@ -91,6 +93,8 @@ pub struct Status {
     pub refused: Counter,
     /// Frames that were not tracked.
     pub lost: Counter,
+    /// Frames that were not tracked, and whose pose is that by wheels.
+    pub bridged: Counter,
     /// Number of times tracking was lost.
     pub losses: Counter,
     /// Number of maps started.
@@ -117,6 +121,12 @@ pub struct Status {
     map_file: Mutex<Option<String>>,
     /// Why frames have no depth, if they should.
     no_depth: Mutex<Option<String>>,
+    /// Why wheel odometry is not used, if it should be.
+    no_wheels: Mutex<Option<String>>,
+    /// Why the gyro is not used, if it should be.
+    no_gyro: Mutex<Option<String>>,
+    /// What the motion sensors contribute; `None` without any.
+    motion: Mutex<Option<MotionStatus>>,
     /// The last map that was kept on disk, or the reason why it was not.
     kept: Mutex<Option<Result<String, String>>>,
     /// Threads that stand still.
@@ -165,6 +175,44 @@ impl Status {
     /// Sets why frames have no depth, if they should.
     pub fn depth(&self, failure: Option<String>) {
         *lock(&self.no_depth) = failure;
+    }
+
+    /// Sets why wheel odometry is not used, if it should be.
+    pub fn wheels(&self, failure: Option<String>) {
+        *lock(&self.no_wheels) = failure;
+    }
+
+    /// Sets why the gyro is not used, if it should be.
+    pub fn gyro(&self, failure: Option<String>) {
+        *lock(&self.no_gyro) = failure;
+    }
+
+    /// Sets what the motion sensors contribute.
+    pub fn motion(&self, status: MotionStatus) {
+        *lock(&self.motion) = Some(status);
+    }
+
+    /// Why motion sensors are not used, a clause for each.
+    fn unused_sensors(&self) -> Vec<String> {
+        let motion = lock(&self.motion).unwrap_or_default();
+        let said = |name: &str, why: &Mutex<Option<String>>| {
+            let why = lock(why);
+            why.as_ref().map(|why| format!("no {name}: {why}"))
+        };
+        let refused = |refused: bool, name: &str| {
+            refused.then(|| format!("{name} is not used: its mount is wrong, the log says how"))
+        };
+        let slips = motion
+            .slipping
+            .then(|| "the wheels slip or stand still: they are not used meanwhile".to_owned());
+        let all = [
+            said("wheel odometry", &self.no_wheels),
+            said("gyro", &self.no_gyro),
+            refused(motion.mount_refused, "wheel odometry"),
+            refused(motion.gyro_refused, "the gyro"),
+            slips,
+        ];
+        all.into_iter().flatten().collect()
     }
 
     /// The error that stopped SLAM or mapping.
@@ -236,6 +284,7 @@ impl Status {
             State::Idle => (OK, "idle".to_owned()),
             State::Waiting(what) => (WARN, format!("waiting: {what}")),
             State::Tracking => (OK, "tracking".into()),
+            State::Bridging => (WARN, "lost, bridged by wheel odometry".into()),
             State::Lost => (WARN, "lost".into()),
             State::Failed(why) => (ERROR, format!("failed: {why}")),
         };
@@ -256,6 +305,7 @@ impl Status {
             ("images skipped (max_rate)", count(&self.skipped)),
             ("images rejected", count(&self.refused)),
             ("frames not tracked", count(&self.lost)),
+            ("frames bridged by wheels", count(&self.bridged)),
             ("times tracking was lost", count(&self.losses)),
             ("maps started", count(&self.maps)),
             ("keyframes", count(&self.keyframes)),
@@ -293,6 +343,10 @@ impl Status {
             level = level.max(WARN);
             message += &format!("; no depth: {why}; tracking goes on without it");
         }
+        for why in self.unused_sensors() {
+            level = level.max(WARN);
+            message += &format!("; {why}; tracking goes on without it");
+        }
         let kept = lock(&self.kept).clone();
         if let Some(Err(why)) = &kept {
             level = ERROR;
@@ -314,8 +368,10 @@ impl Status {
         let mapping = mapping
             .iter()
             .map(|(name, count)| (*name, count.to_string()));
+        let motion = *lock(&self.motion);
+        let motion = motion.as_ref().into_iter().flat_map(motion_rows);
         let about = [("SLAM", engine), ("notes", notes), ("last map kept", kept)];
-        let own = own.into_iter().chain(mapping).chain(about);
+        let own = own.into_iter().chain(mapping).chain(motion).chain(about);
         let extra = extra.iter().map(|(key, v)| value((key, v.clone())));
         DiagnosticArray {
             header,
@@ -328,6 +384,33 @@ impl Status {
             }],
         }
     }
+}
+
+fn motion_rows(motion: &MotionStatus) -> [(&'static str, String); 6] {
+    let known = |known: Option<String>| known.unwrap_or_else(|| "unknown".to_owned());
+    [
+        (
+            "frames predicted by wheels or gyro",
+            motion.predicted.to_string(),
+        ),
+        ("motions by wheels in the map", motion.motions.to_string()),
+        (
+            "motions by wheels that do not fit",
+            motion.outliers.to_string(),
+        ),
+        ("jumps of wheel odometry", motion.jumps.to_string()),
+        (
+            "bias of the gyro, rad/s",
+            known(motion.gyro_bias.map(|bias| {
+                let [x, y, z] = bias.into();
+                format!("{x:.5} {y:.5} {z:.5}")
+            })),
+        ),
+        (
+            "clock of the gyro, s",
+            known(motion.gyro_offset.map(|offset| format!("{offset:.4}"))),
+        ),
+    ]
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -366,6 +449,7 @@ mod tests {
                 WARN,
                 "waiting: camera_info",
             ),
+            (State::Bridging, WARN, "lost, bridged by wheel odometry"),
             (State::Lost, WARN, "lost"),
             (
                 State::Failed("no device".into()),

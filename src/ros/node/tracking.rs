@@ -8,6 +8,7 @@ use super::engine::{self, ActiveEngine};
 use super::image_filter::{FormatGate, StampGate, Verdict};
 use super::inbox::{Arrival, Next as Input, OnText, Order};
 use super::masks::Masking;
+use super::motion_input::{self, MotionInput};
 use super::settings::{Settings, Transport};
 use super::shared::{Event, Shared};
 use super::status::State;
@@ -56,6 +57,7 @@ struct Tracker {
     formats: FormatGate,
     masking: Masking,
     depth_input: DepthInput,
+    motion_input: MotionInput,
     index: usize,
     lost: bool,
 }
@@ -98,6 +100,7 @@ pub fn run(shared: Arc<Shared>) {
         formats: FormatGate::default(),
         masking: Masking::default(),
         depth_input: DepthInput::default(),
+        motion_input: MotionInput::default(),
         index: 0,
         lost: false,
     };
@@ -289,6 +292,16 @@ impl Tracker {
             self.depth_input
                 .give(&self.shared, slam, settings, (&camera, stamp));
         }
+        if settings.use_wheel_odometry || settings.use_gyro {
+            let camera = Arc::clone(&engine.camera_frame);
+            let image = motion_input::Image {
+                frame: &camera,
+                stamp,
+                at: arrival.at,
+            };
+            let slam = &mut engine.slam;
+            self.motion_input.give(&self.shared, slam, settings, &image);
+        }
         let start = Instant::now();
         let processed = engine.slam.process(&frame);
         if let Some(loaded) = engine.slam.take_loaded() {
@@ -310,11 +323,18 @@ impl Tracker {
                 self.lost = lost;
                 if let Some(engine) = &self.engine {
                     status.count(engine.slam.mapping_counts(), engine.slam.is_full());
+                    if settings.use_wheel_odometry || settings.use_gyro {
+                        status.motion(engine.slam.motion_status());
+                    }
                 }
-                status.enter(match lost {
-                    true => State::Lost,
-                    false => State::Tracking,
+                status.enter(match (lost, tracked.bridge) {
+                    (true, Some(_)) => State::Bridging,
+                    (true, None) => State::Lost,
+                    (false, _) => State::Tracking,
                 });
+                if tracked.bridge.is_some() {
+                    status.bridged.add();
+                }
                 let scale = (!lost).then_some(tracked.world_from_camera.scale);
                 self.shared.tell(Event::Frame(tracked, Instant::now()));
                 if let Some(scale) = scale.filter(|_| self.shared.depth.wanted()) {
@@ -385,6 +405,7 @@ impl Tracker {
             return Ok(false);
         };
         self.depth_input = DepthInput::of(&engine.slam);
+        self.motion_input = MotionInput::default();
         self.engine = Some(engine);
         self.masking = Masking::default();
         let why = std::mem::replace(&mut self.why, FIRST.to_owned());

@@ -2,6 +2,7 @@
 
 use super::gyro::{GyroError, GyroNoise, Rates, angle, rotation_sigma, shifted};
 use super::gyro_calibration::{Bias, BiasEstimator, OffsetEstimator};
+use super::gyro_mount::{GyroMountTest, WrongGyro};
 use super::wheels::seconds_between;
 use crate::time::Stamp;
 use nalgebra::{UnitQuaternion, Vector3};
@@ -49,6 +50,7 @@ pub struct Gyroscope {
     from_frames: OffsetEstimator,
     frames: usize,
     rest: Option<Rest>,
+    mount: GyroMountTest,
 }
 
 impl Gyroscope {
@@ -64,6 +66,7 @@ impl Gyroscope {
             from_frames: OffsetEstimator::default(),
             frames: 0,
             rest: None,
+            mount: GyroMountTest::default(),
         }
     }
 
@@ -149,17 +152,28 @@ impl Gyroscope {
     }
 
     /// Learns from the camera's rotation `i_from_j` between two keyframes.
-    pub fn saw_keyframes(&mut self, from: Stamp, to: Stamp, i_from_j: &UnitQuaternion<f64>) {
+    ///
+    /// # Errors
+    /// The camera has contradicted the gyro for some turns.
+    pub fn saw_keyframes(
+        &mut self,
+        from: Stamp,
+        to: Stamp,
+        i_from_j: &UnitQuaternion<f64>,
+    ) -> Result<(), WrongGyro> {
         let bias = self.bias_rate();
         let Some(by_gyro) = self.rates.between(self.clock(from), self.clock(to), &bias) else {
-            return;
+            return Ok(());
         };
+        let in_camera = self.camera_from_imu * by_gyro.i_from_j * self.camera_from_imu.inverse();
+        self.mount.add(&in_camera, i_from_j)?;
         let seen = self.in_imu(i_from_j);
         self.from_keyframes
             .add(by_gyro, &bias, &seen, seconds_between(from, to));
         if let Some(bias) = self.from_keyframes.solve() {
             self.improve(bias);
         }
+        Ok(())
     }
 
     /// Takes a bias unless the known one is better. The newest of equally good ones counts: a bias changes slowly.

@@ -1,8 +1,10 @@
 //! Metres: what sensors say about the scale of the map and about motions in it.
 
 pub mod depth;
+mod directions;
 pub mod gyro;
 pub mod gyro_calibration;
+pub mod gyro_mount;
 pub mod gyroscope;
 pub mod motion;
 pub mod motions;

@@ -1,7 +1,13 @@
 //! The motions between keyframes of a graph that a sensor has measured.
 
 use super::motion::CameraMotion;
+use super::scale::{ESTIMATED, ScaleEstimate, ScaleSource};
+use super::wheels::WHEEL_SCALE;
 use crate::compute::global::MetricPrior;
+use crate::geometry::Sim3;
+
+/// Shorter ways, in metres, do not tell the scale.
+const MIN_WAY: f64 = 0.5;
 
 /// A measured motion from keyframe `i` to keyframe `j`, named by id.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -55,6 +61,48 @@ impl Motions {
         };
         self.0.iter().filter_map(prior).collect()
     }
+
+    /// The scale of the map: the ratio `Σ‖p‖ / Σ‖q‖` of the lengths by wheels and at these poses, over the motions
+    /// between the newest of `ids`, ascending. Its standard deviation is that of the wheels' radius, and of the sum of
+    /// the lengths by the motions' covariances, or by the scatter of the lengths if that is more. `None` if less than
+    /// half a metre was measured.
+    pub fn scale(&self, ids: &[u32], poses: &[Sim3]) -> Option<ScaleEstimate> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let start = ids.len().saturating_sub(ESTIMATED);
+        let (ids, poses) = (ids.get(start..)?, poses.get(start..)?);
+        let place = |id: u32| {
+            poses
+                .get(ids.binary_search(&id).ok()?)
+                .map(|p| p.translation)
+        };
+        let lengths = |m: &MeasuredMotion| {
+            let by_wheels = m.motion.i_from_j.translation.vector;
+            let along = by_wheels.try_normalize(1e-9)?;
+            let of_position = m.motion.covariance.fixed_view::<3, 3>(0, 0);
+            let (length, map) = (by_wheels.norm(), (place(m.j)? - place(m.i)?).norm());
+            let common = (WHEEL_SCALE * length).powi(2);
+            let variance = along.dot(&(of_position * along)) - common;
+            Some((length, map, variance.max(0.0)))
+        };
+        let known = || self.0.iter().filter_map(lengths);
+        let (mut way, mut map, mut variance) = (0.0, 0.0, 0.0);
+        for (length, of_map, of_length) in known() {
+            (way, map, variance) = (way + length, map + of_map, variance + of_length);
+        }
+        let factor = way / map;
+        if way < MIN_WAY || !factor.is_finite() {
+            return None;
+        }
+        let scatter: f64 = known().map(|(w, m, _)| (w - factor * m).powi(2)).sum();
+        Some(ScaleEstimate {
+            factor,
+            sigma: (WHEEL_SCALE.powi(2) + variance.max(scatter) / (way * way)).sqrt(),
+            source: ScaleSource::Wheels,
+            keyframes: known().count(),
+        })
+    }
 }
 
 #[cfg(test)]
@@ -73,6 +121,39 @@ mod tests {
                 seconds: 1.0,
             },
         }
+    }
+
+    #[test]
+    fn the_scale_is_the_ratio_of_the_ways() {
+        let pose = |x: f64| Sim3 {
+            translation: Vector3::new(x, 0.0, 0.0),
+            ..Sim3::identity()
+        };
+        let mut motions = Motions::default();
+        let (ids, poses) = ([1, 4, 5, 9], [0.0, 0.5, 1.0, 2.0].map(pose));
+        assert_eq!(motions.scale(&ids, &poses), None);
+        motions.add(motion(1, 4, 0.4, 0.01));
+        assert_eq!(motions.scale(&ids, &poses), None, "too short a way");
+        motions.add(motion(4, 5, 0.4, 0.01));
+        motions.add(motion(5, 9, 0.8, 0.01));
+        motions.add(motion(9, 12, 7.0, 0.01));
+        let found = motions.scale(&ids, &poses).expect("a scale");
+        assert!((found.factor - 0.8).abs() < 1e-12, "{found:?}");
+        // Three lengths with a variance of 0.01 less the wheels' common part, over 1.6 m.
+        let common = 0.02_f64.powi(2);
+        let random = 0.03 - common * (0.16 + 0.16 + 0.64);
+        let sigma = (common + random / 2.56).sqrt();
+        assert!((found.sigma - sigma).abs() < 1e-12, "{found:?}");
+        assert_eq!((found.source, found.keyframes), (ScaleSource::Wheels, 3));
+        // Ways that contradict each other say less.
+        motions.add(motion(5, 9, 1.6, 0.01));
+        let apart = motions.scale(&ids, &poses).expect("a scale");
+        assert!((apart.factor - 1.2).abs() < 1e-12, "{apart:?}");
+        let scatter = 0.2_f64.powi(2) + 0.2_f64.powi(2) + 0.4_f64.powi(2);
+        let sigma = (common + scatter / 5.76).sqrt();
+        assert!((apart.sigma - sigma).abs() < 1e-12, "{apart:?}");
+        // A place that stands still tells nothing.
+        assert_eq!(motions.scale(&ids, &[0.0; 4].map(pose)), None);
     }
 
     #[test]

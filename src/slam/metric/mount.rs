@@ -1,7 +1,8 @@
 //! Judges the mount of the camera on the base by what the camera sees between keyframes.
 
+use super::directions::Directions;
 use super::motion::{CameraMotion, rotation_log};
-use nalgebra::{Isometry3, Matrix3, Vector3};
+use nalgebra::{Isometry3, Vector3};
 
 /// Metres after which the mount is judged.
 const JUDGED: f64 = 2.0;
@@ -34,8 +35,8 @@ impl Angles {
 /// axis, which does not show a mount that is turned about it: the directions do.
 #[derive(Debug, Default)]
 pub struct MountTest {
-    /// Σ v pᵀ over unit directions and axes: `v` by the camera, `p` by the wheels.
-    correlation: Matrix3<f64>,
+    /// Directions and axes by the wheels and by the camera.
+    compared: Directions,
     directions: Angles,
     axes: Angles,
     driven: f64,
@@ -76,10 +77,10 @@ impl MountTest {
                 wheels.i_from_j.translation.vector,
                 visual.translation.vector,
             );
-            let off = self.compare(&p, &v, SHORT);
+            let off = self.compared.add(&p, &v, SHORT);
             add(&mut self.directions, off);
         }
-        let off = self.compare(&turned_p, &turned_v, TURNED);
+        let off = self.compared.add(&turned_p, &turned_v, TURNED);
         add(&mut self.axes, off);
         self.driven += wheels.driven;
         let means = [self.directions.mean(), self.axes.mean()];
@@ -94,28 +95,10 @@ impl MountTest {
             true => Err(WrongMount {
                 degrees: worst.to_degrees(),
                 driven: judged.driven,
-                turn: judged.best_turn().map(f64::to_degrees),
+                turn: judged.compared.best_turn().map(f64::to_degrees),
             }),
             false => Ok(()),
         }
-    }
-
-    /// The angle between two vectors that are longer than `shortest`.
-    fn compare(&mut self, p: &Vector3<f64>, v: &Vector3<f64>, shortest: f64) -> Option<f64> {
-        let (p, v) = (p.try_normalize(shortest)?, v.try_normalize(shortest)?);
-        self.correlation += v * p.transpose();
-        Some(p.angle(&v))
-    }
-
-    /// Rotation vector of the `R` that minimises `Σ |v − R·p|²`: `U diag(1, 1, det) Vᵀ` of `Σ v pᵀ = U S Vᵀ` (Kabsch).
-    fn best_turn(&self) -> Vector3<f64> {
-        let svd = self.correlation.svd(true, true);
-        let (Some(u), Some(v_t)) = (svd.u, svd.v_t) else {
-            return Vector3::zeros();
-        };
-        let sign = (u * v_t).determinant().signum();
-        let r = u * Matrix3::from_diagonal(&Vector3::new(1.0, 1.0, sign)) * v_t;
-        rotation_log(&nalgebra::UnitQuaternion::from_matrix(&r))
     }
 }
 

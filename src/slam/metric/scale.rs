@@ -5,7 +5,7 @@ use crate::geometry::Sim3;
 use rustc_hash::FxHashMap;
 
 /// Number of the newest keyframes whose scales make the estimate.
-const ESTIMATED: usize = 50;
+pub(super) const ESTIMATED: usize = 50;
 /// Standard deviation of log scale that no number of keyframes lowers: a sensor errs alike in all.
 const COMMON_SIGMA: f64 = 0.003;
 
@@ -15,6 +15,18 @@ const COMMON_SIGMA: f64 = 0.003;
 pub enum ScaleSource {
     /// Depth images.
     Depth,
+    /// Wheel odometry.
+    Wheels,
+}
+
+impl ScaleSource {
+    /// A word for it: `depth` or `wheels`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Depth => "depth",
+            Self::Wheels => "wheels",
+        }
+    }
 }
 
 /// The scale of the map by what sensors measured.
@@ -26,8 +38,18 @@ pub struct ScaleEstimate {
     pub sigma: f64,
     /// The sensor.
     pub source: ScaleSource,
-    /// Number of keyframes, of the newest 50, with a measured scale.
+    /// Number of keyframes, of the newest 50, with a measured scale, or of measured motions between them.
     pub keyframes: usize,
+}
+
+impl ScaleEstimate {
+    /// The more certain one of two estimates.
+    pub(crate) fn better(one: Option<Self>, other: Option<Self>) -> Option<Self> {
+        match (one, other) {
+            (Some(one), Some(other)) if other.sigma < one.sigma => Some(other),
+            (one, other) => one.or(other),
+        }
+    }
 }
 
 /// A measured scale of a keyframe: metres per unit of its pointmap.

@@ -34,7 +34,7 @@ const YAW: (f64, f64, f64) = (0.017_453, 0.02, 1.745e-3);
 const TILT: f64 = 8.727e-3;
 const HEIGHT: f64 = 0.01;
 /// Error of the wheels' radius, relative: that of a robot that is not calibrated.
-const WHEEL_SCALE: f64 = 0.02;
+pub(super) const WHEEL_SCALE: f64 = 0.02;
 
 /// A pose that the buffer refuses.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]

@@ -1,6 +1,7 @@
 //! The depth images beside a camera's images.
 
 use super::depth_topic::DepthTopic;
+use super::static_tf::{clean, connect, static_transforms};
 use super::{Ordered, origin};
 use crate::bag::{Bag, BagMessage};
 use crate::geometry::Calibration;
@@ -11,10 +12,8 @@ use crate::source::depth::TOLERANCE_NANOS;
 use crate::source::depth_message::DepthTransport;
 use crate::time::Stamp;
 use crate::wire::cdr;
-use crate::wire::messages::geometry::TfMessage;
 use crate::wire::messages::sensor::CameraInfo;
 use crate::wire::messages::{Header, Message};
-use nalgebra::Isometry3;
 use std::path::PathBuf;
 
 /// Depth images in order of their stamps.
@@ -131,98 +130,4 @@ fn calibration(bag: &Bag, topic: &DepthTopic) -> Result<Calibration, String> {
     let message = message.map_err(|e| e.to_string())?;
     let info = CameraInfo::decode(&message.payload).map_err(|e| e.to_string())?;
     camera_info::calibration(&info).map_err(|e| e.to_string())
-}
-
-/// Removes the leading slash used by tf1.
-fn clean(frame: &str) -> &str {
-    frame.strip_prefix('/').unwrap_or(frame)
-}
-
-/// Maximum number of transforms on `/tf_static`: a robot has a few hundred.
-const TRANSFORMS: usize = 4096;
-
-/// A transform `parent_from_child`.
-struct Edge {
-    parent: String,
-    child: String,
-    pose: Isometry3<f64>,
-}
-
-fn static_transforms(bag: &Bag) -> Result<Vec<Edge>, SourceError> {
-    let mut edges: Vec<Edge> = Vec::new();
-    if !bag.topics().iter().any(|t| t.name == "/tf_static") {
-        return Ok(edges);
-    }
-    for message in bag.messages(&["/tf_static"]) {
-        let Ok(decoded) = TfMessage::decode(&message?.payload) else {
-            continue;
-        };
-        for transform in decoded.transforms {
-            if let Some(pose) = transform.transform.isometry()
-                && edges.len() < TRANSFORMS
-            {
-                edges.push(Edge {
-                    parent: clean(&transform.header.frame_id).to_owned(),
-                    child: clean(&transform.child_frame_id).to_owned(),
-                    pose,
-                });
-            }
-        }
-    }
-    Ok(edges)
-}
-
-/// `target_from_source`, along the transforms in either direction.
-fn connect(edges: &[Edge], target: &str, source: &str) -> Option<Isometry3<f64>> {
-    // Frames that are reached, each with `frame_from_source`.
-    let mut reached = vec![(source, Isometry3::identity())];
-    let mut at = 0;
-    while let Some((frame, pose)) = reached.get(at).copied() {
-        if frame == target {
-            return Some(pose);
-        }
-        for edge in edges {
-            let next = match frame {
-                _ if edge.child == frame => (edge.parent.as_str(), edge.pose * pose),
-                _ if edge.parent == frame => (edge.child.as_str(), edge.pose.inverse() * pose),
-                _ => continue,
-            };
-            if !reached.iter().any(|(known, _)| *known == next.0) {
-                reached.push(next);
-            }
-        }
-        at += 1;
-    }
-    None
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn frames_are_connected_up_and_down_the_tree() {
-        let edge = |parent: &str, child: &str, x: f64| Edge {
-            parent: parent.into(),
-            child: child.into(),
-            pose: Isometry3::translation(x, 0.0, 0.0),
-        };
-        let edges = [
-            edge("link", "colour", 0.1),
-            edge("colour", "colour_optical", 0.01),
-            edge("link", "depth", -0.2),
-            edge("colour", "link", -0.1),
-        ];
-        let x = |target, source| connect(&edges, target, source).map(|t| t.translation.x);
-        let close = |found: Option<f64>, expected: f64| {
-            assert!(
-                found.is_some_and(|x| (x - expected).abs() < 1e-12),
-                "{found:?} {expected}"
-            );
-        };
-        close(x("colour_optical", "depth"), -0.31);
-        close(x("depth", "colour_optical"), 0.31);
-        close(x("link", "link"), 0.0);
-        assert_eq!(x("link", "other"), None);
-    }
 }

@@ -2,8 +2,11 @@
 
 mod depth;
 mod depth_topic;
+mod motion;
+mod static_tf;
 mod topics;
 
+pub(super) use motion::open as open_motion;
 pub use topics::BagTopics;
 
 use super::calibration::fit_calibration;

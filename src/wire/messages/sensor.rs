@@ -1,5 +1,6 @@
 //! sensor_msgs. Images borrow their pixels from the received payload.
 
+use super::geometry::{Orientation, Vector3};
 use super::{Header, messages};
 use serde_bytes::{ByteBuf, Bytes};
 
@@ -61,5 +62,16 @@ messages! {
         row_step: u32,
         data: ByteBuf,
         is_dense: bool,
+    }
+    /// Rates about the axes of the sensor in rad/s, accelerations in m/s². The first element of a covariance is -1 where
+    /// the sensor does not measure that.
+    Imu = "sensor_msgs/msg/Imu" {
+        header: Header,
+        orientation: Orientation,
+        orientation_covariance: [f64; 9],
+        angular_velocity: Vector3,
+        angular_velocity_covariance: [f64; 9],
+        linear_acceleration: Vector3,
+        linear_acceleration_covariance: [f64; 9],
     }
 }

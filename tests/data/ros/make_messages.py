@@ -49,7 +49,7 @@ MESSAGES = [
 ]
 
 # Types that were added later stand at the end, so that the earlier ones keep their values.
-LATER = ["nav_msgs/msg/OccupancyGrid", "map_msgs/msg/OccupancyGridUpdate"]
+LATER = ["nav_msgs/msg/OccupancyGrid", "map_msgs/msg/OccupancyGridUpdate", "sensor_msgs/msg/Imu"]
 # map_msgs is not part of rosbags.
 UPDATE = "std_msgs/Header header\nint32 x\nint32 y\nuint32 width\nuint32 height\nint8[] data"
 

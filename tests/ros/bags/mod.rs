@@ -3,6 +3,7 @@
 
 mod broken;
 mod depth;
+mod motion;
 mod node;
 mod runs;
 mod support;

@@ -1,0 +1,80 @@
+//! Wheel odometry and gyro beside the images of a sequence.
+
+#[cfg(feature = "bags")]
+use super::bag;
+use super::{Layout, SourceError, detect, euroc, motion_text};
+use crate::time::Stamp;
+use nalgebra::{Isometry3, UnitQuaternion, Vector3};
+use std::path::Path;
+
+/// Which motion sensors to read, and where they are.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct MotionOptions {
+    /// Read wheel odometry.
+    pub wheels: bool,
+    /// Read a gyro.
+    pub gyro: bool,
+    /// `nav_msgs/Odometry` topic of a bag; `None`: the only one.
+    pub odom_topic: Option<String>,
+    /// `sensor_msgs/Imu` topic of a bag; `None`: the only one.
+    pub imu_topic: Option<String>,
+    /// Pose of the camera (z forward, x right, y down) on the robot's base (x forward, z up), in metres, in place of
+    /// what the sequence says.
+    pub base_from_camera: Option<Isometry3<f64>>,
+    /// Rotation from the axes of the IMU to those of the camera, likewise.
+    pub camera_from_imu: Option<UnitQuaternion<f64>>,
+}
+
+/// Measurements in order of recording.
+pub type Series<T> = Box<dyn Iterator<Item = (Stamp, T)>>;
+
+/// The motion sensors of a sequence, on the clock of its images.
+#[derive(Default)]
+pub struct MotionSource {
+    /// Pose of the camera on the base in metres, and poses of the base in the odometry frame.
+    pub wheels: Option<(Isometry3<f64>, Series<Isometry3<f64>>)>,
+    /// The gyro.
+    pub gyro: Option<GyroSource>,
+}
+
+/// The gyro of a sequence.
+pub struct GyroSource {
+    /// Rotation from the axes of the sensor to those of the camera.
+    pub camera_from_imu: UnitQuaternion<f64>,
+    /// White noise in rad/s/√Hz and random walk in rad/s²/√Hz, if the sequence says so.
+    pub noise: Option<(f64, f64)>,
+    /// Angular rates in rad/s about the axes of the sensor.
+    pub rates: Series<Vector3<f64>>,
+}
+
+/// Opens the motion sensors of the sequence at `path`, whose images are those of `camera_frame`: topics of a ROS 2 bag,
+/// whose `/tf_static` has the mounts; `imu0` of EuRoC; or, in any folder, `odometry.txt` (`time x y z qx qy qz qw`, the
+/// base in the odometry frame) and `gyro.txt` (`time x y z` in rad/s).
+///
+/// # Errors
+/// A sensor that is asked for and is not there or is not unique, a mount that is not known, or a file that is damaged.
+pub fn open_motion(
+    path: &Path,
+    options: &MotionOptions,
+    camera_frame: Option<&str>,
+) -> Result<MotionSource, SourceError> {
+    let layout = detect(path)?;
+    #[cfg(feature = "bags")]
+    if layout == Layout::Bag {
+        return bag::open_motion(path, options, camera_frame);
+    }
+    let _ = camera_frame;
+    if options.odom_topic.is_some() || options.imu_topic.is_some() {
+        let expected = "a ROS 2 bag, for --odom-topic and --imu-topic";
+        return Err(SourceError::content(path, expected, layout.name()));
+    }
+    let wheels = options.wheels.then(|| motion_text::wheels(path, options));
+    let gyro = options.gyro.then(|| match layout {
+        Layout::Euroc => euroc::gyro(path, options),
+        _ => motion_text::gyro(path, options),
+    });
+    Ok(MotionSource {
+        wheels: wheels.transpose()?,
+        gyro: gyro.transpose()?,
+    })
+}
