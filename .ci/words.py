@@ -22,7 +22,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FOLDERS = ["src", "kernels", "tests", "benches", "tools", "examples", "docs", "launch", "config", "engines", ".ci"]
+FOLDERS = ["src", "kernels", "tests", "benches", "tools", "examples", "docs", "launch", "config", "engines", "deploy", ".ci"]
 SUFFIXES = {".rs", ".cu", ".cuh", ".md", ".py", ".yaml", ".toml", ".txt", ".xml"}
 # This file and the rules name the words.
 EXEMPT = {".ci/words.py", "CONTRIBUTING.md"}

@@ -95,6 +95,9 @@ pub enum CliError {
     #[cfg(any(feature = "dds", feature = "r2r"))]
     #[error(transparent)]
     Node(#[from] crate::ros::node::NodeError),
+    /// `doctor` found something missing; the report was printed.
+    #[error("something is missing; see above")]
+    Unhealthy,
     /// The run failed, and its results could not be saved.
     #[error("{run}; in addition, the results so far could not be saved: {saving}")]
     RunAndSaving {

@@ -10,12 +10,14 @@ mod bag_args;
 #[cfg(feature = "cuda")]
 mod bench;
 mod codebook;
+mod doctor;
 mod engines;
 mod error;
 mod eval;
 mod frames;
 mod grid;
 mod interrupt;
+mod manual;
 mod map;
 mod motion_args;
 mod network;
@@ -30,6 +32,7 @@ mod run;
 mod session;
 mod settings;
 mod sizes;
+mod version;
 
 pub use error::CliError;
 
@@ -42,7 +45,7 @@ use tracing_subscriber::EnvFilter;
 
 /// Monocular dense SLAM with MASt3R: images in, metric poses and a dense cloud out.
 #[derive(Debug, Parser)]
-#[command(name = "mast3r-slam", version, arg_required_else_help = true)]
+#[command(name = "mast3r-slam", version, long_version = version::long(), arg_required_else_help = true)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -72,6 +75,8 @@ enum Command {
     #[cfg(feature = "bags")]
     #[command(subcommand)]
     Bag(bag::BagCommand),
+    Doctor(doctor::DoctorArgs),
+    Manual(manual::ManualArgs),
     /// Inspect configurations.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -102,7 +107,8 @@ pub fn program() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
+        // An old console of Windows would show colours as characters.
+        .with_ansi(cfg!(not(windows)) && std::io::stderr().is_terminal())
         .without_time()
         .with_target(false)
         .log_internal_errors(false)
@@ -150,6 +156,8 @@ fn execute(cli: &Cli) -> Result<Finished, CliError> {
         Command::Node(args) => node::run(args),
         #[cfg(feature = "bags")]
         Command::Bag(command) => bag::run(command),
+        Command::Doctor(args) => doctor::run(args),
+        Command::Manual(args) => manual::run(args),
         Command::Config(ConfigCommand::Show(args)) => {
             say(args.builder().effective_config()?.to_yaml()?.trim_end());
             Ok(Finished::Done)
@@ -187,12 +195,14 @@ fn no_such_size(network: &crate::network::Network, (width, height): (usize, usiz
 
 /// Rejects a file or folder that cannot be opened, before any work.
 fn readable(what: &'static str, path: &Path) -> Result<(), CliError> {
-    match std::fs::File::open(path) {
-        Ok(_) => Ok(()),
-        Err(cause) => Err(CliError::Unreadable {
-            what,
-            path: path.to_owned(),
-            cause,
-        }),
-    }
+    // Windows refuses to open a folder as a file.
+    let opened = match path.is_dir() {
+        true => std::fs::read_dir(path).map(drop),
+        false => std::fs::File::open(path).map(drop),
+    };
+    opened.map_err(|cause| CliError::Unreadable {
+        what,
+        path: path.to_owned(),
+        cause,
+    })
 }

@@ -76,7 +76,11 @@ impl OutputFolder {
 
 /// Rejects an output file whose folder is missing or not writable, before any work.
 pub fn check_folder_of(file: &Path) -> Result<(), CliError> {
-    let folder = folder_of(file);
+    check_folder(folder_of(file))
+}
+
+/// Rejects a folder that is missing or not writable.
+pub fn check_folder(folder: &Path) -> Result<(), CliError> {
     match tempfile::NamedTempFile::new_in(folder) {
         Ok(_) => Ok(()),
         Err(cause) => Err(CliError::OutputFolder {

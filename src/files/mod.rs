@@ -1,6 +1,9 @@
 //! Atomic file writes: a temporary file next to the target, followed by a rename.
 
 pub mod export;
+mod space;
+
+pub use space::free_space;
 
 use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -63,6 +66,13 @@ pub fn complete(file: NamedTempFile, path: &Path) -> io::Result<()> {
     file.as_file().sync_all()?;
     file.persist(path).map_err(|e| e.error)?;
     Ok(())
+}
+
+/// The user's home folder, from the system's own variable for it.
+pub fn home() -> Option<PathBuf> {
+    let variable = if cfg!(windows) { "USERPROFILE" } else { "HOME" };
+    let value = std::env::var_os(variable).filter(|value| !value.is_empty());
+    value.map(PathBuf::from)
 }
 
 /// [`write()`] for content that is already in memory.

@@ -39,6 +39,11 @@ impl KernelImages {
             images,
         }
     }
+
+    /// The targets: machine code (`sm_90`) and PTX (`compute_80`).
+    pub const fn architectures(&self) -> &'static [&'static str] {
+        self.architectures
+    }
 }
 
 /// A loaded fat binary.

@@ -6,6 +6,7 @@
 //! encoding.
 
 pub mod args;
+pub mod buffers;
 #[cfg(feature = "dds")]
 pub mod dds;
 pub mod middleware;

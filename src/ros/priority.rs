@@ -7,6 +7,10 @@
 
 use std::marker::PhantomData;
 
+/// Why latency may be higher.
+pub const NOT_PERMITTED: &str =
+    "threads that hand images and poses over may not have a raised priority (RLIMIT_NICE)";
+
 /// The amount by which the nice value is lowered.
 const BY: i32 = 10;
 

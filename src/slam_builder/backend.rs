@@ -202,7 +202,7 @@ fn tensorrt(_: &Wanted<'_>) -> Loaded {
 
 /// The error for a backend that the program does not include.
 #[cfg(not(all(feature = "tensorrt", feature = "onnxruntime", feature = "cuda")))]
-fn not_built(runtime: &'static str, feature: &str) -> InferenceError {
+pub fn not_built(runtime: &'static str, feature: &str) -> InferenceError {
     InferenceError::Unavailable {
         runtime,
         reason: format!(

@@ -73,6 +73,10 @@ fn on_gpu(
     device(&context, backend, setup, &cuda)
 }
 
+/// Why there is no GPU.
+#[cfg(not(feature = "cuda"))]
+pub const WITHOUT_CUDA: &str = "this program was built without CUDA; build it with `--features cuda` (which needs nvcc) or run with --device cpu";
+
 #[cfg(not(feature = "cuda"))]
 fn on_gpu(
     _: Box<dyn Backend>,
@@ -82,9 +86,7 @@ fn on_gpu(
 ) -> Result<Device, DeviceError> {
     Err(DeviceError::Failed {
         device: "the GPU",
-        cause:
-            "this program was built without CUDA; build it with `--features cuda` (which needs nvcc) or run with --device cpu"
-                .into(),
+        cause: WITHOUT_CUDA.into(),
     })
 }
 

@@ -15,8 +15,12 @@ mod settings;
 #[cfg(feature = "tensorrt")]
 pub(crate) use assets::MINI_WEIGHTS;
 pub(crate) use assets::{DEMO_SEQUENCE, find as find_asset};
+#[cfg(not(all(feature = "tensorrt", feature = "onnxruntime", feature = "cuda")))]
+pub(crate) use backend::not_built;
 pub(crate) use backend::{Wanted, load as load_backend};
 pub use depth::DepthFeed;
+#[cfg(not(feature = "cuda"))]
+pub(crate) use device::WITHOUT_CUDA;
 pub use error::OpenError;
 pub use map::{FinishError, Map};
 pub use motion::MotionFeed;

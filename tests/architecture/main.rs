@@ -9,6 +9,7 @@ mod cycles;
 mod layers;
 mod made_up;
 mod modules;
+mod platforms;
 mod tokens;
 
 use cycles::Cycle;

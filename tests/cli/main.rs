@@ -1,6 +1,7 @@
 //! The program, run as users run it.
 
 mod device;
+mod doctor;
 mod map_file;
 mod maps;
 mod packed;

@@ -84,6 +84,16 @@ impl Library {
     }
 }
 
+/// Loads the library like a run does; returns its path and what it was built for.
+///
+/// # Errors
+/// [`InferenceError::Unavailable`] if there is no library, or it cannot be loaded.
+pub fn describe_library(named: Option<&Path>) -> Result<String, InferenceError> {
+    let library = Library::load(named)?;
+    let (path, providers) = (library.path.display(), library.providers.join(", "));
+    Ok(format!("{path}, with {providers}"))
+}
+
 fn unavailable(reason: String) -> InferenceError {
     InferenceError::Unavailable {
         runtime: RUNTIME,
@@ -187,8 +197,14 @@ fn preload(library: &Path) {
     let Ok(folders) = std::fs::read_dir(packages.join("nvidia")) else {
         return;
     };
+    // Those of Windows have other names for the same folder.
+    let inside = match cfg!(windows) {
+        true => &["bin", "bin/x86_64"][..],
+        false => &["lib"],
+    };
     let folders: Vec<PathBuf> = folders
-        .filter_map(|entry| Some(entry.ok()?.path().join("lib")))
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .flat_map(|package| inside.iter().map(move |name| package.join(name)))
         .collect();
     let names = ort::ep::cuda::CUDA_DYLIBS
         .iter()

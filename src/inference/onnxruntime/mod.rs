@@ -32,6 +32,7 @@ use crate::network::onnx::{
 use crate::network::{Network, load_network};
 use error::{RUNTIME, failure};
 use library::Library;
+pub use library::describe_library;
 use ort::session::RunOptions;
 use ort::value::TensorRef;
 use session::{Built, Part, Place};

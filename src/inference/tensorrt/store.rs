@@ -44,7 +44,7 @@ impl Store {
             variable("LOCALAPPDATA").map(PathBuf::from)
         } else {
             let named = variable("XDG_CACHE_HOME").map(PathBuf::from);
-            named.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache")))
+            named.or_else(|| Some(files::home()?.join(".cache")))
         };
         match cache {
             Some(cache) => cache.join("mast3r_slam").join("engines"),

@@ -1,10 +1,10 @@
 //! Opening, creating and locking the file.
 
 use super::rows::{self, Table};
-use super::{PACKED_VERSION, StoreError, VERSION};
+use super::{PACKED_VERSION, StoreError, VERSION, lock};
 use crate::map::saved::{Header, MAGIC};
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -228,21 +228,11 @@ pub fn open(path: &Path) -> Result<Owned, StoreError> {
             path: path.to_owned(),
         });
     }
-    let lock = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(path)
-        .map_err(io)?;
-    match lock.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            return Err(StoreError::InUse {
-                path: path.to_owned(),
-                holder: holder(path),
-            });
-        }
-        Err(TryLockError::Error(cause)) => return Err(io(cause)),
-    }
+    let lock = lock::hold(path).map_err(io)?;
+    let lock = lock.ok_or_else(|| StoreError::InUse {
+        path: path.to_owned(),
+        holder: holder(path),
+    })?;
     let database = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     database.check_version((APPLICATION, VERSION))?;
     // A commit is on the disk when it returns; the log is written back after 4 MB, by the thread that writes.

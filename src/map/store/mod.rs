@@ -21,6 +21,7 @@ mod coding;
 mod create;
 mod file;
 mod hand_over;
+mod lock;
 mod on_disk;
 mod pack;
 mod reader;

@@ -2,6 +2,7 @@
 //! the last to be replaced.
 
 use super::settings::Settings;
+use crate::files;
 use crate::map::saved;
 use std::fs;
 use std::io;
@@ -18,8 +19,8 @@ pub fn folder(settings: &Settings) -> Option<PathBuf> {
         return Some(PathBuf::from(&settings.map_root));
     }
     let ros = std::env::var_os("ROS_HOME").map(PathBuf::from);
-    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".ros"));
-    ros.or_else(home).map(|ros| ros.join("mast3r_slam"))
+    ros.or_else(|| Some(files::home()?.join(".ros")))
+        .map(|ros| ros.join("mast3r_slam"))
 }
 
 /// The file for the next map of the node with this full name, among `count` files of `folder`: one

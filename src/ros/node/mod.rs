@@ -53,6 +53,7 @@ pub use record::RunRecorder;
 use settings::Settings;
 
 use super::args::{ArgsError, RosArgs};
+use super::buffers;
 use super::middleware::{Middleware, MiddlewareError, Publish};
 use crate::config::Config;
 use crate::files::folder_of;
@@ -152,7 +153,9 @@ impl Node {
         }
         settings::fix_map_root(&mut table)?;
         tracing::info!("{full}: {}", middleware.describe());
-        warn_of_small_buffers();
+        if let Err(small) = buffers::check() {
+            tracing::warn!("{small}");
+        }
         let autostart = Settings::of(&table).autostart;
         let inner = Arc::new(Inner {
             parameter_events: middleware.advertise(
@@ -413,19 +416,5 @@ fn check_map(map_path: &str, localization_only: bool) -> Result<(), String> {
         Ok(_) => saved::Reader::open(&file)
             .map(|_| ())
             .map_err(|e| e.to_string()),
-    }
-}
-
-/// Minimum size of receive buffers; below it, bursts of images are lost.
-const RECEIVE_BUFFER: u64 = 2 << 20;
-
-fn warn_of_small_buffers() {
-    let limit = std::fs::read_to_string("/proc/sys/net/core/rmem_max");
-    let limit = limit.ok().and_then(|text| text.trim().parse::<u64>().ok());
-    if let Some(limit) = limit.filter(|limit| *limit < RECEIVE_BUFFER) {
-        tracing::warn!(
-            "the kernel limits receive buffers to {limit} bytes, so raw images will be lost: run \
-             `sudo sysctl -w net.core.rmem_max={RECEIVE_BUFFER}` (or use image_transport:=compressed)"
-        );
     }
 }

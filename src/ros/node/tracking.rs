@@ -16,7 +16,7 @@ use crate::compute::device::DeviceError;
 use crate::image::RgbImage;
 use crate::image::encoding::{ImageFormat, RawImage};
 use crate::map::TrackingState;
-use crate::ros::priority::RaisedPriority;
+use crate::ros::priority::{NOT_PERMITTED, RaisedPriority};
 use crate::slam::{Frame, SlamError};
 use crate::slam_builder::OpenError;
 use crate::source::image_message::{self, ImageMessageError};
@@ -82,9 +82,7 @@ enum Next {
 pub fn run(shared: Arc<Shared>) {
     let priority = RaisedPriority::new();
     if !priority.permitted() {
-        tracing::debug!(
-            "threads that hand images and poses over may not have a raised priority (RLIMIT_NICE)"
-        );
+        tracing::debug!("{NOT_PERMITTED}");
     }
     let mut tracker = Tracker {
         priority,

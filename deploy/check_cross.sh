@@ -1,0 +1,136 @@
+#!/usr/bin/env bash
+# Runs the programs of deploy/cross.sh on Linux x86-64, Windows' under Wine and aarch64's under QEMU, and compares what
+# they do with the native program:
+#     deploy/check_cross.sh [--install] [--whole]
+# --install installs Wine and QEMU (by sudo, unless root runs it) on Debian. --whole has Wine track the whole demo too, which takes a minute.
+# The native program is $NATIVE, by default $CARGO_TARGET_DIR/release/mast3r-slam. Neither Wine nor QEMU is Windows or a Jetson: a driver,
+# a GPU, a console or a file system of those was not seen by this.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+target=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)
+windows=x86_64-pc-windows-gnu arm=aarch64-unknown-linux-gnu
+# Below 192 the bundled network loses track. QEMU takes half a minute for a frame.
+frames=10 size=256 arm_frames=3 arm_size=192
+
+whole=0 install=0
+for argument in "$@"; do
+    case $argument in
+    --install) install=1 ;;
+    --whole) whole=1 ;;
+    *)
+        echo "$0: expected --install or --whole, found $argument" >&2
+        exit 2
+        ;;
+    esac
+done
+
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+
+wine=$(command -v wine64 || echo /usr/lib/wine/wine64)
+if [ $install = 1 ]; then
+    missing=()
+    [ -x "$wine" ] || missing+=(wine64)
+    command -v qemu-aarch64 >/dev/null || missing+=(qemu-user)
+    [ -e /usr/aarch64-linux-gnu/lib/libc.so.6 ] || missing+=(libc6-arm64-cross)
+    if [ ${#missing[@]} -gt 0 ]; then
+        as_root apt-get -o Acquire::Retries=3 update -q
+        as_root env DEBIAN_FRONTEND=noninteractive \
+            apt-get -o Acquire::Retries=3 install -q -y --no-install-recommends "${missing[@]}"
+    fi
+    wine=$(command -v wine64 || echo /usr/lib/wine/wine64)
+fi
+
+native=${NATIVE:-$target/release/mast3r-slam}
+for program in "$native" "$target/$windows/release/mast3r-slam.exe" "$target/$arm/release/mast3r-slam"; do
+    if ! [ -x "$program" ]; then
+        echo "$0: found no $program; build it: cargo build --release, and deploy/cross.sh" >&2
+        exit 1
+    fi
+done
+
+work=$target/cross-check
+rm -rf "$work"
+mkdir -p "$work/windows"
+export MAST3R_SLAM_SHARE=$PWD RUST_LOG=warn
+# Nothing of the user's Wine is used or changed; no window opens.
+export WINEPREFIX=$work/wine WINEDEBUG=-all WINEDLLOVERRIDES="bcryptprimitives=n;mscoree=;mshtml=" DISPLAY=
+cp "$target/$windows/release/mast3r-slam.exe" "$work/windows/"
+x86_64-w64-mingw32-gcc -O2 -shared -o "$work/windows/bcryptprimitives.dll" deploy/process_prng.c -ladvapi32
+# Wine's background processes of this prefix end with the script.
+trap '"${wine%wine64}wineserver64" -k 2>/dev/null || "${wine%wine64}wineserver" -k 2>/dev/null || true' EXIT
+
+on_native() { "$native" "$@"; }
+on_windows() { "$wine" "$work/windows/mast3r-slam.exe" "$@" </dev/null | tr -d '\r'; }
+on_arm() { qemu-aarch64 -L /usr/aarch64-linux-gnu "$target/$arm/release/mast3r-slam" "$@"; }
+
+fail() {
+    echo "$0: $*" >&2
+    exit 1
+}
+
+echo "-- the programs start"
+for platform in native windows arm; do
+    version=$(on_$platform --version | head -1)
+    echo "$platform: $version"
+    [[ $version == "mast3r-slam "* ]] || fail "$platform: expected mast3r-slam and its version, found '$version'"
+done
+# Wine puts its own libraries beside Windows'; real Windows has none of the compiler's.
+libraries=$(x86_64-w64-mingw32-objdump -p "$work/windows/mast3r-slam.exe" | sed -n 's/.*DLL Name: //p' | tr 'A-Z\n' 'a-z ')
+echo "windows: loads $libraries"
+for library in libgcc libstdc++ libwinpthread; do
+    [[ $libraries != *$library* ]] || fail "windows: needs the compiler's $library, which no Windows has"
+done
+
+echo "-- $frames frames of the demo, $arm_frames of them on aarch64"
+track() { # PLATFORM COUNT SIZE FOLDER
+    local began=$SECONDS
+    on_"$1" run assets/room_loop --config mini --size "$3" --end "$2" --threads single --device cpu \
+        --out "$4" --save-map "$4.map" --no-progress >"$work/$1.log"
+    echo "$1: $2 frames took $((SECONDS - began)) s"
+}
+track native $frames $size "$work/native"
+track native $arm_frames $arm_size "$work/native_short"
+# With the path of Windows: a drive letter and back-slashes; and a name that is not ASCII.
+track windows $frames $size "Z:${work//\//\\}\\fenêtre"
+track arm $arm_frames $arm_size "$work/arm"
+python3 deploy/compare.py "$work/native/trajectory.txt" "$work/fenêtre/trajectory.txt"
+python3 deploy/compare.py "$work/native_short/trajectory.txt" "$work/arm/trajectory.txt"
+for folder in fenêtre arm; do
+    for file in keyframes.txt frames.csv cloud.ply report.html; do
+        [ -s "$work/$folder/$file" ] || fail "$folder: the run left no $file"
+    done
+done
+
+echo "-- each platform reads the maps of the others"
+cp "$work/fenêtre.map" "$work/windows.map"
+for map in native windows arm; do
+    expected=$(on_native map info "$work/$map.map")
+    for platform in windows arm; do
+        found=$(cd "$work" && on_$platform map info "$work/$map.map")
+        [ "$found" = "$expected" ] ||
+            fail "$platform: 'map info $map.map' differs from the native program's:
+$expected
+$found"
+    done
+    echo "$map.map: $(wc -c <"$work/$map.map") bytes, read by all"
+done
+
+echo "-- Windows goes on in a map that Linux keeps, and Linux in one of Windows"
+for pair in native:windows windows:native; do
+    first=${pair%:*} second=${pair#*:}
+    on_$first run assets/room_loop --config mini --size $size --end 4 --threads single --device cpu \
+        --out "$work/begun_$first" --map "$work/kept_$first.map" --no-progress >"$work/begun_$first.log"
+    on_$second run assets/room_loop --config mini --size $size --start 4 --end 8 --threads single --device cpu \
+        --out "$work/gone_on_$second" --map "$work/kept_$first.map" --no-progress >"$work/gone_on_$second.log"
+    tail -1 "$work/gone_on_$second/trajectory.txt"
+    [ "$(grep -vc '^#' "$work/gone_on_$second/trajectory.txt")" = 4 ] ||
+        fail "$second: expected 4 frames in the map of $first"
+    [ -z "$(find "$work" -name '*-lock')" ] || fail "the lock of a map was left"
+done
+
+if [ $whole = 1 ]; then
+    echo "-- the whole demo under Wine"
+    on_windows demo --force --out "$work/demo"
+fi
+echo "-- done"

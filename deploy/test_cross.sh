@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Runs test programs built for Windows under Wine, or for aarch64 under QEMU:
+#     deploy/test_cross.sh windows|aarch64 CARGO_TEST_ARGUMENTS...
+# For example `deploy/test_cross.sh windows --lib files:: map::store::lock` or `… --test eval`. Slow: QEMU takes ten to
+# a hundred times as long as a machine of its own. deploy/check_cross.sh --install installs Wine and QEMU.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+mkdir -p "${CARGO_TARGET_DIR:-target}/cross-tests"
+work=$(cd "${CARGO_TARGET_DIR:-target}/cross-tests" && pwd)
+platform=${1-}
+case $platform in
+windows)
+    wine=$(command -v wine64 || echo /usr/lib/wine/wine64)
+    x86_64-w64-mingw32-gcc -O2 -shared -o "$work/bcryptprimitives.dll" deploy/process_prng.c -ladvapi32
+    export CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUNNER=$wine
+    export WINEPREFIX=$work/wine WINEPATH=$work WINEDEBUG=-all DISPLAY=
+    export WINEDLLOVERRIDES="bcryptprimitives=n;mscoree=;mshtml="
+    ;;
+aarch64) export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu" ;;
+*)
+    echo "$0: expected windows or aarch64, found '$platform'" >&2
+    exit 2
+    ;;
+esac
+CROSS_COMMAND=test exec deploy/cross.sh "$platform" -- "${@:2}"
