@@ -12,7 +12,7 @@ namespace {
 constexpr unsigned kThreads = 256;
 constexpr unsigned kBins = 2048;
 constexpr unsigned kPatch = 16;
-// Of a pixel without point or depth: the key of a NaN, which no finite ratio has.
+// The key of a pixel without point or depth is that of a NaN, which no finite ratio has.
 constexpr unsigned kNothing = 0xffffffffu;
 
 // `cuda::depth::Found`.

@@ -120,7 +120,7 @@ impl Redundancy {
         let old = |k: &u32| !self.is_in_use(graph, *k) && !lent(*k);
         let mut near: Vec<u32> = self.waiting.iter().copied().filter(old).collect();
         near.sort_unstable_by(|a, b| b.cmp(a));
-        // Of two that show the same the younger one goes, once it can: until then it does not make the other one redundant.
+        // The younger of two that show the same goes, once it can: until then it does not make the other one redundant.
         // If the older one went instead, every visit would replace the map by a newer one, and what refers to the old one
         // would move with each step from one to the next. At the end, and while the map is full, there is no later.
         let now = ends || self.is_full(graph);

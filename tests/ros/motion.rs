@@ -348,7 +348,7 @@ fn wheels_that_cannot_be_used_are_reported_and_tracking_goes_on() {
         wheels(stage);
     });
     recovers(&mut stage, wheels);
-    // Poses that are none.
+    // Invalid poses.
     let broken = |stage: &Stage| {
         let mut odometry = message(stage.next, "base_link", &base(stage));
         odometry.pose.pose.orientation.w = f64::NAN;

@@ -97,7 +97,7 @@ fn the_only_topics_are_read_and_their_mounts_come_from_tf_static() {
         bag.wheels("/wheel/odom", 20 * k, "base", k as f64);
         bag.imu("/imu/data", 5 * k, 0.1 * k as f64);
     }
-    // Another frame on the topic, and a pose that is none, are left out.
+    // Another frame on the topic, and an invalid pose, are left out.
     bag.wheels("/wheel/odom", 100, "trailer", 7.0);
     bag.wheels("/wheel/odom", 120, "base", f64::NAN);
     bag.wheels("/wheel/odom", 140, "base", 8.0);
