@@ -21,6 +21,7 @@ mod motion;
 pub(crate) mod motion_message;
 mod motion_text;
 mod names;
+mod open_motion;
 mod seven_scenes;
 mod stream;
 mod tum;
@@ -32,8 +33,9 @@ pub use calibration::{fit_calibration, read_calibration};
 pub use depth::DepthOptions;
 pub use detect::detect;
 pub use layout::Layout;
-pub use motion::{GyroSource, MotionOptions, MotionSource, Series, open_motion};
+pub use motion::{GyroSource, MotionOptions, MotionSource, Series};
 pub use names::path_components;
+pub use open_motion::open_motion;
 
 use crate::geometry::Calibration;
 use crate::image::depth::{DepthCamera, DepthImage};
