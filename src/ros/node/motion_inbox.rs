@@ -203,9 +203,15 @@ mod tests {
         );
         inbox.put(measured(3, "base")).expect("the first again");
         // Once the first one is silent, the other takes its place.
-        let long_ago = Instant::now().checked_sub(Duration::from_secs(5));
-        inbox.lock().newest = long_ago;
-        if long_ago.is_some() {
+        if let Some(long_ago) = Instant::now().checked_sub(Duration::from_secs(5)) {
+            inbox.lock().newest = Some(long_ago);
+            assert!(
+                inbox
+                    .silence("odom")
+                    .is_some_and(|why| why.contains("\"wheel\"")),
+                "the refusal of a moment ago is the reason"
+            );
+            inbox.lock().refused = None;
             assert!(
                 inbox
                     .silence("odom")

@@ -1,7 +1,7 @@
 use super::*;
 use crate::slam::metric::drive::{Drive, NOISE, RATE, mount, stamp};
 use crate::slam::metric::wheels::Wheels;
-use nalgebra::UnitQuaternion;
+use nalgebra::{Matrix6, Translation3, UnitQuaternion};
 
 /// Seconds between keyframes: half a metre.
 const STEP: f64 = 1.0;
@@ -70,4 +70,27 @@ fn a_refusal_says_what_to_do() {
             && told.contains("check the transform"),
         "{told}"
     );
+}
+
+#[test]
+fn axes_alone_do_not_acquit_a_mount_that_is_turned_about_the_vertical() {
+    // Curves too tight for a direction, with a straight stretch after each pair: turns about the vertical fit any mount
+    // that is turned about it.
+    let wrong = UnitQuaternion::from_axis_angle(&Vector3::y_axis(), std::f64::consts::FRAC_PI_2);
+    let mut test = MountTest::default();
+    let judged: Vec<bool> = (0..9)
+        .map(|k| {
+            let turn = if k % 3 == 2 { 0.1 } else { 0.6 };
+            let visual = Isometry3::new(Vector3::new(0.0, 0.0, 1.0), Vector3::y() * turn);
+            let translation = Translation3::from(wrong * visual.translation.vector);
+            let motion = CameraMotion {
+                i_from_j: Isometry3::from_parts(translation, visual.rotation),
+                covariance: Matrix6::identity() * 1e-4,
+                driven: 1.0,
+                seconds: 1.0,
+            };
+            test.add(&motion, &visual).is_err()
+        })
+        .collect();
+    assert_eq!(judged.iter().position(|&e| e), Some(8), "{judged:?}");
 }
