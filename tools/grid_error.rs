@@ -1,13 +1,17 @@
 //! Measures the occupancy grid against the depth of a sequence with ground truth (TUM layout, `depth.txt`):
-//! `grid_error FOLDER [UNITS_PER_METRE]`. The grid is made of every second depth image, the truth of all of
-//! them, at the ground truth's poses.
+//! `grid_error FOLDER [UNITS_PER_METRE] [--map FILE [--scaled]]`. The truth is of all depth images, at the ground
+//! truth's poses. The grid is that of the map in FILE (`run --save-map FILE`), aligned with the ground truth by
+//! rotation and translation, or with `--scaled` by scale as well; without `--map` it is made of every second depth
+//! image, which shows the error of the grid alone.
 
 use mast3r_slam::config::GridConfig;
+use mast3r_slam::eval::align;
 use mast3r_slam::geometry::{Intrinsics, Sim3};
 use mast3r_slam::image::RgbImage;
 use mast3r_slam::map::grid::{
     FloorPose, GlobalGrid, GridOptions, LocalGrid, OccupancyMap, Upright, of_snapshot,
 };
+use mast3r_slam::map::saved::{Reader, SavedKeyframe};
 use mast3r_slam::map::{KeyframeRecord, KeyframeView, MapSnapshot};
 use mast3r_slam::time::Stamp;
 use nalgebra::{Isometry3, Point3, Quaternion, UnitQuaternion, Vector3};
@@ -18,26 +22,49 @@ use std::sync::Arc;
 use std::time::Instant;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args().skip(1);
-    let folder = arguments
-        .next()
-        .ok_or("usage: grid_error FOLDER [UNITS_PER_METRE]")?;
-    let units: f64 = arguments.next().map_or(Ok(5000.0), |text| text.parse())?;
-    measure(Path::new(&folder), units)
+    let mut arguments = std::env::args().skip(1).peekable();
+    let usage = "usage: grid_error FOLDER [UNITS_PER_METRE] [--map FILE [--scaled]]";
+    let folder = arguments.next().ok_or(usage)?;
+    let units = arguments.next_if(|text| !text.starts_with("--"));
+    let units: f64 = units.map_or(Ok(5000.0), |text| text.parse())?;
+    let (mut map, mut scaled) = (None, false);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--map" => map = Some(arguments.next().ok_or(usage)?),
+            "--scaled" => scaled = true,
+            _ => return Err(usage.into()),
+        }
+    }
+    measure(
+        Path::new(&folder),
+        units,
+        map.as_deref().map(Path::new),
+        scaled,
+    )
 }
 
 /// Prints what was found.
-pub fn measure(folder: &Path, units: f64) -> Result<(), Box<dyn Error>> {
+pub fn measure(
+    folder: &Path,
+    units: f64,
+    map: Option<&Path>,
+    scaled: bool,
+) -> Result<(), Box<dyn Error>> {
     let intrinsics = camera(&std::fs::read_to_string(folder.join("camera.yaml"))?)?;
     let records = records(folder, units, &intrinsics)?;
-    let options = GridOptions::new(&GridConfig::default(), 0.0);
     let snapshot = |keyframes: Vec<KeyframeRecord>| MapSnapshot {
         intrinsics: Some(intrinsics),
         keyframes,
         ..MapSnapshot::default()
     };
-    let half = snapshot(records.iter().step_by(2).cloned().collect());
-    let (upright, found) = Upright::find(&half, 0, &options).ok_or("no points")?;
+    // Depth images have no confidence; a map's is judged as `run --grid` does with the bundled network.
+    let (half, min_confidence) = match map {
+        Some(map) => (aligned(map, folder, scaled)?, 1.5),
+        None => (snapshot(records.iter().step_by(2).cloned().collect()), 0.0),
+    };
+    let options = GridOptions::new(&GridConfig::default(), min_confidence);
+    let submap = half.largest_submap();
+    let (upright, found) = Upright::find(&half, submap, &options).ok_or("no points")?;
     let Upright::Level { level_from_world } = upright else {
         return Err("no level frame".into());
     };
@@ -49,7 +76,7 @@ pub fn measure(folder: &Path, units: f64) -> Result<(), Box<dyn Error>> {
         floor.z
     );
     time(&half, &upright, &options);
-    let (grid, cut) = of_snapshot(&half, 0, &upright, &options);
+    let (grid, cut) = of_snapshot(&half, submap, &upright, &options);
     println!(
         "{} keyframes, {}×{} cells, cut: {cut}",
         half.keyframes.len(),
@@ -147,6 +174,54 @@ fn judge(grid: &OccupancyMap, truth: &HashMap<[i64; 2], bool>) {
     );
 }
 
+/// The map of a run, moved into the frame of the ground truth.
+fn aligned(map: &Path, folder: &Path, scaled: bool) -> Result<MapSnapshot, Box<dyn Error>> {
+    let mut reader = Reader::open(map)?;
+    let header = reader.header().clone();
+    let mut keyframes = Vec::new();
+    for _ in 0..header.keyframes {
+        let mut read = SavedKeyframe::default();
+        reader.keyframe(&mut read)?;
+        let content = std::mem::take(&mut read.content);
+        let size = (header.shape.width as usize, header.shape.height as usize);
+        keyframes.push(KeyframeRecord {
+            id: read.id,
+            frame_index: read.frame_index as usize,
+            stamp: read.stamp,
+            submap: read.submap,
+            world_from_camera: read.world_from_camera,
+            content: KeyframeView {
+                image: Arc::new(RgbImage::new(size.0, size.1)),
+                points: Arc::new(content.points),
+                confidence: Arc::new(content.confidence.to_f32()),
+            }
+            .into(),
+        });
+    }
+    let poses = poses(folder)?;
+    let (mut own, mut truth) = (Vec::new(), Vec::new());
+    for keyframe in &keyframes {
+        if let Some(pose) = nearest(&poses, keyframe.stamp.seconds()) {
+            own.push(keyframe.world_from_camera.translation);
+            truth.push(pose.translation);
+        }
+    }
+    let truth_from_world = align(&own, &truth, scaled).ok_or("the poses cannot be aligned")?;
+    println!(
+        "{} keyframes aligned with scale {:.4}",
+        own.len(),
+        truth_from_world.scale
+    );
+    for keyframe in &mut keyframes {
+        keyframe.world_from_camera = truth_from_world * keyframe.world_from_camera;
+    }
+    Ok(MapSnapshot {
+        intrinsics: header.intrinsics,
+        keyframes,
+        ..MapSnapshot::default()
+    })
+}
+
 fn camera(text: &str) -> Result<Intrinsics, Box<dyn Error>> {
     let value = |key: &str| -> Result<f64, Box<dyn Error>> {
         let line = text
@@ -175,23 +250,38 @@ fn rows(path: &Path) -> Result<Vec<Vec<String>>, Box<dyn Error>> {
         .collect())
 }
 
+/// The ground truth: times in seconds and camera poses.
+fn poses(folder: &Path) -> Result<Vec<(f64, Sim3)>, Box<dyn Error>> {
+    let read = |row: Vec<String>| -> Result<(f64, Sim3), Box<dyn Error>> {
+        let p: Vec<f64> = row.iter().map(|v| v.parse()).collect::<Result<_, _>>()?;
+        let pose = Sim3 {
+            translation: Vector3::new(p[1], p[2], p[3]),
+            rotation: UnitQuaternion::from_quaternion(Quaternion::new(p[7], p[4], p[5], p[6])),
+            scale: 1.0,
+        };
+        Ok((p[0], pose))
+    };
+    let rows = rows(&folder.join("groundtruth.txt"))?;
+    rows.into_iter().map(read).collect()
+}
+
+/// The pose at this time, to 20 ms.
+fn nearest(poses: &[(f64, Sim3)], seconds: f64) -> Option<Sim3> {
+    let off = |(t, _): &&(f64, Sim3)| (t - seconds).abs();
+    let found = poses.iter().min_by(|a, b| off(a).total_cmp(&off(b)))?;
+    (off(&found) < 0.02).then_some(found.1)
+}
+
 fn records(
     folder: &Path,
     units: f64,
     k: &Intrinsics,
 ) -> Result<Vec<KeyframeRecord>, Box<dyn Error>> {
-    let mut poses = Vec::new();
-    for row in rows(&folder.join("groundtruth.txt"))? {
-        let numbers: Result<Vec<f64>, _> = row.iter().map(|v| v.parse()).collect();
-        poses.push(numbers?);
-    }
+    let poses = poses(folder)?;
     let mut records = Vec::new();
     for row in rows(&folder.join("depth.txt"))? {
         let (stamp, file): (f64, &str) = (row[0].parse()?, &row[1]);
-        let nearest = poses
-            .iter()
-            .min_by(|a, b| (a[0] - stamp).abs().total_cmp(&(b[0] - stamp).abs()));
-        let Some(p) = nearest.filter(|p| (p[0] - stamp).abs() < 0.02) else {
+        let Some(world_from_camera) = nearest(&poses, stamp) else {
             continue;
         };
         let depth = image::open(folder.join(file))?.into_luma16();
@@ -211,11 +301,7 @@ fn records(
             frame_index: records.len(),
             stamp: Stamp::from_seconds(stamp),
             submap: 0,
-            world_from_camera: Sim3 {
-                translation: Vector3::new(p[1], p[2], p[3]),
-                rotation: UnitQuaternion::from_quaternion(Quaternion::new(p[7], p[4], p[5], p[6])),
-                scale: 1.0,
-            },
+            world_from_camera,
             content: KeyframeView {
                 image: Arc::new(RgbImage::new(width, height)),
                 points: Arc::new(points),

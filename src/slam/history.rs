@@ -7,9 +7,11 @@ use crate::map::{FrameRecord, TrackingState};
 use crate::time::{StageTimes, Stamp};
 use std::collections::VecDeque;
 
-/// Initial capacity for a sequence, recorded without allocation; the capacity then doubles, so that
-/// allocations become ever rarer.
+/// Initial capacity for a sequence, recorded without allocation. The capacity then grows by as much, later by
+/// [`GROWTH`]: doubling would hold up to as much again unused.
 const FIRST: usize = 4096;
+/// Part of the frames by which the capacity grows at least: allocations become ever rarer.
+const GROWTH: usize = 8;
 /// Number of frames kept for a live camera: 36 minutes at 30 Hz, about 10 MB allocated at the
 /// start.
 const NEWEST: usize = 1 << 16;
@@ -144,6 +146,10 @@ impl History {
             self.entries.pop_front();
             self.forgotten += 1;
         }
+        if self.entries.len() == self.entries.capacity() {
+            let more = FIRST.max(self.entries.len() / GROWTH);
+            self.entries.reserve_exact(more);
+        }
         self.entries.push_back(Entry::new(record, anchor));
     }
 
@@ -248,5 +254,10 @@ mod tests {
         assert_eq!((live.iter().len(), live.entries.capacity()), (NEWEST, room));
         assert_eq!(live.iter().next().map(|(r, _)| r.index), Some(10));
         assert_eq!(whole.iter().len(), NEWEST + 10);
+        let spare = whole.entries.capacity() - whole.entries.len();
+        assert!(
+            spare <= FIRST.max(NEWEST / GROWTH),
+            "{spare} entries are unused"
+        );
     }
 }

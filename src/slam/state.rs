@@ -8,6 +8,7 @@
 //!     +-------------------------------+   +------------------------+  +--> Lost
 //! ```
 
+use super::metric::tracked_scale::TrackedScale;
 use super::pose_table::Anchor;
 
 /// Number of frames after which the reply to a live camera's request is expected: one that waits for mapping to take
@@ -42,6 +43,8 @@ pub struct ActiveKeyframe {
     pub refused: u8,
     /// The keyframe that was left for this one, if both were in the map.
     pub left: Option<u32>,
+    /// Its scale by the depth of frames that were tracked against it.
+    pub scale: TrackedScale,
 }
 
 /// The search for a lost camera.
@@ -130,6 +133,7 @@ impl State {
             asked: None,
             refused: 0,
             left,
+            scale: TrackedScale::default(),
         })
     }
 

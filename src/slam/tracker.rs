@@ -145,7 +145,10 @@ impl Tracker {
         self.blank = 0;
         let fraction = tracked.fractions.good.min(tracked.fractions.unique);
         let expected = active.expected_fraction(fraction);
-        let active = active.with_tracked_frame(fraction);
+        let mut active = active.with_tracked_frame(fraction);
+        if let Some(Ok(found)) = self.device.depth_found() {
+            active.scale = active.scale.with(&found, &tracked.keyframe_from_frame);
+        }
         let anchor = Anchor {
             keyframe: active.id,
             keyframe_from_camera: tracked.keyframe_from_frame,
@@ -163,7 +166,6 @@ impl Tracker {
         };
         let wants = wants_keyframe(&tracked.fractions, self.min_fraction);
         let weak = |limit: &f32| wants || fraction < *limit || expected < self.min_fraction;
-        let mut active = active;
         if let Some(limit) = self.probe_fraction.filter(weak)
             && map.may_grow()
         {
@@ -295,7 +297,9 @@ impl Tracker {
             true => map.return_loan(),
             false => {
                 let handle = self.device.stash_pointmap()?;
-                map.finish_keyframe(active.id, handle, self.keyframe_scale()?);
+                let (own, tracked) = (self.keyframe_scale()?, active.scale.scale());
+                tracing::debug!(id = active.id, ?own, ?tracked, "scale by depth");
+                map.finish_keyframe(active.id, handle, own.or(tracked));
             }
         }
         Ok(())

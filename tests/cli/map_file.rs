@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use testkit::program::{Scene, assert_failed, executable, message, program, run, text};
+use testkit::skip::{Need, skip};
 
 /// Times that the program is killed, unless MAST3R_KILLS says otherwise.
 const KILLS: u64 = 12;
@@ -234,4 +235,78 @@ fn a_disk_that_is_full_ends_neither_the_run_nor_the_map() {
     assert!(!message.contains("panicked"), "{message}");
     // What was written before can be used.
     checked(&map);
+}
+
+#[test]
+fn a_folder_that_vanishes_ends_neither_the_run_nor_its_results() {
+    let scene = Scene::new(120);
+    let folder = scene.folder.path().join("maps");
+    std::fs::create_dir(&folder).expect("a folder");
+    let mut child = start(&scene, &folder.join("room.map"));
+    let stderr = child.stderr.take().expect("a pipe");
+    let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
+    let added = |line: &String| line.contains("keyframe added");
+    assert_eq!(lines.by_ref().filter(added).take(3).count(), 3);
+    std::fs::remove_dir_all(&folder).expect("removed");
+    let said = lines.collect::<Vec<_>>().join("\n");
+    let status = child.wait().expect("it ended");
+    assert!(!said.contains("panicked"), "{said}");
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("SLAM goes on") && said.contains("room.map"),
+        "{said}"
+    );
+    let trajectory = std::fs::read_to_string(scene.out().join("trajectory.txt"));
+    let poses = trajectory.expect("the trajectory");
+    assert!(poses.lines().count() > 3, "{poses}");
+}
+
+#[test]
+fn a_map_on_a_read_only_medium_can_be_read_and_is_not_continued() {
+    let scene = Scene::new(6);
+    let map = scene.folder.path().join("room.map");
+    let first = scene.run(&["--map", text(&map)]);
+    assert!(first.status.success(), "{}", message(&first));
+    let medium = scene.folder.path().join("medium");
+    std::fs::create_dir(&medium).expect("a folder");
+    let mounted = |out: &str, extra: &[&str]| {
+        let out = scene.folder.path().join(out);
+        let on_medium = medium.join("room.map");
+        let mut args = vec!["run", text(&scene.sequence), "--out", text(&out)];
+        args.extend(["--size", "64", "--map", text(&on_medium)]);
+        args.extend(extra);
+        let run = program(&args);
+        let script = "exec unshare --mount --map-root-user sh -c 'mount -t tmpfs tmpfs \"$medium\" && \
+                      cp \"$map\" \"$medium\" && mount -o remount,ro \"$medium\" || exit 77; \"$@\"' sh \"$@\"";
+        Command::new("sh")
+            .args(["-c", script, "sh"])
+            .arg(run.get_program())
+            .args(run.get_args())
+            .envs([("map", &map), ("medium", &medium)])
+            .env_remove("RUST_LOG")
+            .env_remove("MAST3R_SLAM_SHARE")
+            .output()
+            .expect("sh starts")
+    };
+    let reading = mounted("reading", &["--read-only"]);
+    if reading.status.code() == Some(77) || message(&reading).contains("unshare") {
+        skip(
+            Need::Mount,
+            "this system does not let tests mount a file system",
+        );
+        return;
+    }
+    let said = String::from_utf8_lossy(&reading.stdout).into_owned();
+    assert!(reading.status.success(), "{said}{}", message(&reading));
+    assert!(
+        said.contains("read only") && said.contains("relocalised"),
+        "{said}"
+    );
+    let going_on = mounted("going on", &[]);
+    assert_failed(&going_on, &["room.map", "--read-only"]);
+    let said = String::from_utf8_lossy(&going_on.stdout).into_owned();
+    assert!(
+        !said.contains("frames in"),
+        "it was refused after the run: {said}"
+    );
 }

@@ -19,7 +19,7 @@ use mast3r_slam::compute::cpu;
 use mast3r_slam::compute::device::Setup;
 use mast3r_slam::compute::retrieval::RetrievalModel;
 use mast3r_slam::config::Threads;
-use mast3r_slam::eval::{self, Options as Comparison};
+use mast3r_slam::eval::{self, Alignment, Options as Comparison};
 use mast3r_slam::image::Preprocessor;
 use mast3r_slam::inference::cpu::CpuBackend;
 use mast3r_slam::map::TrackingState;
@@ -310,8 +310,19 @@ fn run(slam: &mut Slam, walk: &mut Walk, steps: std::ops::Range<usize>) -> Resul
     })
 }
 
-/// ATE of each lap's tracked frames after a similarity of its own, metres.
-fn errors(map: &MapSnapshot, walk: &Walk, laps: usize) -> Vec<Option<f64>> {
+/// What is wrong with a lap's tracked frames in the final map.
+#[derive(Clone, Copy)]
+struct Wrong {
+    /// ATE after a similarity of the lap's own, metres.
+    ate: f64,
+    /// The same after a rotation and translation.
+    metric: f64,
+    /// The similarity's scale: metres per unit of the map.
+    scale: f64,
+}
+
+/// Errors of each lap.
+fn errors(map: &MapSnapshot, walk: &Walk, laps: usize) -> Vec<Option<Wrong>> {
     let truth = walk.truth.as_deref();
     let truth = truth.and_then(|path| trajectory::read(path, BadRows::Skip).ok());
     let Some(truth) = truth else {
@@ -334,11 +345,23 @@ fn errors(map: &MapSnapshot, walk: &Walk, laps: usize) -> Vec<Option<f64>> {
             });
         }
         ways[1].reverse();
-        let ate = |way: &Vec<StampedPose>| {
-            let compared = eval::evaluate(way, &truth.poses, &Comparison::default());
-            compared.ok().map(|e| e.ate.rmse)
+        let compare = |way: &Vec<StampedPose>, alignment| {
+            let options = Comparison {
+                alignment,
+                ..Comparison::default()
+            };
+            eval::evaluate(way, &truth.poses, &options).ok()
         };
-        ways.iter().filter_map(ate).reduce(f64::max)
+        let wrong = |way: &Vec<StampedPose>| {
+            let free = compare(way, Alignment::Sim3)?;
+            Some(Wrong {
+                ate: free.ate.rmse,
+                metric: compare(way, Alignment::Se3)?.ate.rmse,
+                scale: free.alignment.scale,
+            })
+        };
+        let both = ways.iter().filter_map(wrong);
+        both.max_by(|a, b| a.ate.total_cmp(&b.ate))
     };
     (0..laps).map(of_lap).collect()
 }
@@ -357,25 +380,27 @@ fn device_memory() -> Option<f64> {
     text.lines().next()?.trim().parse().ok()
 }
 
-fn row(lap: &Lap, error: Option<f64>) -> String {
+fn row(lap: &Lap, error: Option<Wrong>) -> String {
     let number = |value: Option<f64>, digits: usize| {
         value.map_or("-".to_owned(), |v| format!("{v:.digits$}"))
     };
     format!(
-        "{} | {:.1} | {} | {} | {} | {} | {} | {} | {}",
+        "{} | {:.1} | {} | {} | {} | {} | {} | {} | {} | {} | {}",
         lap.frames,
         lap.frames as f64 / lap.seconds.max(1e-9),
         lap.lost,
         lap.made,
         lap.keyframes,
         lap.edges,
-        number(error, 4),
+        number(error.map(|e| e.ate), 4),
+        number(error.map(|e| e.metric), 4),
+        number(error.map(|e| e.scale), 3),
         number(lap.resident, 0),
         number(lap.device, 0)
     )
 }
 
-fn report(options: &Options, slam: &Slam, laps: &[Lap], errors: &[Option<f64>]) -> String {
+fn report(options: &Options, slam: &Slam, laps: &[Lap], errors: &[Option<Wrong>]) -> String {
     let mut text = format!(
         "# Soak: {}\n\n{} frames there and back, {} laps; {}. Settings: {}.\n\n",
         options.folder.display(),
@@ -387,8 +412,8 @@ fn report(options: &Options, slam: &Slam, laps: &[Lap], errors: &[Option<f64>]) 
             false => options.set.join(", "),
         }
     );
-    text += "| lap | frames | frames/s | lost | keyframes made | keyframes | edges | ATE m | memory MB | GPU MB |\n";
-    text += "|---|---|---|---|---|---|---|---|---|---|\n";
+    text += "| lap | frames | frames/s | lost | keyframes made | keyframes | edges | ATE m | after SE(3) | scale | memory MB | GPU MB |\n";
+    text += "|---|---|---|---|---|---|---|---|---|---|---|---|\n";
     for (number, (lap, error)) in (1..).zip(laps.iter().zip(errors)) {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "| {number} | {} |", row(lap, *error));

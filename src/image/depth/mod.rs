@@ -2,6 +2,7 @@
 
 mod camera;
 mod decode;
+mod noise;
 mod reader;
 mod rvl;
 mod splat;

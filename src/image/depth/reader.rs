@@ -1,6 +1,7 @@
 //! Converts a sensor's depth images to the network's images.
 
 use super::camera::DepthCamera;
+use super::noise::Jumps;
 use super::splat::Splat;
 use super::{DepthError, DepthImage};
 use crate::image::NetworkView;
@@ -14,9 +15,14 @@ pub struct DepthLimits {
     /// Maximum depth, metres.
     pub max: f64,
     /// Maximum difference between neighbours, as a part of the nearer one's depth: at a larger one, an edge of two
-    /// surfaces, neither is used.
+    /// surfaces, neither is used. A noisy sensor's neighbours may differ by three times as much as they mostly
+    /// do.
     pub max_jump: f64,
 }
+
+/// An edge stands out of the sensor's noise by at least this factor: 96 % of normally distributed differences are below
+/// three times their median.
+const OVER_NOISE: f64 = 3.0;
 
 /// Depth in the network's image.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -36,6 +42,7 @@ pub struct DepthReader {
     view: NetworkView,
     limits: DepthLimits,
     way: Option<Way>,
+    jumps: Jumps,
     metres: Vec<f32>,
 }
 
@@ -70,6 +77,7 @@ impl DepthReader {
             view,
             limits,
             way: None,
+            jumps: Jumps::default(),
             metres: vec![0.0; width * height],
         }
     }
@@ -97,7 +105,8 @@ impl DepthReader {
             )?)),
         };
         let way = self.way.insert(way);
-        let limits = &self.limits;
+        let mut limits = self.limits;
+        limits.max_jump = limits.max_jump.max(OVER_NOISE * self.jumps.median(image));
         let usable = |u: usize, v: usize| limits.accept(image, u, v);
         match way {
             Way::Registered { places, .. } => {

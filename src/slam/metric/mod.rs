@@ -11,6 +11,7 @@ pub mod motions;
 pub mod mount;
 pub mod scale;
 pub mod slip;
+pub mod tracked_scale;
 pub mod wheels;
 
 #[cfg(test)]

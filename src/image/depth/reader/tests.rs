@@ -223,6 +223,39 @@ fn limits_holes_and_edges_become_zero() {
 }
 
 #[test]
+fn a_noisy_sensor_has_edges_only_where_surfaces_end() {
+    let (width, height) = (128, 96);
+    let mut reader = DepthReader::new(NetworkView::same((width, height)), LIMITS);
+    for sigma in [0.0, 0.01, 0.05, 0.1] {
+        let mut state = 1_u32;
+        let mut normal = || {
+            // The sum of twelve uniform numbers.
+            let mut uniform = || {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                f64::from(state >> 8) / f64::from(1_u32 << 24)
+            };
+            (0..12).map(|_| uniform()).sum::<f64>() - 6.0
+        };
+        let surface = |u: usize| if u < width / 2 { 1.0 } else { 3.0 };
+        let metres =
+            (0..width * height).map(|k| (surface(k % width) * (1.0 + sigma * normal())) as f32);
+        let image = DepthImage {
+            width,
+            height,
+            metres: metres.collect(),
+        };
+        let depth = reader
+            .read(&image, &DepthCamera::Registered)
+            .expect("depth");
+        let part = depth.measured as f64 / (width * height) as f64;
+        assert!(part > 0.8, "{part} is used with {sigma}");
+        let edge = |k: usize| (width / 2 - 1..=width / 2).contains(&(k % width));
+        let kept = (0..width * height).filter(|&k| edge(k) && depth.metres[k] > 0.0);
+        assert_eq!(kept.count(), 0, "{sigma}");
+    }
+}
+
+#[test]
 fn images_that_cannot_be_used_are_refused_with_the_reason() {
     let colour = camera(320, 240, 260.0, Distortion::None);
     let made = preprocessor(&colour, 128);
