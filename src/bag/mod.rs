@@ -29,6 +29,20 @@ pub struct Topic {
     pub messages: Option<u64>,
 }
 
+#[cfg(test)]
+impl Topic {
+    /// Topics with these names and types of sensor_msgs.
+    pub(crate) fn of_sensors(all: &[(&str, &str)]) -> Vec<Self> {
+        let topic = |(name, kind): &(&str, &str)| Self {
+            name: (*name).to_owned(),
+            kind: format!("sensor_msgs/msg/{kind}"),
+            format: "cdr".to_owned(),
+            messages: Some(5),
+        };
+        all.iter().map(topic).collect()
+    }
+}
+
 /// Error from opening or reading a bag.
 #[derive(Debug, thiserror::Error)]
 pub enum BagError {

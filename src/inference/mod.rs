@@ -56,6 +56,11 @@ impl NetworkShape {
         (self.pixels() / self.tokens.max(1)).isqrt()
     }
 
+    /// Pixels of one token: their errors are not independent.
+    pub fn pixels_per_patch(&self) -> f64 {
+        self.pixels() as f64 / self.tokens.max(1) as f64
+    }
+
     /// Number of input pixels.
     pub fn pixels(&self) -> usize {
         self.width * self.height

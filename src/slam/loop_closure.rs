@@ -152,7 +152,11 @@ impl LoopClosure {
             place: edge.i,
             query: edge.j,
             factor,
-            covariance: edge_covariance(&factor.information, variance, patch(device)),
+            covariance: edge_covariance(
+                &factor.information,
+                variance,
+                device.shape().pixels_per_patch(),
+            ),
             variance,
         };
         let witnesses = match self.witnesses.judge(graph, new) {
@@ -197,7 +201,7 @@ impl LoopClosure {
             Some(Measured { factor, variance })
         });
         let loops: Vec<Measured> = loops.collect();
-        let (sigma, patch) = (StepSigma::of(graph), patch(device));
+        let (sigma, patch) = (StepSigma::of(graph), device.shape().pixels_per_patch());
         let scales = graph.scale_priors(1.0);
         let (params, poses) = (&self.params, graph.poses());
         let solved = trial::attempt(&map, &loops, &scales, params, &sigma, patch, poses);
@@ -230,12 +234,6 @@ impl LoopClosure {
         }
         Ok(merged)
     }
-}
-
-/// Pixels of an image that stand for one token: their errors are not independent.
-fn patch(device: &dyn MappingDevice) -> f64 {
-    let shape = device.shape();
-    shape.pixels() as f64 / shape.tokens.max(1) as f64
 }
 
 /// Number of cells of an image with matches, the smaller of both images.

@@ -41,9 +41,7 @@ impl Optimiser {
         let mut factors = graph.priors(self.params.min_match_frac);
         let left = graph.factors().list().iter();
         factors.extend(left.filter_map(|factor| indexed(factor, place)));
-        let shape = device.shape();
-        let pixels_per_patch = shape.pixels() as f64 / shape.tokens.max(1) as f64;
-        let units = solver_units(pixels_per_patch, self.variance);
+        let units = solver_units(device.shape().pixels_per_patch(), self.variance);
         let scales = graph.scale_priors(units);
         let motions = graph.motions().priors(units, place);
         let held = factors.iter().map(|f| (f.i, f.j));

@@ -445,13 +445,11 @@ impl Tracker {
         world_from_keyframe: &Sim3,
         map: &MapLink,
     ) -> Option<Covariance6> {
-        let shape = self.device.shape();
-        let pixels_per_patch = shape.pixels() as f64 / shape.tokens.max(1) as f64;
         let frame = &tracked.keyframe_from_frame;
         let scale = map.poses().shared().load().scale;
         covariance_of_camera(
             &tracked.fit,
-            pixels_per_patch,
+            self.device.shape().pixels_per_patch(),
             scale.map(|scale| scale.sigma),
             frame,
             world_from_keyframe,

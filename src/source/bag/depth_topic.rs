@@ -90,18 +90,9 @@ fn obvious(topics: &[Topic]) -> Result<&Topic, Mismatch> {
 mod tests {
     use super::*;
 
-    fn topics(all: &[(&str, &str)]) -> Vec<Topic> {
-        let topic = |(name, kind): &(&str, &str)| Topic {
-            name: (*name).to_owned(),
-            kind: format!("sensor_msgs/msg/{kind}"),
-            format: "cdr".to_owned(),
-            messages: Some(5),
-        };
-        all.iter().map(topic).collect()
-    }
-
     fn chosen(all: &[(&str, &str)], named: &BagTopics) -> Result<DepthTopic, String> {
-        choose(&topics(all), named).map_err(|(expected, found)| format!("{expected}; {found}"))
+        choose(&Topic::of_sensors(all), named)
+            .map_err(|(expected, found)| format!("{expected}; {found}"))
     }
 
     #[test]

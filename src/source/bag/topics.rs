@@ -199,18 +199,8 @@ pub(super) fn list(topics: &[Topic], kinds: &[&str]) -> String {
 mod tests {
     use super::*;
 
-    fn topics(all: &[(&str, &str)]) -> Vec<Topic> {
-        let topic = |(name, kind): &(&str, &str)| Topic {
-            name: (*name).to_owned(),
-            kind: format!("sensor_msgs/msg/{kind}"),
-            format: "cdr".to_owned(),
-            messages: Some(5),
-        };
-        all.iter().map(topic).collect()
-    }
-
     fn chosen(all: &[(&str, &str)]) -> Result<(String, Option<String>), String> {
-        choose(&topics(all), &BagTopics::default())
+        choose(&Topic::of_sensors(all), &BagTopics::default())
             .map(|c| (c.image, c.camera_info))
             .map_err(|(expected, found)| format!("{expected}; {found}"))
     }
@@ -270,7 +260,7 @@ mod tests {
                 true => "CompressedImage",
                 false => "Image",
             };
-            let camera = choose(&topics(&[(name, kind)]), &BagTopics::default());
+            let camera = choose(&Topic::of_sensors(&[(name, kind)]), &BagTopics::default());
             assert_eq!(camera.map(|c| c.rectified), Ok(rectified), "{name}");
         }
     }
@@ -291,7 +281,7 @@ mod tests {
 
     #[test]
     fn empty_topics_are_no_candidates() {
-        let mut all = topics(&[("/a/image", "Image"), ("/b/image", "Image")]);
+        let mut all = Topic::of_sensors(&[("/a/image", "Image"), ("/b/image", "Image")]);
         all[0].messages = Some(0);
         let camera = choose(&all, &BagTopics::default()).expect("a camera");
         assert_eq!(camera.image, "/b/image");
@@ -302,7 +292,7 @@ mod tests {
 
     #[test]
     fn named_topics_are_held_to_their_types() {
-        let all = topics(&[
+        let all = Topic::of_sensors(&[
             ("/a/image", "Image"),
             ("/b/image", "Image"),
             ("/b/camera_info", "CameraInfo"),
@@ -330,7 +320,7 @@ mod tests {
 
     #[test]
     fn other_formats_than_cdr_are_refused() {
-        let mut all = topics(&[("/a/image", "Image")]);
+        let mut all = Topic::of_sensors(&[("/a/image", "Image")]);
         all[0].format = "protobuf".to_owned();
         let (expected, found) = choose(&all, &BagTopics::default()).expect_err("not cdr");
         assert!(expected.contains("cdr") && found.contains("protobuf"));
