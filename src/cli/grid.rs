@@ -1,19 +1,18 @@
 //! `run --grid`: the map's occupancy grid as files.
 
-use super::CliError;
-use super::say;
+use super::{CliError, say};
 use crate::config::Config;
 use crate::map::MapSnapshot;
-use crate::map::grid::{self, GridOptions, Upright};
+use crate::map::grid::{self, GridOptions, OccupancyMap, Upright};
 use std::path::Path;
 
-/// Writes the grid of the largest submap to `path`, a folder or a file that ends in `.yaml` or `.pgm`.
-pub fn write(path: &Path, snapshot: &MapSnapshot, config: &Config) -> Result<(), CliError> {
+/// The grid of the largest submap; `None`, and why, for a map without points.
+pub fn make(snapshot: &MapSnapshot, config: &Config) -> Option<OccupancyMap> {
     let options = GridOptions::new(&config.grid, config.output.c_conf);
     let submap = snapshot.largest_submap();
     let Some((upright, found)) = Upright::find(snapshot, submap, &options) else {
         say("grid: not written, because the map has no points");
-        return Ok(());
+        return None;
     };
     if !found {
         say(
@@ -28,7 +27,12 @@ pub fn write(path: &Path, snapshot: &MapSnapshot, config: &Config) -> Result<(),
             options.max_cells
         ));
     }
-    let files = grid::write(path, &map)?;
+    Some(map)
+}
+
+/// Writes a grid to `path`, a folder or a file that ends in `.yaml` or `.pgm`.
+pub fn write(path: &Path, map: &OccupancyMap) -> Result<(), CliError> {
+    let files = grid::write(path, map)?;
     say(&format!(
         "grid: {}×{} cells in {} and {}",
         map.columns,

@@ -179,6 +179,10 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
         .titled(title)
         .lasting(seconds)
         .compared_with(ground_truth);
+    if args.grid.is_some() {
+        let cells = grid::make(map.snapshot(), &settings.config);
+        map = map.with_grid(cells);
+    }
     let mut saved = map.write(folder.path()).map_err(CliError::from);
     #[cfg(all(feature = "bags", feature = "ros"))]
     if let Some(recording) = recording {
@@ -198,8 +202,8 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
             Err(error) => saved = saved.and(Err(error)),
         }
     }
-    if let Some(path) = &args.grid {
-        let written = grid::write(path, map.snapshot(), &settings.config);
+    if let (Some(path), Some(cells)) = (&args.grid, map.grid()) {
+        let written = grid::write(path, cells);
         saved = saved.and_then(|results| written.map(|()| results));
     }
     progress.finish();

@@ -1,6 +1,7 @@
 //! HTML report of a run: a single self-contained file without scripts.
 
 mod chart;
+mod grid;
 mod picture;
 mod sections;
 
@@ -8,6 +9,7 @@ use crate::eval::Evaluation;
 use crate::files::export::{self, ExportError};
 use crate::map::MapSnapshot;
 use crate::map::cloud::{self, CloudOptions};
+use crate::map::grid::OccupancyMap;
 use crate::trajectory::StampedPose;
 use std::io::Write;
 use std::path::Path;
@@ -21,6 +23,8 @@ pub struct RunSummary {
     pub peak_memory: Option<u64>,
     /// Network runtime, such as `rten, 2 threads`. Empty if unknown.
     pub backend: String,
+    /// What sensors say about the map's scale; `None` if they measured nothing.
+    pub scale: Option<String>,
     /// Counters of mapping: name and value.
     pub mapping: Vec<(String, String)>,
 }
@@ -40,6 +44,8 @@ pub struct ReportInput<'a> {
     pub ground_truth: Option<&'a [StampedPose]>,
     /// Selection of points to count and draw (the voxel size only affects the count).
     pub cloud: CloudOptions,
+    /// The occupancy grid, if it was made.
+    pub grid: Option<&'a OccupancyMap>,
     pub run: &'a RunSummary,
 }
 

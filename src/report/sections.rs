@@ -1,7 +1,7 @@
 //! Sections of the report.
 
 use super::chart::{self, Curve, Plan};
-use super::{ReportInput, escape, picture};
+use super::{ReportInput, escape, grid, picture};
 use crate::eval::{Alignment, Evaluation};
 use crate::files::export::ExportError;
 use crate::geometry::Sim3;
@@ -37,10 +37,14 @@ pub(super) fn page(path: &Path, input: &ReportInput, submap: u32) -> Result<Stri
     plan(&mut out, input, submap);
     cloud_picture(&mut out, path, input, submap)?;
     out.push_str("</div>");
+    if let Some(cells) = input.grid {
+        grid::section(&mut out, path, cells)?;
+    }
     if let Some(evaluation) = input.evaluation {
         error_over_time(&mut out, evaluation);
     }
     tracking_over_time(&mut out, input);
+    scale_over_time(&mut out, input, submap);
     timings(&mut out, &input.snapshot.frames);
     thumbnails(&mut out, path, input)?;
     table(&mut out, "Mapping", &input.run.mapping);
@@ -302,26 +306,14 @@ fn cloud_picture(
     match picture::render(input.snapshot, submap, input.cloud.min_confidence, &way) {
         Some(pixels) => {
             let (width, height) = picture::SIZE;
-            let mut png = std::io::Cursor::new(Vec::new());
-            image::write_buffer_with_format(
-                &mut png,
-                &pixels,
-                width as u32,
-                height as u32,
-                image::ExtendedColorType::Rgba8,
-                image::ImageFormat::Png,
-            )
-            .map_err(|e| ExportError::Encode {
-                path: path.to_owned(),
-                reason: e.to_string(),
-            })?;
+            let png = png(path, &pixels, [width, height])?;
             let _ = write!(
                 out,
                 "<img class=\"picture\" width=\"{width}\" height=\"{height}\" alt=\"The cloud seen from above\" \
                  src=\"data:image/png;base64,{}\"/>\
                  <div class=\"legend\"><span><i style=\"border-color:#ea580c\"></i>camera path</span>\
                  <span>points with a confidence above {}; surfaces that face away are culled</span></div>",
-                BASE64.encode(png.into_inner()),
+                BASE64.encode(png),
                 input.cloud.min_confidence
             );
         }
@@ -365,6 +357,67 @@ fn error_over_time(out: &mut String, e: &Evaluation) {
             (Some(t), Some(r)) => format!(" · relative error rmse {:.4} m, {:.3}°", t.rmse, r.rmse),
             _ => String::new(),
         }
+    );
+}
+
+/// RGBA pixels as PNG; `path` is used in messages.
+pub(super) fn png(path: &Path, pixels: &[u8], size: [usize; 2]) -> Result<Vec<u8>, ExportError> {
+    let fail = |reason: String| ExportError::Encode {
+        path: path.to_owned(),
+        reason,
+    };
+    let side =
+        |n: usize| u32::try_from(n).map_err(|_| fail(format!("{n} pixels exceed the limit")));
+    let (width, height) = (side(size[0])?, side(size[1])?);
+    let mut png = std::io::Cursor::new(Vec::new());
+    image::write_buffer_with_format(
+        &mut png,
+        pixels,
+        width,
+        height,
+        image::ExtendedColorType::Rgba8,
+        image::ImageFormat::Png,
+    )
+    .map_err(|e| fail(e.to_string()))?;
+    Ok(png.into_inner())
+}
+
+/// Plots the scales of the submap's keyframes: how many metres of the map the network's metre is.
+fn scale_over_time(out: &mut String, input: &ReportInput, submap: u32) {
+    let own = input.snapshot.keyframes.iter();
+    let own = own.filter(|k| k.submap == submap && k.world_from_camera.scale.is_finite());
+    let mut scales: Vec<(i64, f64)> = own
+        .map(|k| (k.stamp.nanos, k.world_from_camera.scale))
+        .collect();
+    scales.sort_unstable_by_key(|(stamp, _)| *stamp);
+    let (Some((start, _)), true) = (scales.first().copied(), scales.len() > 1) else {
+        return;
+    };
+    let points = scales.iter().map(|(stamp, scale)| {
+        let seconds = stamp.saturating_sub(start) as f64 * 1e-9;
+        [seconds, *scale]
+    });
+    let curve = Curve {
+        pieces: vec![points.collect()],
+        level: Some((1.0, "the network's metre".to_owned())),
+        unit: "metres of the map",
+        top: 1.1,
+        label: "Scale of keyframes over time",
+        ..Curve::default()
+    };
+    let range = scales.iter().map(|(_, scale)| *scale);
+    let low = range.clone().fold(f64::INFINITY, f64::min);
+    let high = range.fold(0.0, f64::max);
+    let measured = match input.run.scale.as_deref() {
+        Some(measured) => escape(measured),
+        None => "no sensor measures the scale of this map".to_owned(),
+    };
+    let _ = write!(
+        out,
+        "<section class=\"card\"><h2>Scale over time</h2><div class=\"wide\">{}</div>\
+         <p class=\"plain\">{} keyframes · from {low:.3} to {high:.3} · {measured}</p></section>",
+        chart::curve(&curve),
+        scales.len(),
     );
 }
 

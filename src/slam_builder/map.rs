@@ -4,6 +4,7 @@ use super::results::{self, Facts, Written};
 use crate::eval::{EvalError, Evaluation};
 use crate::files::export::{self, ExportError};
 use crate::map::content::ReadFailures;
+use crate::map::grid::OccupancyMap;
 use crate::map::{Content, KeyframeView, MapSnapshot, ReadKeyframe};
 use crate::slam::SlamError;
 use crate::slam::{MappingCounts, SavedMap, SavedMapError, Slam};
@@ -18,6 +19,7 @@ pub struct Map {
     title: String,
     seconds: f64,
     ground_truth: Option<PathBuf>,
+    grid: Option<OccupancyMap>,
 }
 
 impl fmt::Debug for Map {
@@ -69,6 +71,7 @@ impl Slam {
             title: "map".to_owned(),
             seconds: 0.0,
             ground_truth: None,
+            grid: None,
         };
         match completed {
             Ok(()) => Ok(map),
@@ -99,6 +102,18 @@ impl Map {
         self
     }
 
+    /// Sets the occupancy grid that the report of [`Map::write`] shows.
+    #[must_use]
+    pub(crate) fn with_grid(mut self, grid: Option<OccupancyMap>) -> Self {
+        self.grid = grid;
+        self
+    }
+
+    /// The grid of [`Map::with_grid`].
+    pub(crate) fn grid(&self) -> Option<&OccupancyMap> {
+        self.grid.as_ref()
+    }
+
     /// Keyframes, edges and the poses of all frames. Images and points are read when they are asked for, so that a map
     /// larger than memory can be exported.
     pub fn snapshot(&self) -> &MapSnapshot {
@@ -123,10 +138,10 @@ impl Map {
         let folder = folder.as_ref();
         export::create_folder(folder)?;
         // Not locked while the files are written: their keyframes are read through it.
-        let (about, config, counts) = {
+        let (about, config, counts, scale) = {
             let slam = self.slam.lock();
-            let config = Arc::clone(slam.config());
-            (slam.about().clone(), config, slam.mapping_counts())
+            let (config, scale) = (Arc::clone(slam.config()), slam.scale());
+            (slam.about().clone(), config, slam.mapping_counts(), scale)
         };
         let facts = Facts {
             config: &config,
@@ -136,6 +151,8 @@ impl Map {
             ground_truth: self.ground_truth.as_deref(),
             seconds: self.seconds,
             counts,
+            scale,
+            grid: self.grid.as_ref(),
         };
         results::write(folder, &self.snapshot, &facts)
     }

@@ -3,10 +3,11 @@
 use crate::config::Config;
 use crate::eval::{self, EvalError, Evaluation};
 use crate::files::export::ExportError;
+use crate::map::grid::OccupancyMap;
 use crate::map::trajectories;
 use crate::map::{CloudOptions, MapSnapshot, colmap, csv, keyframes, ply};
 use crate::report::{self, ReportInput, RunSummary};
-use crate::slam::MappingCounts;
+use crate::slam::{MappingCounts, ScaleEstimate};
 use crate::trajectory::StampedPose;
 use crate::trajectory::{self, BadRows};
 use std::path::{Path, PathBuf};
@@ -28,6 +29,10 @@ pub struct Facts<'a> {
     pub seconds: f64,
     /// Counters of mapping.
     pub counts: MappingCounts,
+    /// The scale of the map by what sensors measured.
+    pub scale: Option<ScaleEstimate>,
+    /// The map's occupancy grid, if there is one, for the report.
+    pub grid: Option<&'a OccupancyMap>,
 }
 
 /// The written files.
@@ -85,6 +90,7 @@ pub fn write(
         fps: (facts.seconds > 0.0).then(|| snapshot.frames.len() as f64 / facts.seconds),
         peak_memory: peak_memory(),
         backend: facts.backend.to_owned(),
+        scale: facts.scale.map(|scale| scale.to_string()),
         mapping: mapping(&facts.counts),
     };
     let page = ReportInput {
@@ -94,6 +100,7 @@ pub fn write(
         evaluation: evaluation.as_ref(),
         ground_truth: truth.as_deref(),
         cloud,
+        grid: facts.grid,
         run: &run,
     };
     keep(report::write(&at("report.html"), &page).map(|()| vec![at("report.html")]));

@@ -1,6 +1,7 @@
 //! The report stands alone, is well formed, and says what the map holds.
 
 use mast3r_slam::eval::{self, Options, StampedPose};
+use mast3r_slam::map::grid::OccupancyMap;
 use mast3r_slam::map::trajectories;
 use mast3r_slam::map::{CloudOptions, MapSnapshot, TrackingState};
 use mast3r_slam::report::{self, ReportInput, RunSummary};
@@ -32,6 +33,7 @@ fn page(snapshot: &MapSnapshot, truth: Option<&[StampedPose]>) -> String {
         fps: Some(1.63),
         peak_memory: Some(1_234_000_000),
         backend: "rten, 2 threads".to_owned(),
+        scale: truth.map(|_| "by depth, a metre of the map is 1.002 m".to_owned()),
         mapping: vec![("refused edges".into(), "3".into())],
     };
     let settings = [
@@ -42,6 +44,13 @@ fn page(snapshot: &MapSnapshot, truth: Option<&[StampedPose]>) -> String {
         ),
         ("tracking.Q_conf".to_owned(), "0.5".to_owned()),
     ];
+    let grid = OccupancyMap {
+        resolution: 0.05,
+        columns: 3,
+        rows: 2,
+        cells: vec![0, 0, 100, -1, 0, 100],
+        ..OccupancyMap::default()
+    };
     let input = ReportInput {
         snapshot,
         title: "room_loop <& \"demo\">",
@@ -49,6 +58,7 @@ fn page(snapshot: &MapSnapshot, truth: Option<&[StampedPose]>) -> String {
         evaluation: evaluation.as_ref(),
         ground_truth: truth,
         cloud: CloudOptions::default(),
+        grid: truth.map(|_| &grid),
         run: &run,
     };
     report::write(&path, &input).unwrap();
@@ -111,13 +121,17 @@ fn a_run_with_ground_truth_shows_everything() {
         "data:image/jpeg;base64,",
         "class=\"lost\"",
         "tracking.Q_conf",
+        "Occupancy grid",
+        "3 × 2 cells of 50 mm",
+        "Scale over time",
+        "a metre of the map is 1.002 m",
     ] {
         assert!(page.contains(text), "{text} is missing");
     }
     assert!(page.contains("<b class=\"bad\">10 <small></small></b><span>lost frames"));
     assert!(page.contains("<b>4 <small></small></b><span>loop edges"));
-    // Eight thumbnails and the picture.
-    assert_eq!(page.matches("<img ").count(), 9);
+    // Eight thumbnails, the picture and the grid.
+    assert_eq!(page.matches("<img ").count(), 10);
     assert!(page.len() < 4_000_000, "{} bytes", page.len());
 }
 
@@ -126,6 +140,8 @@ fn without_ground_truth_there_is_no_error_plot() {
     let page = page(&room(20, 5, 64, 48), None);
     assert_sound(&page);
     assert!(!page.contains("ATE") && !page.contains("ground truth"));
+    assert!(!page.contains("Occupancy grid"), "there is no grid");
+    assert!(page.contains("no sensor measures the scale"));
 }
 
 #[test]

@@ -74,10 +74,12 @@ fn write_all(folder: &Path, map: &MapSnapshot) {
         evaluation: None,
         ground_truth: None,
         cloud: whole,
+        grid: None,
         run: &RunSummary {
             fps: None,
             peak_memory: None,
             backend: String::new(),
+            scale: None,
             mapping: Vec::new(),
         },
     };

@@ -15,14 +15,14 @@ pub struct DepthLimits {
     /// Maximum depth, metres.
     pub max: f64,
     /// Maximum difference between neighbours, as a part of the nearer one's depth: at a larger one, an edge of two
-    /// surfaces, neither is used. A noisy sensor's neighbours may differ by three times as much as they mostly
+    /// surfaces, neither is used. A noisy sensor's neighbours may differ by four times as much as they mostly
     /// do.
     pub max_jump: f64,
 }
 
-/// An edge stands out of the sensor's noise by at least this factor: 96 % of normally distributed differences are below
-/// three times their median.
-const OVER_NOISE: f64 = 3.0;
+/// An edge stands out of the sensor's noise by at least this factor. Of normally distributed differences 99.3 % are below
+/// four times their median, so that four of them leave 97 % of a noisy surface's pixels.
+const OVER_NOISE: f64 = 4.0;
 
 /// Depth in the network's image.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -219,9 +219,14 @@ impl Owned {
 /// # Errors
 /// If the file is not a map, is in use, or cannot be written to.
 pub fn open(path: &Path) -> Result<Owned, StoreError> {
-    let io = |cause| StoreError::Open {
-        path: path.to_owned(),
-        cause,
+    let io = |cause: io::Error| {
+        let path = path.to_owned();
+        match cause.kind() {
+            ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => {
+                StoreError::NotWritable { path, cause }
+            }
+            _ => StoreError::Open { path, cause },
+        }
     };
     if Kind::of(path)? != Kind::Store {
         return Err(StoreError::Foreign {

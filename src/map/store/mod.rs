@@ -54,6 +54,12 @@ pub enum StoreError {
     /// The file cannot be opened.
     #[error("cannot open the map {path}: {cause}", path = path.display())]
     Open { path: PathBuf, cause: io::Error },
+    /// The file can be read and not written.
+    #[error(
+        "the map {path} cannot be continued: {cause}; use it with --read-only, or copy it to a folder that can be written",
+        path = path.display()
+    )]
+    NotWritable { path: PathBuf, cause: io::Error },
     /// The database failed.
     #[error("the map {path}: {}", explain(cause), path = path.display())]
     Database {

@@ -3,7 +3,7 @@
 use super::inbox::OnText;
 use crate::files::export::{self, ExportError};
 use crate::map::MapSnapshot;
-use crate::map::grid::{self, GridOptions, Upright};
+use crate::map::grid::{self, GridOptions, OccupancyMap, Upright};
 use crate::slam::{SavedMap, SavedMapError, Slam};
 use crate::slam_builder::{Facts, write_results};
 use nalgebra::Isometry3;
@@ -18,12 +18,15 @@ pub struct SavedGrid {
 }
 
 impl SavedGrid {
-    /// Writes `map.pgm` and `map.yaml` to the folder.
-    fn write(&self, folder: &Path, map: &MapSnapshot) -> Result<[PathBuf; 2], ExportError> {
-        let (cells, _) = grid::of_snapshot(map, self.submap, &self.upright, &self.options);
-        let files = grid::write(folder, &cells)?;
-        Ok([files.image, files.yaml])
+    fn cells(&self, map: &MapSnapshot) -> OccupancyMap {
+        grid::of_snapshot(map, self.submap, &self.upright, &self.options).0
     }
+}
+
+/// Writes `map.pgm` and `map.yaml` to the folder.
+fn write_grid(folder: &Path, cells: &OccupancyMap) -> Result<[PathBuf; 2], ExportError> {
+    let files = grid::write(folder, cells)?;
+    Ok([files.image, files.yaml])
 }
 
 /// Saves the map to `file` on the mapping thread, and the results of a run to the folder `results` if
@@ -57,13 +60,15 @@ fn save_with_results(
     grid: Option<SavedGrid>,
     reply: OnText,
 ) -> bool {
-    let (config, about, counts) = (
+    let (config, about, counts, scale) = (
         Arc::clone(slam.config()),
         slam.about().clone(),
         slam.mapping_counts(),
+        slam.scale(),
     );
     let write = move |saved: &SavedMap, map: &MapSnapshot| {
         let title = format!("live map of {} frames", map.frames.len());
+        let cells = grid.as_ref().map(|grid| grid.cells(map));
         let facts = Facts {
             config: &config,
             weights_name: &about.weights_name,
@@ -72,12 +77,14 @@ fn save_with_results(
             ground_truth: None,
             seconds: 0.0,
             counts,
+            scale,
+            grid: cells.as_ref(),
         };
         let results =
             export::create_folder(&folder).and_then(|()| write_results(&folder, map, &facts));
         let results = results.and_then(|mut written| {
-            if let Some(grid) = &grid {
-                written.files.extend(grid.write(&folder, map)?);
+            if let Some(cells) = &cells {
+                written.files.extend(write_grid(&folder, cells)?);
             }
             Ok(written)
         });

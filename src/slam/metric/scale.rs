@@ -3,6 +3,7 @@
 use crate::compute::global::ScalePrior;
 use crate::geometry::Sim3;
 use rustc_hash::FxHashMap;
+use std::fmt;
 
 /// Number of the newest keyframes whose scales make the estimate.
 pub(super) const ESTIMATED: usize = 50;
@@ -40,6 +41,23 @@ pub struct ScaleEstimate {
     pub source: ScaleSource,
     /// Number of keyframes, of the newest 50, with a measured scale, or of measured motions between them.
     pub keyframes: usize,
+}
+
+impl fmt::Display for ScaleEstimate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.source {
+            ScaleSource::Depth => "keyframes",
+            ScaleSource::Wheels => "motions",
+        };
+        write!(
+            f,
+            "by {}, a metre of the map is {:.3} m ± {:.1} % ({} {what})",
+            self.source.name(),
+            self.factor,
+            100.0 * self.sigma,
+            self.keyframes
+        )
+    }
 }
 
 impl ScaleEstimate {
@@ -159,6 +177,10 @@ mod tests {
         scales.set(238, scale(1.2, 0.02));
         let one = scales.estimate(&ids, &poses(120, 1.5)).unwrap();
         assert!((one.factor - 0.8).abs() < 1e-12 && one.keyframes == 1);
+        assert_eq!(
+            one.to_string(),
+            "by depth, a metre of the map is 0.800 m ± 2.0 % (1 keyframes)"
+        );
         assert!((one.sigma.powi(2) - 0.02_f64.powi(2) - 0.003_f64.powi(2)).abs() < 1e-12);
         // Four times the information in the first of both.
         scales.set(200, scale(1.2 * 0.03_f64.exp(), 0.04));

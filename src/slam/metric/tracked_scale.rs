@@ -6,8 +6,9 @@ use crate::compute::depth::DepthScale;
 use crate::geometry::Sim3;
 
 /// Standard deviation of the ratio of two pointmaps' scales, which tracking finds: what the network gets wrong about a
-/// keyframe is common to all frames that are tracked against it.
-const PAIR_SIGMA: f64 = 0.02;
+/// keyframe is common to all frames that are tracked against it. On hololens_office, whose keyframes all have depth, the
+/// two measurements differ by 0.046 (0.030 by their median).
+const PAIR_SIGMA: f64 = 0.04;
 
 /// The information-weighted mean of measurements, from which a keyframe's scale is read when it is left.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

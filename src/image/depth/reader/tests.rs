@@ -248,7 +248,7 @@ fn a_noisy_sensor_has_edges_only_where_surfaces_end() {
             .read(&image, &DepthCamera::Registered)
             .expect("depth");
         let part = depth.measured as f64 / (width * height) as f64;
-        assert!(part > 0.8, "{part} is used with {sigma}");
+        assert!(part > 0.9, "{part} is used with {sigma}");
         let edge = |k: usize| (width / 2 - 1..=width / 2).contains(&(k % width));
         let kept = (0..width * height).filter(|&k| edge(k) && depth.metres[k] > 0.0);
         assert_eq!(kept.count(), 0, "{sigma}");
