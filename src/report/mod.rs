@@ -1,8 +1,8 @@
-//! HTML report of a run: a single self-contained file without scripts.
+//! HTML report of a run: a single self-contained file, with the viewer of the live page for the map.
 
 mod chart;
-mod picture;
 mod sections;
+mod viewer;
 
 use crate::eval::Evaluation;
 use crate::files::export::{self, ExportError};

@@ -1,7 +1,7 @@
 //! Sections of the report.
 
 use super::chart::{self, Curve, Plan};
-use super::{ReportInput, escape, picture};
+use super::{ReportInput, escape, viewer};
 use crate::eval::{Alignment, Evaluation};
 use crate::files::export::ExportError;
 use crate::geometry::Sim3;
@@ -35,7 +35,7 @@ pub(super) fn page(path: &Path, input: &ReportInput, submap: u32) -> Result<Stri
     notes(&mut out, input, submap);
     out.push_str("<div class=\"pair\">");
     plan(&mut out, input, submap);
-    cloud_picture(&mut out, path, input, submap)?;
+    viewer::write(&mut out, input, submap);
     out.push_str("</div>");
     if let Some(evaluation) = input.evaluation {
         error_over_time(&mut out, evaluation);
@@ -45,7 +45,9 @@ pub(super) fn page(path: &Path, input: &ReportInput, submap: u32) -> Result<Stri
     thumbnails(&mut out, path, input)?;
     table(&mut out, "Mapping", &input.run.mapping);
     table(&mut out, "Settings", input.settings);
-    out.push_str("</main></body></html>\n");
+    out.push_str("</main>");
+    out.push_str(&viewer::scripts());
+    out.push_str("</body></html>\n");
     Ok(out)
 }
 
@@ -66,7 +68,7 @@ fn subtitle(input: &ReportInput) -> String {
 }
 
 /// Loop edges, as indices into the list of keyframes.
-fn loop_edges(input: &ReportInput) -> Vec<(usize, usize)> {
+pub(super) fn loop_edges(input: &ReportInput) -> Vec<(usize, usize)> {
     let keyframes = &input.snapshot.keyframes;
     let place: HashMap<u32, usize> = keyframes
         .iter()
@@ -189,7 +191,7 @@ fn notes(out: &mut String, input: &ReportInput, submap: u32) {
 }
 
 /// Positions of a submap's frames, in segments that end where tracking was lost.
-fn path_pieces(frames: &[FrameRecord], submap: u32) -> Vec<Vec<Vector3<f64>>> {
+pub(super) fn path_pieces(frames: &[FrameRecord], submap: u32) -> Vec<Vec<Vector3<f64>>> {
     let mut pieces = vec![Vec::new()];
     for f in frames.iter().filter(|f| f.submap == submap) {
         if f.state == TrackingState::Lost || !f.world_from_camera.is_finite() {
@@ -289,52 +291,6 @@ fn truth_during(
     let during = truth.iter().filter(|p| (first..=last).contains(&p.stamp));
     let finite = during.filter(|p| p.world_from_camera.is_finite());
     finite.map(|p| p.world_from_camera.translation).collect()
-}
-
-fn cloud_picture(
-    out: &mut String,
-    path: &Path,
-    input: &ReportInput,
-    submap: u32,
-) -> Result<(), ExportError> {
-    out.push_str("<section class=\"card\"><h2>Map</h2>");
-    let way = path_pieces(&input.snapshot.frames, submap);
-    match picture::render(input.snapshot, submap, input.cloud.min_confidence, &way) {
-        Some(pixels) => {
-            let (width, height) = picture::SIZE;
-            let mut png = std::io::Cursor::new(Vec::new());
-            image::write_buffer_with_format(
-                &mut png,
-                &pixels,
-                width as u32,
-                height as u32,
-                image::ExtendedColorType::Rgba8,
-                image::ImageFormat::Png,
-            )
-            .map_err(|e| ExportError::Encode {
-                path: path.to_owned(),
-                reason: e.to_string(),
-            })?;
-            let _ = write!(
-                out,
-                "<img class=\"picture\" width=\"{width}\" height=\"{height}\" alt=\"The cloud seen from above\" \
-                 src=\"data:image/png;base64,{}\"/>\
-                 <div class=\"legend\"><span><i style=\"border-color:#ea580c\"></i>camera path</span>\
-                 <span>points with a confidence above {}; surfaces that face away are culled</span></div>",
-                BASE64.encode(png.into_inner()),
-                input.cloud.min_confidence
-            );
-        }
-        None => {
-            let _ = write!(
-                out,
-                "<p class=\"empty\">No point has a confidence above {}.</p>",
-                input.cloud.min_confidence
-            );
-        }
-    }
-    out.push_str("</section>");
-    Ok(())
 }
 
 fn error_over_time(out: &mut String, e: &Evaluation) {
