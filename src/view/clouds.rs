@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 
-/// Maximum number of keyframes whose points a page shows: two million points. Of a larger map, every second one, or
-/// third, and so on.
+/// Maximum number of keyframes whose points a page shows: two million points. A larger map is shown by every second
+/// keyframe, or third, and so on.
 const MAX_KEYFRAMES: usize = 400;
 /// Number of keyframes read at once: each has several megabytes.
 const BATCH: usize = 2;

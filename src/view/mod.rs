@@ -28,15 +28,21 @@ use prometheus_client::registry::Registry;
 use scrape::Scraped;
 use server::{EndSlot, Site};
 use std::fmt;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 /// The port of `run --view`.
 pub const DEFAULT_PORT: &str = "8090";
-/// Interval at which that is checked.
+/// Bytes of a connection that the system holds for a page.
+const SEND_BUFFER: u32 = 64 << 10;
+/// Connections that wait to be accepted.
+const BACKLOG: u32 = 128;
+/// Interval at which open pages are checked.
 const TICK: Duration = Duration::from_millis(20);
 
 /// The live page cannot be served.
@@ -60,6 +66,7 @@ pub enum ViewError {
 
 /// A bound port, before anything is served.
 pub struct Door {
+    runtime: Runtime,
     listener: TcpListener,
     address: SocketAddr,
     registry: Registry,
@@ -78,12 +85,16 @@ impl Door {
             option,
             cause,
         };
-        let listener = TcpListener::bind(address).map_err(refused)?;
-        listener.set_nonblocking(true).map_err(refused)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let runtime = runtime.map_err(ViewError::Thread)?;
+        let listener = listen(&runtime, address).map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
         let mut registry = Registry::with_prefix("mast3r_slam");
         let feed = Arc::new(Feed::new(&mut registry));
         Ok(Self {
+            runtime,
             listener,
             address,
             registry,
@@ -102,6 +113,7 @@ impl Door {
     /// If its thread cannot be started.
     pub fn serve(self, host: Arc<dyn Host>) -> Result<View, ViewError> {
         let Self {
+            runtime,
             listener,
             address,
             mut registry,
@@ -124,14 +136,7 @@ impl Door {
         let (stop, stopped) = oneshot::channel();
         let slot = Arc::clone(&end);
         let serve = move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build();
-            let served = runtime
-                .and_then(|runtime| runtime.block_on(server::run(listener, site, slot, stopped)));
-            if let Err(error) = served {
-                tracing::error!("the live page ends: {error}");
-            }
+            runtime.block_on(server::run(listener, site, slot, stopped));
         };
         let thread = std::thread::Builder::new().name("view".to_owned());
         let thread = thread.spawn(serve).map_err(ViewError::Thread)?;
@@ -143,6 +148,22 @@ impl Door {
             thread: Some(thread),
         })
     }
+}
+
+/// Listens on `address`.
+fn listen(runtime: &Runtime, address: SocketAddr) -> std::io::Result<TcpListener> {
+    let _entered = runtime.enter();
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    // A port whose last connections still close is free. On Windows, this would let two programs use one port.
+    #[cfg(unix)]
+    socket.set_reuseaddr(true)?;
+    // Connections inherit it: what waits for a slow page is old.
+    socket.set_send_buffer_size(SEND_BUFFER)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// A server that runs. Dropping it ends it.

@@ -37,14 +37,20 @@ pub type EndSlot = Arc<Mutex<Option<End>>>;
 
 /// Serves until `stop` is dropped.
 pub async fn run(
-    listener: std::net::TcpListener,
+    listener: tokio::net::TcpListener,
     site: Arc<Site>,
     end: EndSlot,
     stop: oneshot::Receiver<()>,
-) -> std::io::Result<()> {
-    let listener = BoundedListener::new(tokio::net::TcpListener::from_std(listener)?);
+) {
+    let listener = BoundedListener::new(listener);
     let composer = Composer::new(Arc::clone(&site.scraped), Arc::clone(&site.board));
     let composing = tokio::spawn(compose(composer, Arc::clone(&site.scraped), end));
+    let composer_ends = composing.abort_handle();
+    tokio::spawn(async move {
+        if composing.await.is_err_and(|error| error.is_panic()) {
+            tracing::error!("the live page no longer changes: what makes its messages panicked");
+        }
+    });
     let router = Router::new()
         .route("/", get(live))
         .route("/stream", get(stream))
@@ -56,8 +62,7 @@ pub async fn run(
     // Dropped or sent: either ends it.
     let _ = stop.await;
     serving.abort();
-    composing.abort();
-    Ok(())
+    composer_ends.abort();
 }
 
 async fn compose(mut composer: Composer, scraped: Arc<Scraped>, end: EndSlot) {
