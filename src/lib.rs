@@ -28,7 +28,7 @@
 //! * [`Map`], returned by [`Slam::finish`]: write output files, save it to continue later, evaluate it.
 //!
 //! Features: `dds` and `r2r` (the ROS 2 node of the program), `bags` (ROS 2 bags as sources), `cuda` (the GPU),
-//! `onnxruntime` and `tensorrt` (runtimes of the network). Poses are `world_from_camera`; the camera looks along z
+//! `onnxruntime` and `tensorrt` (runtimes of the network), `view` (the program's live page). Poses are `world_from_camera`; the camera looks along z
 //! with x to the right and y down. Lengths are in metres and durations in milliseconds unless stated otherwise.
 //!
 //! How it works is in `ARCHITECTURE.md` and `docs/algorithm.md` of the repository; every setting in
@@ -107,6 +107,11 @@ pub mod network;
 mod network;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
+pub mod page;
+#[cfg(not(feature = "internals"))]
+mod page;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
 pub mod report;
 #[cfg(not(feature = "internals"))]
 mod report;
@@ -135,6 +140,11 @@ mod time;
 pub mod trajectory;
 #[cfg(not(feature = "internals"))]
 mod trajectory;
+#[cfg(all(feature = "internals", feature = "view"))]
+#[doc(hidden)]
+pub mod view;
+#[cfg(all(not(feature = "internals"), feature = "view"))]
+mod view;
 #[cfg(all(feature = "internals", feature = "wire"))]
 #[doc(hidden)]
 pub mod wire;

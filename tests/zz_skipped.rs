@@ -4,6 +4,7 @@ fn main() {
     let all = [
         (cfg!(feature = "bags"), "bags", "the tests of bags"),
         (cfg!(feature = "dds"), "dds", "the tests of DDS"),
+        (cfg!(feature = "view"), "view", "the tests of the live page"),
         (cfg!(feature = "cuda"), "cuda", "the GPU's tests"),
         (
             cfg!(feature = "onnxruntime"),

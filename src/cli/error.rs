@@ -39,6 +39,10 @@ pub enum CliError {
     /// The comparison with the ground truth failed.
     #[error(transparent)]
     Evaluation(#[from] crate::eval::EvalError),
+    /// The live page cannot be served.
+    #[cfg(feature = "view")]
+    #[error(transparent)]
+    View(#[from] crate::view::ViewError),
     /// Options that cannot be combined; the exit code is 2.
     #[error("{0}")]
     Usage(String),

@@ -33,6 +33,8 @@ mod session;
 mod settings;
 mod sizes;
 mod version;
+#[cfg(feature = "view")]
+mod view_args;
 
 pub use error::CliError;
 

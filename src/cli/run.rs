@@ -13,6 +13,8 @@ use super::progress::Progress;
 use super::record::Recording;
 use super::session::{self, Ended};
 use super::settings::{ConfigArgs, RunOptions, threads};
+#[cfg(feature = "view")]
+use super::view_args::ViewArgs;
 use super::{CliError, Finished, interrupt, say};
 use crate::config::DepthConfig;
 use crate::eval::Evaluation;
@@ -84,6 +86,9 @@ pub struct RunArgs {
     #[cfg(feature = "bags")]
     #[command(flatten)]
     pub bag: BagArgs,
+    #[cfg(feature = "view")]
+    #[command(flatten)]
+    pub view: ViewArgs,
 }
 
 /// Runs the sub-command.
@@ -111,6 +116,9 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
     {
         saved::check_target(path).map_err(SavedMapError::from)?;
     }
+    // Before the network is loaded: the port may be in use.
+    #[cfg(feature = "view")]
+    let view = args.view.open()?;
     let folder = args.out.clone().unwrap_or_else(|| default_out(&args.path));
     let folder = OutputFolder::create(&folder, args.force)?;
     // Before the source, which decodes on these threads.
@@ -145,6 +153,8 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
     #[cfg(all(feature = "bags", feature = "ros"))]
     let mut recording = Recording::begin(args.bag.record.as_deref(), source.as_mut(), &slam)?;
 
+    #[cfg(feature = "view")]
+    let feed = view.start(&slam);
     let camera = source.depth_camera();
     let mut depth = camera.and_then(|camera| DepthFeed::new(&slam, camera));
     let mut motion = MotionFeed::new(&mut slam, motion);
@@ -164,6 +174,10 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
         #[cfg(all(feature = "bags", feature = "ros"))]
         if let Some(recording) = &mut recording {
             recording.frame(&tracked, &mut slam);
+        }
+        #[cfg(feature = "view")]
+        if let Some(feed) = &feed {
+            feed.frame(&tracked, &mut slam);
         }
         Ok(tracked)
     };
@@ -207,6 +221,8 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
         saved = saved.and_then(|results| written.map(|()| results));
     }
     progress.finish();
+    #[cfg(feature = "view")]
+    view.end(map.snapshot(), ended.error.is_some());
     say(&summary(map.snapshot(), &ended, seconds, &map.counts()));
     if let Some(depth) = &depth {
         say(&depth.summary());
@@ -424,6 +440,9 @@ pub struct DemoArgs {
     /// No progress bar (a pipe never shows one).
     #[arg(long)]
     pub no_progress: bool,
+    #[cfg(feature = "view")]
+    #[command(flatten)]
+    pub view: ViewArgs,
 }
 
 /// Runs the bundled model on the bundled sequence, calibrated, and prints the location of the
@@ -452,6 +471,8 @@ pub fn demo(args: &DemoArgs) -> Result<Finished, CliError> {
         motion: MotionArgs::default(),
         #[cfg(feature = "bags")]
         bag: BagArgs::default(),
+        #[cfg(feature = "view")]
+        view: args.view.clone(),
     })?;
     let report = args.out.join("report.html");
     say(&format!("open {} in a browser", report.display()));

@@ -8,10 +8,11 @@ use std::sync::LazyLock;
 const COMMIT: Option<&str> = option_env!("MAST3R_SLAM_COMMIT");
 
 /// Names of Cargo features and whether this program has them.
-const FEATURES: [(&str, bool); 8] = [
+const FEATURES: [(&str, bool); 9] = [
     ("bags", cfg!(feature = "bags")),
     ("dds", cfg!(feature = "dds")),
     ("r2r", cfg!(feature = "r2r")),
+    ("view", cfg!(feature = "view")),
     ("cuda", cfg!(feature = "cuda")),
     ("onnxruntime", cfg!(feature = "onnxruntime")),
     (

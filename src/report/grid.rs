@@ -1,6 +1,5 @@
 //! The occupancy grid as a picture.
 
-use super::sections::png;
 use crate::files::export::ExportError;
 use crate::map::grid::OccupancyMap;
 use base64::Engine;
@@ -32,7 +31,7 @@ pub(super) fn section(
     let _ = write!(
         out,
         "<section class=\"card\"><h2>Occupancy grid</h2>\
-         <img class=\"picture grid\" width=\"{width}\" height=\"{height}\" alt=\"Free and occupied cells from above\" \
+         <img class=\"cells\" width=\"{width}\" height=\"{height}\" alt=\"Free and occupied cells from above\" \
          src=\"data:image/png;base64,{}\"/>\
          <p class=\"plain\">{} × {} cells of {:.0} mm, {:.1} × {:.1} m · {:.1} m² free · {:.1} m² occupied</p></section>",
         BASE64.encode(png(path, &picture.pixels, picture.size)?),
@@ -45,6 +44,28 @@ pub(super) fn section(
         area(100),
     );
     Ok(())
+}
+
+/// RGBA pixels as PNG; `path` is used in messages.
+fn png(path: &Path, pixels: &[u8], size: [usize; 2]) -> Result<Vec<u8>, ExportError> {
+    let fail = |reason: String| ExportError::Encode {
+        path: path.to_owned(),
+        reason,
+    };
+    let side =
+        |n: usize| u32::try_from(n).map_err(|_| fail(format!("{n} pixels exceed the limit")));
+    let (width, height) = (side(size[0])?, side(size[1])?);
+    let mut png = std::io::Cursor::new(Vec::new());
+    image::write_buffer_with_format(
+        &mut png,
+        pixels,
+        width,
+        height,
+        image::ExtendedColorType::Rgba8,
+        image::ImageFormat::Png,
+    )
+    .map_err(|e| fail(e.to_string()))?;
+    Ok(png.into_inner())
 }
 
 /// RGBA pixels, the farthest row first.

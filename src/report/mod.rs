@@ -1,9 +1,9 @@
-//! HTML report of a run: a single self-contained file without scripts.
+//! HTML report of a run: a single self-contained file, with the viewer of the live page for the map.
 
 mod chart;
 mod grid;
-mod picture;
 mod sections;
+mod viewer;
 
 use crate::eval::Evaluation;
 use crate::files::export::{self, ExportError};

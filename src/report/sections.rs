@@ -1,7 +1,7 @@
 //! Sections of the report.
 
 use super::chart::{self, Curve, Plan};
-use super::{ReportInput, escape, grid, picture};
+use super::{ReportInput, escape, grid, viewer};
 use crate::eval::{Alignment, Evaluation};
 use crate::files::export::ExportError;
 use crate::geometry::Sim3;
@@ -35,7 +35,7 @@ pub(super) fn page(path: &Path, input: &ReportInput, submap: u32) -> Result<Stri
     notes(&mut out, input, submap);
     out.push_str("<div class=\"pair\">");
     plan(&mut out, input, submap);
-    cloud_picture(&mut out, path, input, submap)?;
+    viewer::write(&mut out, input, submap);
     out.push_str("</div>");
     if let Some(cells) = input.grid {
         grid::section(&mut out, path, cells)?;
@@ -49,7 +49,9 @@ pub(super) fn page(path: &Path, input: &ReportInput, submap: u32) -> Result<Stri
     thumbnails(&mut out, path, input)?;
     table(&mut out, "Mapping", &input.run.mapping);
     table(&mut out, "Settings", input.settings);
-    out.push_str("</main></body></html>\n");
+    out.push_str("</main>");
+    out.push_str(&viewer::scripts());
+    out.push_str("</body></html>\n");
     Ok(out)
 }
 
@@ -70,7 +72,7 @@ fn subtitle(input: &ReportInput) -> String {
 }
 
 /// Loop edges, as indices into the list of keyframes.
-fn loop_edges(input: &ReportInput) -> Vec<(usize, usize)> {
+pub(super) fn loop_edges(input: &ReportInput) -> Vec<(usize, usize)> {
     let keyframes = &input.snapshot.keyframes;
     let place: HashMap<u32, usize> = keyframes
         .iter()
@@ -193,7 +195,7 @@ fn notes(out: &mut String, input: &ReportInput, submap: u32) {
 }
 
 /// Positions of a submap's frames, in segments that end where tracking was lost.
-fn path_pieces(frames: &[FrameRecord], submap: u32) -> Vec<Vec<Vector3<f64>>> {
+pub(super) fn path_pieces(frames: &[FrameRecord], submap: u32) -> Vec<Vec<Vector3<f64>>> {
     let mut pieces = vec![Vec::new()];
     for f in frames.iter().filter(|f| f.submap == submap) {
         if f.state == TrackingState::Lost || !f.world_from_camera.is_finite() {
@@ -295,40 +297,6 @@ fn truth_during(
     finite.map(|p| p.world_from_camera.translation).collect()
 }
 
-fn cloud_picture(
-    out: &mut String,
-    path: &Path,
-    input: &ReportInput,
-    submap: u32,
-) -> Result<(), ExportError> {
-    out.push_str("<section class=\"card\"><h2>Map</h2>");
-    let way = path_pieces(&input.snapshot.frames, submap);
-    match picture::render(input.snapshot, submap, input.cloud.min_confidence, &way) {
-        Some(pixels) => {
-            let (width, height) = picture::SIZE;
-            let png = png(path, &pixels, [width, height])?;
-            let _ = write!(
-                out,
-                "<img class=\"picture\" width=\"{width}\" height=\"{height}\" alt=\"The cloud seen from above\" \
-                 src=\"data:image/png;base64,{}\"/>\
-                 <div class=\"legend\"><span><i style=\"border-color:#ea580c\"></i>camera path</span>\
-                 <span>points with a confidence above {}; surfaces that face away are culled</span></div>",
-                BASE64.encode(png),
-                input.cloud.min_confidence
-            );
-        }
-        None => {
-            let _ = write!(
-                out,
-                "<p class=\"empty\">No point has a confidence above {}.</p>",
-                input.cloud.min_confidence
-            );
-        }
-    }
-    out.push_str("</section>");
-    Ok(())
-}
-
 fn error_over_time(out: &mut String, e: &Evaluation) {
     let Some(start) = e.errors.iter().map(|p| p.stamp.nanos).min() else {
         return;
@@ -358,28 +326,6 @@ fn error_over_time(out: &mut String, e: &Evaluation) {
             _ => String::new(),
         }
     );
-}
-
-/// RGBA pixels as PNG; `path` is used in messages.
-pub(super) fn png(path: &Path, pixels: &[u8], size: [usize; 2]) -> Result<Vec<u8>, ExportError> {
-    let fail = |reason: String| ExportError::Encode {
-        path: path.to_owned(),
-        reason,
-    };
-    let side =
-        |n: usize| u32::try_from(n).map_err(|_| fail(format!("{n} pixels exceed the limit")));
-    let (width, height) = (side(size[0])?, side(size[1])?);
-    let mut png = std::io::Cursor::new(Vec::new());
-    image::write_buffer_with_format(
-        &mut png,
-        pixels,
-        width,
-        height,
-        image::ExtendedColorType::Rgba8,
-        image::ImageFormat::Png,
-    )
-    .map_err(|e| fail(e.to_string()))?;
-    Ok(png.into_inner())
 }
 
 /// Plots the scales of the submap's keyframes: how many metres of the map the network's metre is.

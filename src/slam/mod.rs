@@ -74,7 +74,9 @@ pub use pose_table::PoseTable;
 pub use sensors::{Bridge, MotionStatus};
 pub use uncertainty::Covariance6;
 
-use crate::compute::device::{ContentFormats, Device, DeviceError, FramePoints, LostReason};
+use crate::compute::device::{
+    ContentFormats, Device, DeviceError, FramePoints, LostReason, MemoryPool, SeenFrame,
+};
 use crate::config::Config;
 use crate::geometry::{Intrinsics, Sim3};
 use crate::image::encoding::RawImage;
@@ -408,6 +410,20 @@ impl Slam {
     /// If the device fails.
     pub fn read_frame(&mut self, dst: &mut FramePoints) -> Result<(), SlamError> {
         Ok(self.tracker.device_mut().read_frame(dst)?)
+    }
+
+    /// Replaces `dst` by the last frame's image, as the network saw it, and its matches with the active keyframe, which
+    /// are valid for a frame that was tracked.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub(crate) fn read_seen(&mut self, dst: &mut SeenFrame) -> Result<(), SlamError> {
+        Ok(self.tracker.device_mut().read_seen(dst)?)
+    }
+
+    /// What the device's memory is used for; empty on the CPU.
+    pub(crate) fn memory(&self) -> Vec<MemoryPool> {
+        self.tracker.device().memory()
     }
 
     /// Width and height of the network's images, and their intrinsics if known.

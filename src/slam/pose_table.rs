@@ -72,7 +72,7 @@ impl PoseTable {
     }
 
     /// `world_from_camera` of keyframe `id`, removed ones included.
-    pub(super) fn pose_of(&self, id: u32) -> Option<Sim3> {
+    pub(crate) fn pose_of(&self, id: u32) -> Option<Sim3> {
         if let Some(index) = self.index_of(id) {
             return self.poses.get(index).copied();
         }

@@ -1,4 +1,4 @@
-//! Tracking a frame allocates nothing once the system is warm.
+//! Tracking a frame, and counting it for the metrics, allocates nothing once the system is warm.
 
 use mast3r_slam::config::{Config, FilteringMode, Threads};
 use mast3r_slam::image::RgbImage;
@@ -28,6 +28,14 @@ fn allocations(calibrated: bool, mode: FilteringMode, recording: &Recording) -> 
         None,
         Some(intrinsics(SIZE)),
     );
+    // Its server is not started: allocations of all threads are counted.
+    #[cfg(feature = "view")]
+    let door = {
+        let localhost = std::net::Ipv4Addr::LOCALHOST.into();
+        mast3r_slam::view::Door::bind(localhost, 0, "the test").expect("a free port")
+    };
+    #[cfg(feature = "view")]
+    door.feed().start(&system);
     let mut image = RgbImage::new(SIZE.0, SIZE.1);
     let mut counts = Vec::with_capacity(FRAMES);
     for index in 0..FRAMES {
@@ -39,6 +47,10 @@ fn allocations(calibrated: bool, mode: FilteringMode, recording: &Recording) -> 
         };
         let before = counting::allocations();
         let record = system.process(&input);
+        #[cfg(feature = "view")]
+        if let Ok(tracked) = &record {
+            door.feed().frame(tracked, &mut system);
+        }
         counts.push(counting::allocations() - before);
         let record = record.expect("frame");
         if record.index > 0 {

@@ -23,6 +23,7 @@ const LAYERS: &[Layer] = &[
         module: "cli",
         uses: &[
             "ros",
+            "view",
             "slam_builder",
             "source",
             "report",
@@ -46,6 +47,7 @@ const LAYERS: &[Layer] = &[
     Layer {
         module: "ros",
         uses: &[
+            "view",
             "slam_builder",
             "source",
             "slam",
@@ -59,6 +61,12 @@ const LAYERS: &[Layer] = &[
             "geometry",
             "time",
             "files",
+        ],
+    },
+    Layer {
+        module: "view",
+        uses: &[
+            "slam", "page", "map", "compute", "image", "geometry", "time",
         ],
     },
     Layer {
@@ -96,6 +104,7 @@ const LAYERS: &[Layer] = &[
     Layer {
         module: "report",
         uses: &[
+            "page",
             "map",
             "eval",
             "trajectory",
@@ -104,6 +113,10 @@ const LAYERS: &[Layer] = &[
             "time",
             "files",
         ],
+    },
+    Layer {
+        module: "page",
+        uses: &["map", "geometry"],
     },
     Layer {
         module: "slam",
@@ -244,7 +257,19 @@ const OWNED: &[Owned] = &[
     },
     Owned {
         item: "tokio",
-        owners: &["ros"],
+        owners: &["ros", "view"],
+    },
+    Owned {
+        item: "axum",
+        owners: &["view"],
+    },
+    Owned {
+        item: "http_body",
+        owners: &["view"],
+    },
+    Owned {
+        item: "prometheus_client",
+        owners: &["view"],
     },
     Owned {
         item: "mcap",
@@ -324,11 +349,12 @@ const OWNED: &[Owned] = &[
             "config",
             "files",
             "eval",
+            "view",
         ],
     },
     Owned {
         item: "std::net",
-        owners: &["ros"],
+        owners: &["cli", "ros", "view"],
     },
     Owned {
         item: "std::process",

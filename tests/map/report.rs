@@ -65,8 +65,22 @@ fn page(snapshot: &MapSnapshot, truth: Option<&[StampedPose]>) -> String {
     std::fs::read_to_string(&path).unwrap()
 }
 
-/// Every tag is closed in order; attributes are quoted; nothing is a script or comes from elsewhere.
+/// The page with empty scripts: they are tested in a browser.
+fn without_scripts(page: &str) -> String {
+    let mut out = String::new();
+    for (i, part) in page.split("<script").enumerate() {
+        let skip = match i {
+            0 => 0,
+            _ => part.find("</script>").expect("the end of a script") + "</script>".len(),
+        };
+        out.push_str(&part[skip..]);
+    }
+    out
+}
+
+/// Every tag is closed in order; attributes are quoted; nothing comes from elsewhere.
 fn assert_sound(page: &str) {
+    let page = &without_scripts(page);
     let body = page.strip_prefix("<!DOCTYPE html>").unwrap();
     let mut open: Vec<&str> = Vec::new();
     let mut rest = body;
@@ -85,7 +99,7 @@ fn assert_sound(page: &str) {
     }
     assert!(open.is_empty(), "{open:?} are not closed");
     for forbidden in [
-        "http:", "https:", "//", "<script", "@import", "url(", "<link", "NaN", "inf ",
+        "http:", "https:", "//", "@import", "url(", "<link", "NaN", "inf ",
     ] {
         let plain = without_data(page);
         assert!(!plain.contains(forbidden), "{forbidden} in the page");
@@ -117,7 +131,8 @@ fn a_run_with_ground_truth_shows_everything() {
         "Time per frame",
         "rten, 2 threads",
         "1.23 <small>GB",
-        "data:image/png;base64,",
+        "<canvas id=\"map\"",
+        "id=\"map-data\"",
         "data:image/jpeg;base64,",
         "class=\"lost\"",
         "tracking.Q_conf",
@@ -130,8 +145,7 @@ fn a_run_with_ground_truth_shows_everything() {
     }
     assert!(page.contains("<b class=\"bad\">10 <small></small></b><span>lost frames"));
     assert!(page.contains("<b>4 <small></small></b><span>loop edges"));
-    // Eight thumbnails, the picture and the grid.
-    assert_eq!(page.matches("<img ").count(), 10);
+    assert_eq!(page.matches("<img ").count(), 9, "thumbnails and the grid");
     assert!(page.len() < 4_000_000, "{} bytes", page.len());
 }
 

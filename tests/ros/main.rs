@@ -18,3 +18,5 @@ mod run;
 mod services;
 mod support;
 mod transforms;
+#[cfg(feature = "view")]
+mod view;

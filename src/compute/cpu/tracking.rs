@@ -6,7 +6,8 @@ use super::hand_off::{HandOff, HandOffItem, Pointmap};
 use super::{NAME, unknown};
 use crate::compute::depth::{DepthScale, NoScale};
 use crate::compute::device::{
-    DeviceError, Fractions, FramePoints, Handle, LostReason, Outcome, Tracked, TrackingDevice,
+    DeviceError, Fractions, FramePoints, Handle, LostReason, Outcome, SeenFrame, Tracked,
+    TrackingDevice,
 };
 use crate::compute::fusion::{FusedPointmap, FusionScratch};
 use crate::compute::mask;
@@ -448,6 +449,13 @@ impl TrackingDevice for Tracking {
         let view = &self.output.view1;
         dst.points.clone_from(&view.points);
         dst.confidence.clone_from(&view.confidence);
+        Ok(())
+    }
+
+    fn read_seen(&mut self, dst: &mut SeenFrame) -> Result<(), DeviceError> {
+        dst.image.clone_from(&self.camera.image.data);
+        dst.index.clone_from(&self.active.index);
+        dst.quality.clone_from(&self.gated);
         Ok(())
     }
 

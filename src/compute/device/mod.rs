@@ -24,7 +24,10 @@ pub use handle::{HandOff, Handle};
 pub use mapping::{
     EdgeId, GraphEdge, KeyframeBulk, MappingDevice, NeighbourView, NewEdge, PoseGraph, TwoWay,
 };
-pub use tracking::{Fit, Fractions, FramePoints, LostReason, Outcome, Tracked, TrackingDevice};
+pub use tracking::{
+    Fit, Fractions, FramePoints, LostReason, MemoryPool, Outcome, SeenFrame, Tracked,
+    TrackingDevice,
+};
 
 /// Maximum number of pointmaps and frames in transit between the halves. The queue of policy must
 /// be shorter by the items that policy itself holds: the one being handed over, the last

@@ -80,6 +80,14 @@ pub trait TrackingDevice: Send {
     /// [`TrackingDevice::decode_single`] or [`TrackingDevice::track`].
     fn read_frame(&mut self, dst: &mut FramePoints) -> Result<(), DeviceError>;
 
+    /// Replaces `dst` by the current frame's image and, after a [`TrackingDevice::track`] that found matches, those.
+    fn read_seen(&mut self, dst: &mut SeenFrame) -> Result<(), DeviceError>;
+
+    /// What the device's memory is used for; empty for a device whose buffers are not planned.
+    fn memory(&self) -> Vec<MemoryPool> {
+        Vec::new()
+    }
+
     /// Runs the network on test images. The current frame is unchanged.
     fn self_test(&mut self) -> Result<(), DeviceError>;
 
@@ -141,6 +149,27 @@ pub struct FramePoints {
     pub points: Vec<f32>,
     /// `N` confidences.
     pub confidence: Vec<f32>,
+}
+
+/// What the camera saw last, for people; `N = width · height` of the network image.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SeenFrame {
+    /// RGB, `N × 3`.
+    pub image: Vec<u8>,
+    /// For each pixel of the active keyframe, the frame's pixel that it was matched with.
+    pub index: Vec<u32>,
+    /// Quality of each match; 0 for a match that the pose does not use.
+    pub quality: Vec<f32>,
+}
+
+/// Memory of a device by use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryPool {
+    /// Part of the program: `tracking`, `keyframes`.
+    pub name: &'static str,
+    /// Kind of memory: `device`, `pinned` or `elsewhere`.
+    pub place: &'static str,
+    pub bytes: u64,
 }
 
 /// Outcome of tracking a frame.

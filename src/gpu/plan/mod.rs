@@ -69,6 +69,17 @@ pub enum Place {
     Elsewhere,
 }
 
+impl Place {
+    /// The name used in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Device => "device",
+            Self::Pinned => "pinned",
+            Self::Elsewhere => "elsewhere",
+        }
+    }
+}
+
 /// A planned buffer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Request {
@@ -144,6 +155,19 @@ impl MemoryPlan {
         elsewhere.fold(0, |sum: u64, r| sum.saturating_add(r.bytes))
     }
 
+    /// Bytes by part of the program and kind of memory, without padding.
+    pub fn pools(&self) -> Vec<(Group, Place, u64)> {
+        let of = |group: Group, place: Place| {
+            let own = |r: &&Request| r.group == group && r.place == place;
+            let bytes = self.requests.iter().filter(own).map(|r| r.bytes);
+            (group, place, bytes.fold(0, u64::saturating_add))
+        };
+        let places = [Place::Device, Place::Pinned, Place::Elsewhere];
+        let all = Group::ALL.into_iter();
+        let all = all.flat_map(|group| places.map(|place| of(group, place)));
+        all.filter(|(.., bytes)| *bytes > 0).collect()
+    }
+
     /// Records a buffer of `shape` elements of type `T` after the previous ones of `place`.
     pub fn note<T>(&mut self, group: Group, name: String, place: Place, shape: &[usize]) -> Span {
         let len = shape.iter().fold(1, |len: usize, &n| len.saturating_mul(n));
@@ -193,6 +217,14 @@ mod tests {
         // 256 + 120: no padding after the last buffer.
         assert_eq!((plan.device_bytes(), plan.pinned_bytes()), (376, 16));
         assert_eq!(plan.elsewhere_bytes(), 1000);
+        assert_eq!(
+            plan.pools(),
+            [
+                (Group::Tracking, Place::Device, 141),
+                (Group::Tracking, Place::Pinned, 16),
+                (Group::Network, Place::Elsewhere, 1000),
+            ]
+        );
         let listed: Vec<_> = plan
             .requests()
             .iter()

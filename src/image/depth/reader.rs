@@ -20,7 +20,7 @@ pub struct DepthLimits {
     pub max_jump: f64,
 }
 
-/// An edge stands out of the sensor's noise by at least this factor. Of normally distributed differences 99.3 % are below
+/// An edge stands out of the sensor's noise by at least this factor: 99.3 % of normally distributed differences are below
 /// four times their median, so that four of them leave 97 % of a noisy surface's pixels.
 const OVER_NOISE: f64 = 4.0;
 

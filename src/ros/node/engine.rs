@@ -72,6 +72,7 @@ pub fn start(
     }
     shared.status.describe(about);
     shared.pulses.set_mapping(slam.mapping_pulse());
+    shared.page.start(&slam);
     let mut loaded = None;
     if settings.load_map_on_start {
         let file = saved::file_of(Path::new(&settings.map_path));

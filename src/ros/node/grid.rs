@@ -105,8 +105,14 @@ pub fn run(shared: Arc<Shared>, topics: GridTopics, options: GridOptions) {
 }
 
 impl Grids {
+    /// Open live pages are subscribers too.
+    fn subscribers_now(&self) -> usize {
+        let topics = self.topics.map.subscribers() + self.topics.updates.subscribers();
+        topics + usize::from(self.shared.page.watched())
+    }
+
     fn look(&mut self) -> Flow {
-        let listening = self.topics.map.subscribers() + self.topics.updates.subscribers() > 0;
+        let listening = self.subscribers_now() > 0;
         let (true, Some(poses), Some(placement)) = (
             listening,
             self.shared.poses.load_full(),
@@ -211,7 +217,7 @@ impl Grids {
     /// Publishes what changed: the whole grid to new subscribers and once a period, its changes in
     /// between. Returns whether it did.
     fn publish(&mut self, header: &Header, settings: &Settings) -> bool {
-        let subscribers = self.topics.map.subscribers() + self.topics.updates.subscribers();
+        let subscribers = self.subscribers_now();
         let more = subscribers > self.subscribers;
         self.subscribers = subscribers;
         let since = |at: Option<Instant>, period| at.is_none_or(|at| at.elapsed() >= period);
@@ -237,6 +243,9 @@ impl Grids {
 
     fn whole(&self, header: &Header) {
         let map = self.grid.map();
+        if let Some(placement) = self.shared.placement.load_full() {
+            self.shared.page.show_grid(&map, &placement.map_from_world);
+        }
         let stamp = Stamp::from(&header.stamp);
         let origin = Isometry3::translation(map.origin[0], map.origin[1], 0.0);
         let message = OccupancyGrid {

@@ -45,6 +45,7 @@ mod tf_listener;
 mod topics;
 mod tracking;
 mod uncertainty;
+mod view;
 mod watchdog;
 
 pub use parameters::ParameterError;
@@ -73,6 +74,7 @@ use running::Running;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use view::NodeDoor;
 
 /// Error from starting or running the node.
 #[derive(Debug, thiserror::Error)]
@@ -291,12 +293,8 @@ impl Inner {
             check_map(&settings.map_path, settings.localization_only)
                 .map_err(NodeError::Configure)?;
         }
-        Ok(Running::start(
-            &self.middleware,
-            builder,
-            &config,
-            settings,
-        )?)
+        let door = NodeDoor::bind(&settings).map_err(NodeError::Configure)?;
+        Running::start(&self.middleware, builder, &config, settings, door)
     }
 
     fn tell_transition(&self, event: &crate::wire::messages::lifecycle::TransitionDescription) {

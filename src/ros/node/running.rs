@@ -1,5 +1,6 @@
 //! Everything that exists while the node is configured: subscriptions, publishers, threads.
 
+use super::NodeError;
 use super::clouds::{self, CloudTopics};
 use super::correction;
 use super::correction_slot::Correction;
@@ -19,6 +20,7 @@ use super::supervisor::Supervisor;
 use super::tf_listener::TfBuffer;
 use super::topics::Topics;
 use super::tracking;
+use super::view::{NodeDoor, NodeView};
 use super::watchdog;
 use crate::config::Config;
 use crate::map::grid::GridOptions;
@@ -48,7 +50,9 @@ const JUMP_NANOS: i64 = 1_000_000_000;
 
 /// A configured node. Dropping it ends its threads.
 pub struct Running {
-    // Dropped first, so that nothing arrives while the rest is dropped.
+    // Dropped before the threads that it tells of.
+    view: Option<NodeView>,
+    // Dropped first of the rest, so that nothing arrives while the rest is dropped.
     subscriptions: Vec<Subscription>,
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -61,7 +65,8 @@ impl Running {
         builder: SlamBuilder,
         config: &Config,
         settings: Settings,
-    ) -> Result<Self, MiddlewareError> {
+        door: NodeDoor,
+    ) -> Result<Self, NodeError> {
         let (events, receiver) = sync_channel(EVENTS);
         let min_confidence = config.output.c_conf;
         let grid = GridOptions::new(&config.grid, min_confidence);
@@ -88,6 +93,7 @@ impl Running {
             odometry: MotionInbox::default(),
             rates: MotionInbox::default(),
             depth: DepthSlot::default(),
+            page: door.feed(),
             closing: AtomicBool::new(false),
             active: AtomicBool::new(false),
             paused: AtomicBool::new(false),
@@ -100,6 +106,7 @@ impl Running {
         let cloud_topics = CloudTopics::new(middleware.as_ref())?;
         let depth_topics = DepthTopics::new(middleware.as_ref())?;
         let mut running = Self {
+            view: Some(door.serve(&shared).map_err(NodeError::Configure)?),
             subscriptions: Vec::new(),
             shared,
             threads: Vec::new(),
@@ -318,6 +325,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        self.view = None;
         self.subscriptions.clear();
         self.shared.closing.store(true, Ordering::Release);
         self.shared.inbox.close();

@@ -235,6 +235,10 @@ parameters! {
         "maximum size of a cloud message in bytes; 0: one message per cloud, for suitably configured networks";
     cloud_rate: f64 = 10.0, Constraint::Double(0.0, 1000.0), Always,
         "maximum rate of ~/cloud in Hz, by the images' stamps; 0: every tracked frame";
+    view_port: usize = 0i64, Constraint::Integer(0, 65_535), Unconfigured,
+        "port of the live page and of metrics for Prometheus; 0: off";
+    view_address: String = "127.0.0.1", ANY, Unconfigured,
+        "address of this machine to serve them on; 0.0.0.0 shows what the camera sees to everybody who reaches the machine";
     use_sim_time: bool = false, ANY, Unconfigured,
         "use the time from /clock";
     autostart: bool = true, ANY, Never,

@@ -11,6 +11,7 @@ use super::settings::Settings;
 use super::status::Status;
 use super::supervisor::Supervisor;
 use super::tf_listener::TfBuffer;
+use super::view::PageFeed;
 use crate::geometry::{Calibration, Sim3};
 use crate::map::grid::GridOptions;
 use crate::slam::{PoseTable, TrackedFrame};
@@ -115,6 +116,8 @@ pub struct Shared {
     pub rates: MotionInbox<Vector3<f64>>,
     /// Input of the depth thread.
     pub depth: DepthSlot,
+    /// The live page.
+    pub page: PageFeed,
     /// Whether the threads should end.
     pub closing: AtomicBool,
     /// Whether the node is active.

@@ -237,6 +237,11 @@ impl Status {
         *lock(&self.standing) = threads;
     }
 
+    /// The threads that stand still, in words; empty for none.
+    pub fn standing(&self) -> String {
+        lock(&self.standing).clone()
+    }
+
     fn is_full(&self) -> bool {
         self.full.load(Ordering::Relaxed)
     }

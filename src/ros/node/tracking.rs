@@ -114,7 +114,8 @@ pub fn run(shared: Arc<Shared>) {
             match input {
                 Input::Image(arrival) => tracker.image(&arrival),
                 Input::Order(order) => tracker.order(order),
-                Input::Idle | Input::Closed => {}
+                Input::Idle => tracker.idle(),
+                Input::Closed => {}
             }
         }));
         if done.is_err() {
@@ -126,6 +127,13 @@ pub fn run(shared: Arc<Shared>) {
 }
 
 impl Tracker {
+    /// No image came for a while.
+    fn idle(&mut self) {
+        if let Some(engine) = &mut self.engine {
+            self.shared.page.serve(&mut engine.slam);
+        }
+    }
+
     fn order(&mut self, order: Order) {
         match order {
             Order::Reset(why) => self.restart(&why),
@@ -332,6 +340,9 @@ impl Tracker {
                 });
                 if tracked.bridge.is_some() {
                     status.bridged.add();
+                }
+                if let Some(engine) = &mut self.engine {
+                    self.shared.page.frame(&tracked, &mut engine.slam);
                 }
                 let scale = (!lost).then_some(tracked.world_from_camera.scale);
                 self.shared.tell(Event::Frame(tracked, Instant::now()));

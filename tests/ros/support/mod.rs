@@ -7,7 +7,7 @@ pub mod stage;
 use mast3r_slam::compute::cpu;
 use mast3r_slam::compute::depth::{DepthScale, NoScale};
 use mast3r_slam::compute::device::{
-    Device, DeviceError, FramePoints, Handle, Outcome, Setup, TrackingDevice,
+    Device, DeviceError, FramePoints, Handle, Outcome, SeenFrame, Setup, TrackingDevice,
 };
 use mast3r_slam::compute::retrieval::RetrievalModel;
 use mast3r_slam::geometry::{Intrinsics, Sim3};
@@ -214,6 +214,9 @@ impl TrackingDevice for Walking {
     }
     fn read_frame(&mut self, dst: &mut FramePoints) -> Result<(), DeviceError> {
         self.device.read_frame(dst)
+    }
+    fn read_seen(&mut self, dst: &mut SeenFrame) -> Result<(), DeviceError> {
+        self.device.read_seen(dst)
     }
     fn self_test(&mut self) -> Result<(), DeviceError> {
         self.device.self_test()

@@ -5,8 +5,8 @@ use mast3r_slam::compute::coverage::Coverage;
 use mast3r_slam::compute::depth::{DepthScale, NoScale};
 use mast3r_slam::compute::device::{
     ContentFormats, Device, DeviceError, EdgeContent, EdgeId, FramePoints, Handle, KeyframeBulk,
-    KeyframeContent, MappingDevice, NeighbourView, NewEdge, Outcome, PoseGraph, TrackingDevice,
-    TwoWay,
+    KeyframeContent, MappingDevice, MemoryPool, NeighbourView, NewEdge, Outcome, PoseGraph,
+    SeenFrame, TrackingDevice, TwoWay,
 };
 use mast3r_slam::compute::global::{EdgeEquations, GlobalReport, SolveError};
 use mast3r_slam::compute::retrieval::Hit;
@@ -143,6 +143,13 @@ impl TrackingDevice for Tracking {
     fn read_frame(&mut self, dst: &mut FramePoints) -> Result<(), DeviceError> {
         self.1.call("read_frame")?;
         self.0.read_frame(dst)
+    }
+    fn read_seen(&mut self, dst: &mut SeenFrame) -> Result<(), DeviceError> {
+        self.1.call("read_seen")?;
+        self.0.read_seen(dst)
+    }
+    fn memory(&self) -> Vec<MemoryPool> {
+        self.0.memory()
     }
     fn self_test(&mut self) -> Result<(), DeviceError> {
         self.1.call("self_test")?;

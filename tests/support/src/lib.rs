@@ -1,5 +1,6 @@
 //! Shared by test programs and benches: scenes with known ground truth, random numbers, running the program.
 
+pub mod browser;
 pub mod counting;
 pub mod deceiver;
 pub mod faulty;

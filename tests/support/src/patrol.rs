@@ -7,7 +7,7 @@ use mast3r_slam::compute::depth::{DepthScale, NoScale};
 use mast3r_slam::compute::device::{
     ContentFormats, Device, DeviceError, EdgeContent, EdgeId, Fit, Fractions, FramePoints, HandOff,
     Handle, KeyframeBulk, KeyframeContent, LostReason, MappingDevice, NeighbourView, NewEdge,
-    Outcome, PoseGraph, Tracked, TrackingDevice, TwoWay,
+    Outcome, PoseGraph, SeenFrame, Tracked, TrackingDevice, TwoWay,
 };
 use mast3r_slam::compute::global::{EdgeEquations, GlobalReport, SolveError};
 use mast3r_slam::compute::retrieval::Hit;
@@ -249,6 +249,15 @@ impl TrackingDevice for Tracking {
         dst.points.resize(3 * PIXELS * PIXELS, 1.0);
         dst.confidence.clear();
         dst.confidence.resize(PIXELS * PIXELS, 2.0);
+        Ok(())
+    }
+    fn read_seen(&mut self, dst: &mut SeenFrame) -> Result<(), DeviceError> {
+        dst.image.clear();
+        dst.image.resize(3 * PIXELS * PIXELS, 0);
+        dst.index.clear();
+        dst.index.resize(PIXELS * PIXELS, 0);
+        dst.quality.clear();
+        dst.quality.resize(PIXELS * PIXELS, 0.0);
         Ok(())
     }
     fn self_test(&mut self) -> Result<(), DeviceError> {

@@ -26,6 +26,10 @@ pub enum Need {
     Ffmpeg,
     /// The permission to mount a file system.
     Mount,
+    /// The program `chromium`.
+    Chromium,
+    /// The program `promtool`.
+    Promtool,
 }
 
 impl Need {
@@ -38,6 +42,7 @@ impl Need {
             Self::RosPython | Self::FastDds => "MAST3R_REQUIRE_DDS",
             Self::Ffmpeg => "MAST3R_REQUIRE_FFMPEG",
             Self::Mount => "MAST3R_REQUIRE_MOUNT",
+            Self::Chromium | Self::Promtool => "MAST3R_REQUIRE_CHROMIUM",
         }
     }
 
@@ -56,6 +61,8 @@ impl Need {
             }
             Self::FastDds => "install a C++ compiler and libfastrtps-dev",
             Self::Ffmpeg => "install ffmpeg",
+            Self::Chromium => "install chromium, or set MAST3R_CHROMIUM to such a browser",
+            Self::Promtool => "install prometheus, which has promtool",
             Self::Mount => "run it where `unshare --mount --map-root-user` is permitted",
         }
     }

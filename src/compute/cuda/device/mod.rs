@@ -29,7 +29,7 @@ pub use inputs::{PlanInputs, slot_layout};
 pub use plan::lower;
 
 use super::retrieval::{MAX_HITS, Retrieval, RetrievalBuffers};
-use crate::compute::device::{Device, DeviceError, Setup};
+use crate::compute::device::{Device, DeviceError, MemoryPool, Setup};
 use crate::compute::global::GlobalResidual;
 use crate::compute::retrieval::RetrievalModel;
 use crate::gpu::plan::{Group, MemoryPlan, Place, human};
@@ -72,7 +72,7 @@ pub fn device(
     }
     let images = (&shape, &preprocessor, cuda.camera);
     let mut inputs = PlanInputs::of(context.info(), backend.as_mut(), &setup, images);
-    let buffers = allocate(context, backend.as_mut(), &mut inputs)?;
+    let (buffers, memory) = allocate(context, backend.as_mut(), &mut inputs)?;
     let edges_at_once = inputs.edges_at_once();
     let high = Arc::new(context.stream(Priority::High)?);
     let low = Arc::new(context.stream(Priority::Low)?);
@@ -94,7 +94,7 @@ pub fn device(
     let mut mapping = Mapping::new(config, low, &stores, network, buffers.mapping, of_solves)?;
     mapping.places = places;
     let camera = (&preprocessor, cuda.camera);
-    let tracking = Tracking::new(
+    let mut tracking = Tracking::new(
         setup.config,
         high,
         &stores,
@@ -102,6 +102,7 @@ pub fn device(
         buffers.tracking,
         camera,
     )?;
+    tracking.memory = memory;
     // Tables and codebook have arrived, so that the first frame does not wait for them.
     context.synchronize()?;
     Ok(Device {
@@ -110,18 +111,17 @@ pub fn device(
     })
 }
 
-/// Allocates all memory, in a plan that fits.
+/// Allocates all memory, in a plan that fits; also returns what it is used for.
 fn allocate(
     context: &Context,
     backend: &mut dyn Backend,
     inputs: &mut PlanInputs<'_>,
-) -> Result<Buffers, DeviceError> {
+) -> Result<(Buffers, Vec<MemoryPool>), DeviceError> {
     let plan = fitting_plan(context, backend, inputs)?;
     let mut carving = Carving::planned(context, &plan)?;
     let buffers = Buffers::carve(&mut carving, inputs)?;
     carving.finish()?;
-    report(plan, backend);
-    Ok(buffers)
+    Ok((buffers, report(plan, backend)))
 }
 
 /// Place recognition with the tables of `model`, for queries of `k` keyframes.
@@ -173,8 +173,8 @@ fn fitting_plan(
     }
 }
 
-/// Tells what was taken, and what the network's runtime holds.
-fn report(mut plan: MemoryPlan, backend: &mut dyn Backend) {
+/// Tells what was taken, and what the network's runtime holds; returns it by use.
+fn report(mut plan: MemoryPlan, backend: &mut dyn Backend) -> Vec<MemoryPool> {
     for held in backend
         .device()
         .map_or(Vec::new(), |network| network.holds())
@@ -190,6 +190,13 @@ fn report(mut plan: MemoryPlan, backend: &mut dyn Backend) {
         human(plan.pinned_bytes())
     );
     tracing::debug!("memory plan:\n{plan}");
+    let pools = plan.pools().into_iter();
+    let pool = |(group, place, bytes): (Group, Place, u64)| MemoryPool {
+        name: group.name(),
+        place: place.name(),
+        bytes,
+    };
+    pools.map(pool).collect()
 }
 
 /// For cameras that produce images of the network's size, for which resampling is the identity.

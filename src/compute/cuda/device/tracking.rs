@@ -21,7 +21,8 @@ use crate::compute::cuda::slots::{CudaKeyframes, Floats, SlotView};
 use crate::compute::cuda::tracking::{SolveTask, Unsolved};
 use crate::compute::depth::{DepthScale, NoScale};
 use crate::compute::device::{
-    DeviceError, Fractions, FramePoints, Handle, LostReason, Outcome, Tracked, TrackingDevice,
+    DeviceError, Fractions, FramePoints, Handle, LostReason, MemoryPool, Outcome, SeenFrame,
+    Tracked, TrackingDevice,
 };
 use crate::compute::matching::Refinement;
 use crate::compute::store::Lane;
@@ -68,6 +69,8 @@ pub(super) struct Tracking {
     work: Repeated,
     tracked: u32,
     times: StageTimes,
+    /// Memory of the whole device.
+    pub(super) memory: Vec<MemoryPool>,
 }
 
 impl Tracking {
@@ -112,6 +115,7 @@ impl Tracking {
             work: Repeated::new("a frame's work after the network"),
             tracked: 0,
             times: StageTimes::default(),
+            memory: Vec::new(),
             stream,
         })
     }
@@ -554,6 +558,17 @@ impl TrackingDevice for Tracking {
         content::read(&self.stream, view.points, &mut dst.points)?;
         content::read(&self.stream, view.confidence, &mut dst.confidence)?;
         Ok(())
+    }
+
+    fn read_seen(&mut self, dst: &mut SeenFrame) -> Result<(), DeviceError> {
+        content::read(&self.stream, self.camera.image.all(), &mut dst.image)?;
+        content::read(&self.stream, self.frame.index.all(), &mut dst.index)?;
+        content::read(&self.stream, self.frame.gated.all(), &mut dst.quality)?;
+        Ok(())
+    }
+
+    fn memory(&self) -> Vec<MemoryPool> {
+        self.memory.clone()
     }
 
     fn self_test(&mut self) -> Result<(), DeviceError> {

@@ -1,0 +1,63 @@
+//! The page that shows a map: its HTML, its scripts and the binary form of clouds. The live page (`view`) and the report
+//! embed the same viewer; both work without internet. `vendor/` holds twgl.js 7.0.0 as published on npm, with its
+//! licence (MIT).
+
+mod cloud;
+pub mod messages;
+
+pub use cloud::{Cloud, MAX_POINTS};
+
+/// The WebGL helper library.
+const LIBRARY: &str = include_str!("vendor/twgl.js");
+/// Draws a map: clouds, trajectory, keyframes, loops, a grid; orbit, pan and zoom.
+const SCENE: &str = include_str!("scene.js");
+/// Decodes messages of the server, and the report's data.
+const MESSAGES: &str = include_str!("messages.js");
+/// Connects to the server and shows what comes.
+const LIVE: &str = include_str!("live.js");
+/// Shows the map in a report.
+const REPORT: &str = include_str!("report.js");
+const STYLE: &str = include_str!("page.css");
+const PAGE: &str = include_str!("page.html");
+
+/// The live page, complete in one file.
+pub fn live() -> String {
+    let page = PAGE.replace("/*STYLE*/", STYLE);
+    page.replace("/*SCRIPTS*/", &joined(&[LIBRARY, MESSAGES, SCENE, LIVE]))
+}
+
+/// The scripts of a report, which draw on the element `map` what is in the element `map-data` in base64.
+pub fn report_scripts() -> String {
+    joined(&[LIBRARY, MESSAGES, SCENE, REPORT])
+}
+
+/// Scripts as one that HTML may hold: a comment of the library would end it.
+fn joined(scripts: &[&str]) -> String {
+    scripts.join("\n").replace("</script", "<\\/script")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_stands_alone() {
+        let page = live();
+        assert!(!page.contains("/*STYLE*/") && !page.contains("/*SCRIPTS*/"));
+        // Closing the script early would show the rest as text.
+        assert_eq!(page.matches("</script").count(), 1);
+        assert!(!report_scripts().contains("</script"));
+        // Every address is relative, so that a proxy may serve the page below any path.
+        let own = [MESSAGES, SCENE, LIVE, REPORT, STYLE, PAGE].join("\n");
+        for address in [
+            "http:",
+            "https:",
+            "src=\"/",
+            "href=\"/",
+            "fetch(\"/",
+            "//cdn",
+        ] {
+            assert!(!own.contains(address), "{address}");
+        }
+    }
+}
