@@ -24,7 +24,7 @@ impl Jumps {
         self.0.clear();
         let step = image.metres.len().div_ceil(PAIRS).max(1);
         let first = (0..image.metres.len()).step_by(step);
-        let pairs = first.filter(|k| (k + 1) % image.width.max(1) != 0);
+        let pairs = first.filter(|k| !(k + 1).is_multiple_of(image.width.max(1)));
         let jumps = pairs.filter_map(|k| {
             let (a, b) = (*image.metres.get(k)?, *image.metres.get(k + 1)?);
             let jump = (a - b).abs() / a.min(b);
@@ -58,13 +58,19 @@ mod tests {
     fn edges_do_not_change_it_and_noise_does() {
         let mut jumps = Jumps::default();
         assert_eq!(jumps.median(&image(|_, _| 2.0)), 0.0);
-        let boxes = |u: usize, v: usize| if (u / 8 + v / 8) % 2 == 0 { 2.0 } else { 3.0 };
+        let boxes = |u: usize, v: usize| {
+            if (u / 8 + v / 8).is_multiple_of(2) {
+                2.0
+            } else {
+                3.0
+            }
+        };
         assert_eq!(jumps.median(&image(boxes)), 0.0);
         // Neighbours differ by 10 % everywhere.
-        let noisy = |u: usize, v: usize| if (u + v) % 2 == 0 { 2.0 } else { 2.2 };
+        let noisy = |u: usize, v: usize| if (u + v).is_multiple_of(2) { 2.0 } else { 2.2 };
         assert!((jumps.median(&image(noisy)) - 0.1).abs() < 1e-6);
         let sparse = |u: usize, v: usize| {
-            if (u * 7 + v * 13) % 97 == 0 {
+            if (u * 7 + v * 13).is_multiple_of(97) {
                 noisy(u, v)
             } else {
                 0.0
