@@ -117,6 +117,11 @@ pub mod ros;
 mod ros;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
+pub mod selftest;
+#[cfg(not(feature = "internals"))]
+mod selftest;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
 pub mod slam;
 #[cfg(not(feature = "internals"))]
 mod slam;
@@ -135,6 +140,11 @@ mod time;
 pub mod trajectory;
 #[cfg(not(feature = "internals"))]
 mod trajectory;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub mod weights;
+#[cfg(not(feature = "internals"))]
+mod weights;
 #[cfg(all(feature = "internals", feature = "wire"))]
 #[doc(hidden)]
 pub mod wire;

@@ -29,10 +29,12 @@ mod progress;
 #[cfg(all(feature = "bags", feature = "ros"))]
 mod record;
 mod run;
+mod selftest;
 mod session;
 mod settings;
 mod sizes;
 mod version;
+mod weights;
 
 pub use error::CliError;
 
@@ -76,6 +78,10 @@ enum Command {
     #[command(subcommand)]
     Bag(bag::BagCommand),
     Doctor(doctor::DoctorArgs),
+    #[command(name = "selftest")]
+    SelfTest(selftest::SelfTestArgs),
+    #[command(subcommand)]
+    Weights(weights::WeightsCommand),
     Manual(manual::ManualArgs),
     /// Inspect configurations.
     #[command(subcommand)]
@@ -157,6 +163,8 @@ fn execute(cli: &Cli) -> Result<Finished, CliError> {
         #[cfg(feature = "bags")]
         Command::Bag(command) => bag::run(command),
         Command::Doctor(args) => doctor::run(args),
+        Command::SelfTest(args) => selftest::run(args),
+        Command::Weights(command) => weights::run(command),
         Command::Manual(args) => manual::run(args),
         Command::Config(ConfigCommand::Show(args)) => {
             say(args.builder().effective_config()?.to_yaml()?.trim_end());

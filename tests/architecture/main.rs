@@ -23,7 +23,9 @@ const LAYERS: &[Layer] = &[
         module: "cli",
         uses: &[
             "ros",
+            "selftest",
             "slam_builder",
+            "weights",
             "source",
             "report",
             "slam",
@@ -46,6 +48,7 @@ const LAYERS: &[Layer] = &[
     Layer {
         module: "ros",
         uses: &[
+            "selftest",
             "slam_builder",
             "source",
             "slam",
@@ -62,8 +65,23 @@ const LAYERS: &[Layer] = &[
         ],
     },
     Layer {
+        module: "selftest",
+        uses: &[
+            "slam_builder",
+            "source",
+            "slam",
+            "map",
+            "eval",
+            "inference",
+            "network",
+            "image",
+            "files",
+        ],
+    },
+    Layer {
         module: "slam_builder",
         uses: &[
+            "weights",
             "source",
             "report",
             "slam",
@@ -158,6 +176,10 @@ const LAYERS: &[Layer] = &[
         uses: &["files"],
     },
     Layer {
+        module: "weights",
+        uses: &["files"],
+    },
+    Layer {
         module: "wire",
         uses: &["time"],
     },
@@ -229,6 +251,14 @@ const OWNED: &[Owned] = &[
     Owned {
         item: "ctrlc",
         owners: &["cli"],
+    },
+    Owned {
+        item: "ureq",
+        owners: &["weights"],
+    },
+    Owned {
+        item: "rustls",
+        owners: &["weights"],
     },
     Owned {
         item: "rustdds",
