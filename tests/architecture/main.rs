@@ -354,6 +354,8 @@ const OWNED: &[Owned] = &[
             "config",
             "files",
             "eval",
+            "selftest",
+            "weights",
         ],
     },
     Owned {
@@ -362,7 +364,7 @@ const OWNED: &[Owned] = &[
     },
     Owned {
         item: "std::process",
-        owners: &["", "cli", "source", "map::store"],
+        owners: &["", "cli", "source", "map::store", "ros::node::service"],
     },
 ];
 
