@@ -2,16 +2,17 @@
 # Runs the programs of deploy/cross.sh on Linux x86-64, Windows' under Wine and aarch64's under QEMU, and compares what
 # they do with the native program:
 #     deploy/check_cross.sh [--install] [--whole]
-# --install installs Wine and QEMU (by sudo, unless root runs it) on Debian. --whole has Wine track the whole demo too, which takes a minute.
-# The native program is $NATIVE, by default $CARGO_TARGET_DIR/release/mast3r-slam. Neither Wine nor QEMU is Windows or a Jetson: a driver,
-# a GPU, a console or a file system of those was not seen by this.
+# --install installs Wine and QEMU (by sudo, unless root runs it) on Debian. --whole has Wine track the whole demo too,
+# which takes a minute. The native program is $NATIVE, by default $CARGO_TARGET_DIR/release/mast3r-slam; $ARM_FRAMES [3]
+# is the number of frames under QEMU. Neither Wine nor QEMU is Windows or a Jetson: a driver, a GPU, a console or a file
+# system of those was not seen by this.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 target=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)
 windows=x86_64-pc-windows-gnu arm=aarch64-unknown-linux-gnu
 # Below 192 the bundled network loses track. QEMU takes half a minute for a frame.
-frames=10 size=256 arm_frames=3 arm_size=192
+frames=10 size=256 arm_frames=${ARM_FRAMES:-3} arm_size=192
 
 whole=0 install=0
 for argument in "$@"; do
@@ -76,7 +77,8 @@ for platform in native windows arm; do
     [[ $version == "mast3r-slam "* ]] || fail "$platform: expected mast3r-slam and its version, found '$version'"
 done
 # Wine puts its own libraries beside Windows'; real Windows has none of the compiler's.
-libraries=$(x86_64-w64-mingw32-objdump -p "$work/windows/mast3r-slam.exe" | sed -n 's/.*DLL Name: //p' | tr 'A-Z\n' 'a-z ')
+libraries=$(x86_64-w64-mingw32-objdump -p "$work/windows/mast3r-slam.exe" |
+    sed -n 's/.*DLL Name: //p' | tr 'A-Z\n' 'a-z ')
 echo "windows: loads $libraries"
 for library in libgcc libstdc++ libwinpthread; do
     [[ $libraries != *$library* ]] || fail "windows: needs the compiler's $library, which no Windows has"

@@ -55,6 +55,19 @@ if not report["program"]["commit"]:
     sys.exit("the program names no commit; build it with deploy/release.sh")
 END
 "$program" doctor >doctor.txt
+"$program" selftest --golden --json >selftest.json || fail "the self-test failed: $(cat selftest.json)"
+"$program" weights list >/dev/null
+if command -v systemd-analyze >/dev/null; then
+    for unit in mast3r-slam mast3r-slam-engines; do
+        path=$root/usr/lib/systemd/system/$unit.service
+        # Man pages are not looked up: a container may have no man.
+        [ -n "$root" ] || systemd-analyze verify --man=no "$path" || fail "systemd finds mistakes in $unit.service"
+        # Tenths: 0 is best, 100 worst.
+        systemd-analyze security --offline=true --no-pager --threshold=40 "$path" >security.txt ||
+            fail "$unit.service is too exposed: $(tail -1 security.txt)"
+        tail -1 security.txt
+    done
+fi
 if [ $whole = 1 ]; then
     "$program" demo --out out
 else
@@ -63,18 +76,27 @@ fi
 for file in trajectory.txt cloud.ply report.html; do
     [ -s "out/$file" ] || fail "the installed program left no $file"
 done
-zcat "$root/usr/share/man/man1/mast3r-slam-run.1.gz" | grep -q 'save\\-map' || fail "the man page of run is not complete"
+zcat "$root/usr/share/man/man1/mast3r-slam-run.1.gz" | grep -q 'save\\-map' ||
+    fail "the man page of run is not complete"
 bash -c "source $root/usr/share/bash-completion/completions/mast3r-slam && complete -p mast3r-slam" >/dev/null ||
     fail "bash cannot read its completions"
 
 if [ -z "$root" ]; then
     dpkg --purge mast3r-slam >/dev/null
-    for left in /usr/bin/mast3r-slam /usr/share/mast3r_slam /usr/share/doc/mast3r-slam; do
+    for left in /usr/bin/mast3r-slam /usr/share/mast3r_slam /usr/share/doc/mast3r-slam /etc/mast3r-slam \
+        /usr/lib/systemd/system/mast3r-slam.service; do
         ! [ -e "$left" ] || fail "$left is left after removal"
     done
 fi
 for other in "$target"/packages/*; do
     case $other in
+    *ros-jazzy-*.deb)
+        for part in ./opt/ros/jazzy/share/mast3r_slam/package.xml \
+            ./opt/ros/jazzy/share/ament_index/resource_index/packages/mast3r_slam \
+            './opt/ros/jazzy/lib/mast3r_slam/mast3r-slam -> /usr/bin/mast3r-slam'; do
+            dpkg-deb --contents "$other" | grep -q " $part$" || fail "$other has no $part"
+        done
+        ;;
     *.deb)
         dpkg-deb --contents "$other" | grep -q './usr/share/mast3r_slam/engines/mast3r-mini/model.safetensors' ||
             fail "$other has no model"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds the release programs for Windows and for aarch64 Linux (Jetson, ARM servers) on Debian:
 #     deploy/cross.sh [--install] [windows|aarch64 ...] [-- CARGO_ARGUMENTS]
-# --install also installs Debian's cross compilers (by sudo, unless root runs it) and the Rust targets. Without names it builds both.
+# --install also installs Debian's cross compilers (by sudo, unless root runs it) and the Rust targets. Without names it
+# builds both.
 # CARGO_ARGUMENTS go to `cargo build --release`, such as `--features onnxruntime`; CROSS_COMMAND=check only type-checks;
 # deploy/test_cross.sh sets it to test.
 # The programs are $CARGO_TARGET_DIR/<target>/release/mast3r-slam[.exe].

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Makes the packages that users install, in $CARGO_TARGET_DIR/packages:
-#     deploy/release.sh [--no-build] [amd64] [arm64] [windows]
-# Debian packages for x86-64 and 64-bit ARM, and a zip archive for Windows; without names, all three. Each has the
-# program, the bundled model, the demo's images, configurations, launch files, man pages and completions of shells.
+#     deploy/release.sh [--no-build] [amd64] [arm64] [ros] [windows]
+# Debian packages for x86-64 and 64-bit ARM, and a zip archive for Windows; without names, all of them. Each has the
+# program, the bundled model, the demo's images, configurations, launch files, man pages and completions of shells; the
+# Debian packages also have the service. ros is ros-jazzy-mast3r-slam, which lets `ros2 launch` find that program.
 # FEATURES (default: cuda,onnxruntime,tensorrt for amd64, the default features otherwise) are added to the build.
 # --no-build packs the programs that are there. Needs dpkg-deb, Python 3 and, except for amd64, the compilers of
 # deploy/cross.sh.
@@ -15,7 +16,7 @@ out=$target/packages
 # A limit on what users download beside the model.
 max_bytes=45000000
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
-# Without --no-build, and in CI, `--version` names it.
+# `--version` names it, unless --no-build packs a program that was built without it.
 export MAST3R_SLAM_COMMIT=${MAST3R_SLAM_COMMIT:-$(git rev-parse --short=12 HEAD)}
 # Files have the commit's time, so that packages of one commit are the same.
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
@@ -25,14 +26,14 @@ build=1 kinds=()
 for argument in "$@"; do
     case $argument in
     --no-build) build=0 ;;
-    amd64 | arm64 | windows) kinds+=("$argument") ;;
+    amd64 | arm64 | ros | windows) kinds+=("$argument") ;;
     *)
-        echo "$0: expected --no-build, amd64, arm64 or windows, found $argument" >&2
+        echo "$0: expected --no-build, amd64, arm64, ros or windows, found $argument" >&2
         exit 2
         ;;
     esac
 done
-[ ${#kinds[@]} -gt 0 ] || kinds=(amd64 arm64 windows)
+[ ${#kinds[@]} -gt 0 ] || kinds=(amd64 arm64 ros windows)
 
 fail() {
     echo "$0: $*" >&2
@@ -89,7 +90,11 @@ debian() { # amd64 | arm64
         "$root/usr/share/fish/vendor_completions.d"
     strip_program "$1" "$(program_of "$1")" "$root/usr/bin/mast3r-slam"
     share "$root/usr/share/mast3r_slam"
-    cp README.md CHANGELOG.md docs/install.md docs/jetson.md "$doc"
+    install -d "$root/usr/lib/systemd/system" "$root/etc/mast3r-slam" "$doc/examples"
+    cp deploy/systemd/*.service "$root/usr/lib/systemd/system"
+    cp deploy/systemd/parameters.yaml deploy/systemd/environment "$root/etc/mast3r-slam"
+    cp deploy/quadlet/mast3r-slam.container "$doc/examples"
+    cp README.md CHANGELOG.md docs/install.md docs/jetson.md docs/service.md "$doc"
     cat LICENSE-MIT LICENSE-APACHE >"$doc/copyright"
     gzip -9n "$doc/CHANGELOG.md"
     cp "$work"/manual/man1/*.1 "$root/usr/share/man/man1"
@@ -109,16 +114,61 @@ Section: science
 Priority: optional
 Installed-Size: $(du -ks --apparent-size "$root/usr" | cut -f1)
 Depends: libc6 (>= ${libc#GLIBC_}), libgcc-s1
-Recommends: ffmpeg
+Recommends: ca-certificates, ffmpeg
 Description: real-time monocular dense SLAM with MASt3R
  One camera's images go in; its trajectory in metres, keyframes and a dense
  coloured point cloud come out. With a ROS 2 node and a small bundled network.
 END
+    printf '%s\n' /etc/mast3r-slam/parameters.yaml /etc/mast3r-slam/environment >"$root/DEBIAN/conffiles"
     find "$root" -type d -exec chmod 755 {} +
     find "$root" -type f -exec chmod 644 {} +
     chmod 755 "$root/usr/bin/mast3r-slam"
+    # The service is neither enabled nor started: it needs a camera. It is stopped before its program goes.
+    cat >"$root/DEBIAN/postinst" <<'END'
+#!/bin/sh
+set -e
+if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
+END
+    cat >"$root/DEBIAN/prerm" <<'END'
+#!/bin/sh
+set -e
+if [ -d /run/systemd/system ] && [ "$1" = remove ]; then
+    systemctl disable --now mast3r-slam.service mast3r-slam-engines.service
+fi
+END
+    cp "$root/DEBIAN/postinst" "$root/DEBIAN/postrm"
+    chmod 755 "$root"/DEBIAN/{postinst,prerm,postrm}
     (cd "$root" && find usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
     dpkg-deb --root-owner-group --build "$root" "$out/mast3r-slam_${version}_$1.deb" >/dev/null
+}
+
+# What `ros2 launch` and `ros2 run` look for; the program is that of the package mast3r-slam.
+ros() {
+    local name=ros-jazzy-mast3r-slam root=$work/ros
+    local prefix=$root/opt/ros/jazzy
+    install -d "$root/DEBIAN" "$prefix/share/mast3r_slam" "$prefix/lib/mast3r_slam" \
+        "$prefix/share/ament_index/resource_index/packages" "$root/usr/share/doc/$name"
+    touch "$prefix/share/ament_index/resource_index/packages/mast3r_slam"
+    git ls-files -z package.xml launch config | xargs -0 cp --parents -t "$prefix/share/mast3r_slam"
+    ln -s /usr/bin/mast3r-slam "$prefix/lib/mast3r_slam/mast3r-slam"
+    cat LICENSE-MIT LICENSE-APACHE >"$root/usr/share/doc/$name/copyright"
+    cat >"$root/DEBIAN/control" <<END
+Package: $name
+Version: $version
+Architecture: all
+Maintainer: $(sed -n 's/.*<maintainer email="\(.*\)">\(.*\)<.*/\2 <\1>/p' package.xml)
+Section: science
+Priority: optional
+Installed-Size: $(du -ks --apparent-size "$root/opt" | cut -f1)
+Depends: mast3r-slam (= $version), ros-jazzy-ament-index-python, ros-jazzy-launch-ros, ros-jazzy-ros2launch
+Suggests: ros-jazzy-nav2-bringup, ros-jazzy-ros2bag
+Description: real-time monocular dense SLAM with MASt3R: launch files for ROS 2 Jazzy
+ The program is in the package mast3r-slam and speaks DDS itself.
+END
+    find "$root" -type d -exec chmod 755 {} +
+    find "$root" -type f -exec chmod 644 {} +
+    (cd "$root" && find opt usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
+    dpkg-deb --root-owner-group --build "$root" "$out/${name}_${version}_all.deb" >/dev/null
 }
 
 windows() {
@@ -146,13 +196,14 @@ work=$target/packaging
 rm -rf "$work"
 mkdir -p "$work" "$out"
 for kind in "${kinds[@]}"; do
+    [ "$kind" != ros ] || continue
     [ $build = 0 ] || build_program "$kind"
     [ -f "$(program_of "$kind")" ] || fail "found no $(program_of "$kind"); leave --no-build out to build it"
 done
 manual "$work/manual"
 for kind in "${kinds[@]}"; do
     case $kind in
-    windows) windows ;;
+    ros | windows) "$kind" ;;
     *) debian "$kind" ;;
     esac
 done

@@ -122,6 +122,11 @@ pub mod ros;
 mod ros;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
+pub mod selftest;
+#[cfg(not(feature = "internals"))]
+mod selftest;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
 pub mod slam;
 #[cfg(not(feature = "internals"))]
 mod slam;
@@ -145,6 +150,11 @@ mod trajectory;
 pub mod view;
 #[cfg(all(not(feature = "internals"), feature = "view"))]
 mod view;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub mod weights;
+#[cfg(not(feature = "internals"))]
+mod weights;
 #[cfg(all(feature = "internals", feature = "wire"))]
 #[doc(hidden)]
 pub mod wire;

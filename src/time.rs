@@ -100,6 +100,7 @@ pub struct Pulse {
     epoch: Instant,
     /// Microseconds from `epoch` to the start of the work; [`IDLE`] between two works.
     since: AtomicU64,
+    works: AtomicU64,
 }
 
 /// The thread waits for work.
@@ -110,6 +111,7 @@ impl Default for Pulse {
         Self {
             epoch: Instant::now(),
             since: AtomicU64::new(IDLE),
+            works: AtomicU64::new(0),
         }
     }
 }
@@ -123,7 +125,13 @@ impl Pulse {
     fn begin_at(&self, now: Instant) {
         let since = now.saturating_duration_since(self.epoch).as_micros();
         let since = u64::try_from(since).unwrap_or(IDLE - 1);
+        self.works.fetch_add(1, Ordering::Relaxed);
         self.since.store(since, Ordering::Release);
+    }
+
+    /// Number of works begun.
+    pub fn works(&self) -> u64 {
+        self.works.load(Ordering::Relaxed)
     }
 
     /// The thread waits for work.
@@ -209,7 +217,7 @@ mod tests {
         pulse.begin_at(after(8));
         assert!(pulse.busy_for(after(9)).expect("at work") < Duration::from_secs(2));
         pulse.end();
-        assert_eq!(pulse.busy_for(after(9)), None);
+        assert_eq!((pulse.busy_for(after(9)), pulse.works()), (None, 2));
         let working = pulse.work();
         assert!(pulse.busy_for(after(9)).is_some());
         drop(working);

@@ -88,6 +88,12 @@ pub enum CliError {
     /// Place recognition failed.
     #[error(transparent)]
     Retrieval(#[from] crate::compute::retrieval::RetrievalError),
+    /// Weights with a name cannot be found or fetched.
+    #[error(transparent)]
+    Weights(#[from] crate::weights::WeightsError),
+    /// The self-test cannot run, or failed; its report was printed.
+    #[error(transparent)]
+    SelfTest(#[from] crate::selftest::SelfTestError),
     /// SLAM cannot be put together.
     #[error(transparent)]
     Open(#[from] crate::slam_builder::OpenError),

@@ -29,12 +29,14 @@ mod progress;
 #[cfg(all(feature = "bags", feature = "ros"))]
 mod record;
 mod run;
+mod selftest;
 mod session;
 mod settings;
 mod sizes;
 mod version;
 #[cfg(feature = "view")]
 mod view_args;
+mod weights;
 
 pub use error::CliError;
 
@@ -78,6 +80,10 @@ enum Command {
     #[command(subcommand)]
     Bag(bag::BagCommand),
     Doctor(doctor::DoctorArgs),
+    #[command(name = "selftest")]
+    SelfTest(selftest::SelfTestArgs),
+    #[command(subcommand)]
+    Weights(weights::WeightsCommand),
     Manual(manual::ManualArgs),
     /// Inspect configurations.
     #[command(subcommand)]
@@ -159,6 +165,8 @@ fn execute(cli: &Cli) -> Result<Finished, CliError> {
         #[cfg(feature = "bags")]
         Command::Bag(command) => bag::run(command),
         Command::Doctor(args) => doctor::run(args),
+        Command::SelfTest(args) => selftest::run(args),
+        Command::Weights(command) => weights::run(command),
         Command::Manual(args) => manual::run(args),
         Command::Config(ConfigCommand::Show(args)) => {
             say(args.builder().effective_config()?.to_yaml()?.trim_end());

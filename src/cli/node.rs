@@ -23,6 +23,9 @@ pub struct NodeArgs {
     /// Threads for the network and everything else [default: all cores].
     #[arg(long, value_name = "N", value_parser = settings::threads)]
     pub jobs: Option<usize>,
+    /// Load the network with these parameters, run the self-test and exit. Missing engines are built; no topic is joined.
+    #[arg(long)]
+    pub self_test: bool,
     /// Record transforms, odometry, poses, path and clouds to a ROS 2 bag while the node runs.
     #[cfg(feature = "bags")]
     #[arg(long, value_name = "FILE.mcap")]
@@ -61,6 +64,11 @@ pub fn run(args: &NodeArgs) -> Result<Finished, CliError> {
     let ros = RosArgs::parse(&ros).map_err(NodeError::from)?;
     let jobs = start_threads(args.jobs)?;
     interrupt::install_for("shutting down the node; press Ctrl-C again to quit immediately")?;
+    if args.self_test {
+        let builder = with_build_progress(Slam::builder().jobs(jobs));
+        Node::self_test(builder, &names(&ros)?.full(), &ros)?;
+        return Ok(Finished::Done);
+    }
     #[cfg(feature = "bags")]
     if let Some(path) = &args.record {
         super::bag_args::check_new(path, false)?;
@@ -79,9 +87,13 @@ pub fn run(args: &NodeArgs) -> Result<Finished, CliError> {
     Ok(Finished::Done)
 }
 
-fn join(client: Option<Client>, ros: &RosArgs) -> Result<Arc<dyn Middleware>, CliError> {
+fn names(ros: &RosArgs) -> Result<NodeNames, CliError> {
     let name = |e: NameError| NodeError::from(e);
-    let names = NodeNames::new(NAME, "/", &ros.remaps).map_err(name)?;
+    Ok(NodeNames::new(NAME, "/", &ros.remaps).map_err(name)?)
+}
+
+fn join(client: Option<Client>, ros: &RosArgs) -> Result<Arc<dyn Middleware>, CliError> {
+    let names = names(ros)?;
     #[cfg(feature = "r2r")]
     let default = Client::R2r;
     #[cfg(not(feature = "r2r"))]

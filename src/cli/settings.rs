@@ -16,8 +16,8 @@ pub struct ConfigArgs {
     /// Set one key, such as tracking.Q_conf=0.5; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Network weights, .pth or .safetensors [default: the bundled mini model].
-    #[arg(long, value_name = "FILE")]
+    /// Network weights, .pth or .safetensors, or a name of `mast3r-slam weights list` [default: the bundled mini model].
+    #[arg(long, value_name = "FILE|NAME")]
     pub weights: Option<PathBuf>,
 }
 

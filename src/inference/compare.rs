@@ -65,23 +65,30 @@ pub fn compare(
     };
     let (wanted, expected) = run(reference)?;
     let (got, found) = run(candidate)?;
+    Ok(Comparison {
+        features: errors(vectors(&wanted, &got, shape.feature_dim).map(relative)),
+        views: outputs(&expected, &found, shape.descriptor_dim),
+    })
+}
+
+/// Deviations of a decoder's outputs from the expected ones, which may be those of some pixels only.
+pub fn outputs(
+    expected: &PairOutput,
+    found: &PairOutput,
+    descriptor_dim: usize,
+) -> [ViewErrors; 2] {
     let view = |a: &ViewOutput, b: &ViewOutput| ViewErrors {
         points: errors(vectors(&a.points, &b.points, 3).map(relative)),
         confidence: errors(vectors(&a.confidence, &b.confidence, 1).map(relative)),
-        descriptors: errors(
-            vectors(&a.descriptors, &b.descriptors, shape.descriptor_dim).map(angle),
-        ),
+        descriptors: errors(vectors(&a.descriptors, &b.descriptors, descriptor_dim).map(angle)),
         descriptor_confidence: errors(
             vectors(&a.descriptor_confidence, &b.descriptor_confidence, 1).map(relative),
         ),
     };
-    Ok(Comparison {
-        features: errors(vectors(&wanted, &got, shape.feature_dim).map(relative)),
-        views: [
-            view(&expected.view1, &found.view1),
-            view(&expected.view2, &found.view2),
-        ],
-    })
+    [
+        view(&expected.view1, &found.view1),
+        view(&expected.view2, &found.view2),
+    ]
 }
 
 /// Corresponding elements of the reference and the candidate.

@@ -22,6 +22,7 @@ pub use device::{DeviceBackend, DeviceView, Holding};
 
 use crate::image::RgbImage;
 use crate::network::InputSize;
+use crate::network::onnx::Precision;
 use crate::network::{CheckpointError, Network};
 
 /// Input and output sizes of a loaded network. `N = width * height`, `T = N / patch²`.
@@ -118,6 +119,10 @@ pub trait Backend: Send {
     fn shape(&self) -> &NetworkShape;
     /// Name and version of the runtime, for reports.
     fn name(&self) -> String;
+    /// Precision of its matrix products.
+    fn precision(&self) -> Precision {
+        Precision::F32
+    }
     /// Another handle to the same weights, for another thread.
     fn share(&self) -> Box<dyn Backend>;
     /// Encodes an image of exactly `shape().width × shape().height`; `features` is `T × C`.

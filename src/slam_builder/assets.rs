@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 pub const MINI_WEIGHTS: &str = "engines/mast3r-mini/model.safetensors";
 /// The demo sequence, below the share folder.
 pub const DEMO_SEQUENCE: &str = "assets/room_loop";
+/// Recorded figures of the self-test, below the share folder.
+pub const FIGURES: &str = "assets/selftest";
 /// Environment variable with the share folder; if set, no other location is searched.
 pub const SHARE_VARIABLE: &str = "MAST3R_SLAM_SHARE";
 

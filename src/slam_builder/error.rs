@@ -31,6 +31,9 @@ pub enum OpenError {
         /// Every place that was looked in.
         looked: String,
     },
+    /// Weights with a name that are not here.
+    #[error(transparent)]
+    Weights(#[from] crate::weights::WeightsError),
     /// The network or its runtime.
     #[error(transparent)]
     Inference(#[from] crate::inference::InferenceError),

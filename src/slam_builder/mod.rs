@@ -14,7 +14,7 @@ mod settings;
 
 #[cfg(feature = "tensorrt")]
 pub(crate) use assets::MINI_WEIGHTS;
-pub(crate) use assets::{DEMO_SEQUENCE, find as find_asset};
+pub(crate) use assets::{DEMO_SEQUENCE, FIGURES, find as find_asset};
 #[cfg(not(all(feature = "tensorrt", feature = "onnxruntime", feature = "cuda")))]
 pub(crate) use backend::not_built;
 pub(crate) use backend::{Wanted, load as load_backend};
@@ -26,17 +26,18 @@ pub use map::{FinishError, Map};
 pub use motion::MotionFeed;
 pub use results::Written;
 pub(crate) use results::{Facts, write as write_results};
-pub(crate) use settings::Settings;
+pub(crate) use settings::{Settings, located};
 
 use crate::compute::device::{Device, DeviceError, Setup};
 use crate::config::{BackendChoice, Config, DeviceChoice, DeviceConfig, Loops, Threads};
 use crate::geometry::{Calibration, Intrinsics};
 use crate::image::encoding::ImageFormat;
 use crate::image::{PreprocessOptions, Preprocessor};
-use crate::inference::InferenceError;
+use crate::inference::{Backend, InferenceError};
 use crate::network::{self, WeightsHash};
 use crate::slam::{About, Frame, MapMode, Note, Pace, Slam};
 use crate::source::{Source, SourceError, SourceFrame};
+use crate::weights;
 use settings::{Base, Choice};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -116,9 +117,13 @@ impl SlamBuilder {
         self
     }
 
-    /// Sets the network's weights, `.pth` or `.safetensors` [default: the bundled model].
+    /// Sets the network's weights: `.pth` or `.safetensors`, or a name that `mast3r-slam weights list` shows [default:
+    /// the bundled model].
     pub fn weights(mut self, path: impl Into<PathBuf>) -> Self {
-        self.choice.weights = Some(path.into());
+        let path = path.into();
+        // The bundled model keeps its own configuration when it is named.
+        let bundled = weights::named(&path).is_some_and(weights::Entry::bundled);
+        self.choice.weights = (!bundled).then_some(path);
         self
     }
 
@@ -251,6 +256,30 @@ impl SlamBuilder {
     ) -> Self {
         self.observer = Some(observer);
         self
+    }
+
+    /// Without what belongs to another camera or a map, so that the bundled sequence can be tracked, and repeatably.
+    pub(crate) fn for_bundled_sequence(mut self) -> Self {
+        (self.mask, self.map, self.calibration, self.format) = (None, None, None, None);
+        (self.choice.calibrated, self.choice.threads) = (Some(true), Some(Threads::Single));
+        self.pace = Pace::default();
+        self.set_value("tracking.masks", false.into())
+            .set_value("depth.use", false.into())
+    }
+
+    /// Loads the network alone, for images of this size.
+    pub(crate) fn load_network(&self, size: (usize, usize)) -> Result<Box<dyn Backend>, OpenError> {
+        let settings = self.settings()?;
+        let wanted = Wanted {
+            config: &settings.config,
+            weights: &settings.weights,
+            size,
+            jobs: self.thread_count(),
+            #[cfg(all(feature = "tensorrt", feature = "cuda"))]
+            observer: self.observer.clone(),
+        };
+        // SLAM is built after it, and tells these notes then.
+        Ok(backend::load(&wanted, &mut Vec::new())?)
     }
 
     /// The effective configuration, whether or not the weights exist.

@@ -4,6 +4,7 @@ use super::{OpenError, assets};
 use crate::config::{
     self, BackendChoice, Config, ConfigError, DeviceChoice, Loops, Setting, Threads,
 };
+use crate::weights;
 use std::path::{Path, PathBuf};
 
 /// Configuration for the bundled model.
@@ -150,6 +151,7 @@ impl Choice {
         let bundled = own.is_none();
         let weights = match own {
             Some(path) => {
+                let path = located(&path)?;
                 readable("the weights", &path)?;
                 path
             }
@@ -163,6 +165,18 @@ impl Choice {
             weights,
             bundled,
         })
+    }
+}
+
+/// The file that `weights` means: itself, or the weights of this name.
+///
+/// # Errors
+/// If they have a name and are not here.
+pub fn located(path: &Path) -> Result<PathBuf, OpenError> {
+    match weights::named(path) {
+        Some(entry) if entry.bundled() => assets::find(assets::MINI_WEIGHTS),
+        Some(entry) => Ok(weights::locate(entry, &weights::folder())?),
+        None => Ok(path.to_owned()),
     }
 }
 

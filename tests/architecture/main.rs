@@ -24,7 +24,9 @@ const LAYERS: &[Layer] = &[
         uses: &[
             "ros",
             "view",
+            "selftest",
             "slam_builder",
+            "weights",
             "source",
             "report",
             "slam",
@@ -48,6 +50,7 @@ const LAYERS: &[Layer] = &[
         module: "ros",
         uses: &[
             "view",
+            "selftest",
             "slam_builder",
             "source",
             "slam",
@@ -70,8 +73,23 @@ const LAYERS: &[Layer] = &[
         ],
     },
     Layer {
+        module: "selftest",
+        uses: &[
+            "slam_builder",
+            "source",
+            "slam",
+            "map",
+            "eval",
+            "inference",
+            "network",
+            "image",
+            "files",
+        ],
+    },
+    Layer {
         module: "slam_builder",
         uses: &[
+            "weights",
             "source",
             "report",
             "slam",
@@ -171,6 +189,10 @@ const LAYERS: &[Layer] = &[
         uses: &["files"],
     },
     Layer {
+        module: "weights",
+        uses: &["files"],
+    },
+    Layer {
         module: "wire",
         uses: &["time"],
     },
@@ -242,6 +264,14 @@ const OWNED: &[Owned] = &[
     Owned {
         item: "ctrlc",
         owners: &["cli"],
+    },
+    Owned {
+        item: "ureq",
+        owners: &["weights"],
+    },
+    Owned {
+        item: "rustls",
+        owners: &["weights"],
     },
     Owned {
         item: "rustdds",
@@ -350,6 +380,8 @@ const OWNED: &[Owned] = &[
             "files",
             "eval",
             "view",
+            "selftest",
+            "weights",
         ],
     },
     Owned {
@@ -358,7 +390,7 @@ const OWNED: &[Owned] = &[
     },
     Owned {
         item: "std::process",
-        owners: &["", "cli", "source", "map::store"],
+        owners: &["", "cli", "source", "map::store", "ros::node::service"],
     },
 ];
 

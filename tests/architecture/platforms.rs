@@ -45,6 +45,7 @@ pub const RULES: &[Rule] = &[
             "src/map/saved/read.rs",
             "src/map/store/file.rs",
             "src/map/store/lock.rs",
+            "src/ros/node/service/notify.rs",
             "src/ros/priority.rs",
         ],
     },

@@ -9,4 +9,6 @@ mod plan;
 mod repeat;
 mod run;
 mod saving;
+mod selftest;
 mod usage;
+mod weights;

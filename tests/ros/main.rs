@@ -15,6 +15,8 @@ mod node;
 mod outputs;
 #[cfg(feature = "dds")]
 mod run;
+#[cfg(all(feature = "dds", target_os = "linux"))]
+mod service;
 mod services;
 mod support;
 mod transforms;

@@ -10,7 +10,7 @@ use crate::inference::tensorrt::{
 };
 use crate::network::load_network;
 use crate::network::onnx::Precision;
-use crate::slam_builder::{MINI_WEIGHTS, find_asset};
+use crate::slam_builder::{MINI_WEIGHTS, find_asset, located};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ const SIZE: [usize; 2] = [512, 384];
 pub fn run(args: &BuildArgs) -> Result<Finished, CliError> {
     let here = tensorrt::target_here();
     let weights = match &args.weights {
-        Some(path) => path.clone(),
+        Some(path) => located(path)?,
         None => find_asset(MINI_WEIGHTS)?,
     };
     readable("the weights", &weights)?;
@@ -86,7 +86,7 @@ fn parts(names: &[String]) -> Result<Vec<Part>, CliError> {
 pub fn recipe(args: &RecipeArgs) -> Result<Finished, CliError> {
     let recipe = read(&args.recipe)?;
     let weights = match &args.weights {
-        Some(path) => path.clone(),
+        Some(path) => located(path)?,
         None => find_asset(MINI_WEIGHTS)?,
     };
     readable("the weights", &weights)?;

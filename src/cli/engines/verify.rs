@@ -8,14 +8,14 @@ use crate::inference::cpu::CpuBackend;
 use crate::inference::tensorrt::{LoadOptions, Silent, TensorRtBackend};
 use crate::inference::{Backend, InferenceError};
 use crate::network::patch_size;
-use crate::slam_builder::{MINI_WEIGHTS, find_asset};
+use crate::slam_builder::{MINI_WEIGHTS, find_asset, located};
 use std::path::Path;
 use std::sync::Arc;
 
 /// Runs the sub-command.
 pub fn run(args: &VerifyArgs) -> Result<Finished, CliError> {
     let weights = match &args.weights {
-        Some(path) => path.clone(),
+        Some(path) => located(path)?,
         None => find_asset(MINI_WEIGHTS)?,
     };
     readable("the weights", &weights)?;

@@ -26,6 +26,7 @@ use crate::gpu::{Context, DeviceBuffer, KernelImages};
 use crate::image::RgbImage;
 use crate::network::InputSize;
 use crate::network::architecture::Architecture;
+use crate::network::onnx::Precision;
 use crate::network::{Network, load_network};
 use decoder::Pairs;
 use device::{Device, Part};
@@ -246,6 +247,10 @@ impl Backend for NativeBackend {
             "{RUNTIME} (fp16, {})",
             self.loaded.kernels.context().info().name
         )
+    }
+
+    fn precision(&self) -> Precision {
+        Precision::F16
     }
 
     fn share(&self) -> Box<dyn Backend> {

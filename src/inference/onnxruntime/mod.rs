@@ -465,6 +465,10 @@ impl Backend for OnnxRuntimeBackend {
         format!("{RUNTIME} ({}, {place})", file.to_string_lossy())
     }
 
+    fn precision(&self) -> Precision {
+        self.loaded.emit.precision
+    }
+
     fn share(&self) -> Box<dyn Backend> {
         Box::new(Self::handle(Arc::clone(&self.loaded)))
     }

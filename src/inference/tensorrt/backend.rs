@@ -15,6 +15,7 @@ use crate::inference::{
     Backend, DeviceBackend, DeviceView, Holding, InferenceError, NetworkShape, PairOutput,
     self_test,
 };
+use crate::network::onnx::Precision;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -175,6 +176,10 @@ impl Backend for TensorRtBackend {
             manifest.tensorrt.version,
             manifest.precision
         )
+    }
+
+    fn precision(&self) -> Precision {
+        self.loaded.manifest().precision
     }
 
     fn share(&self) -> Box<dyn Backend> {

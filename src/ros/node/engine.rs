@@ -60,6 +60,7 @@ pub fn start(
     if let Some(calibration) = calibration.or(known) {
         builder = builder.calibration(calibration);
     }
+    let _starting = shared.pulses.starting.work();
     // Threads started by SLAM run at normal priority.
     let mut slam = priority.aside(|| builder.build())?;
     let about = slam.about();

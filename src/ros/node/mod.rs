@@ -36,6 +36,7 @@ mod record;
 mod rep105;
 mod running;
 mod saving;
+mod service;
 mod services;
 mod settings;
 mod shared;
@@ -61,6 +62,7 @@ use crate::files::folder_of;
 use crate::image;
 use crate::map::saved;
 use crate::map::store::{self, Kind};
+use crate::selftest::{self, Golden, SelfTestError};
 use crate::slam::Pace;
 use crate::slam_builder::{OpenError, SlamBuilder};
 use crate::wire::Qos;
@@ -71,9 +73,10 @@ use crate::wire::names::NameError;
 use lifecycle::{Action, Primary, Step};
 use parameters::{Table, Value};
 use running::Running;
+use service::{Progress, Service};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use view::NodeDoor;
 
 /// Error from starting or running the node.
@@ -99,6 +102,9 @@ pub enum NodeError {
     /// A thread of the node failed.
     #[error("{0}")]
     Thread(String),
+    /// The self-test failed or could not run.
+    #[error("the node does not start: {0}")]
+    SelfTest(#[from] SelfTestError),
 }
 
 /// The node. Dropping it leaves the graph.
@@ -139,26 +145,18 @@ impl Node {
         builder: SlamBuilder,
         args: &RosArgs,
     ) -> Result<Self, NodeError> {
-        let mut definitions = settings::definitions();
-        definitions.extend(settings::keys());
-        let mut table = Table::new(definitions);
         let full = middleware.node_name();
-        let name = full.rsplit('/').next().unwrap_or(&full).to_owned();
-        for (parameter, value) in args.parameters_of(&name, &full)? {
-            if parameter.starts_with("qos_overrides.") {
-                tracing::warn!(
-                    "{parameter} is not supported and ignored: set image_qos or camera_info_qos"
-                );
-                continue;
-            }
-            table.preset(&parameter, &value)?;
-        }
+        let mut table = table_of(&full, args)?;
         settings::fix_map_root(&mut table)?;
         tracing::info!("{full}: {}", middleware.describe());
         if let Err(small) = buffers::check() {
             tracing::warn!("{small}");
         }
-        let autostart = Settings::of(&table).autostart;
+        let settings = Settings::of(&table);
+        if settings.self_test {
+            self_test(builder.clone(), &settings, &table)?;
+        }
+        let autostart = settings.autostart;
         let inner = Arc::new(Inner {
             parameter_events: middleware.advertise(
                 "/parameter_events",
@@ -186,19 +184,54 @@ impl Node {
         Ok(Self { inner })
     }
 
-    /// Waits until `stop` returns true, then shuts everything down.
+    /// Runs the self-test with the parameters that the node of this full name would have, without joining the graph.
+    /// Missing engines are built, if the configuration allows it.
+    ///
+    /// # Errors
+    /// Invalid parameters, or a self-test that fails.
+    pub fn self_test(
+        builder: SlamBuilder,
+        full_name: &str,
+        args: &RosArgs,
+    ) -> Result<(), NodeError> {
+        let table = table_of(full_name, args)?;
+        self_test(builder, &Settings::of(&table), &table)
+    }
+
+    /// Waits until `stop` returns true, then shuts everything down. Tells the service manager, if there is one, that the
+    /// node is ready and works.
     ///
     /// # Errors
     /// A thread that failed, which ends the node immediately, or SLAM that failed and was not
-    /// reset.
+    /// reset; with a service manager, which restarts the node, SLAM that failed ends it immediately.
     pub fn run(self, stop: &dyn Fn() -> bool) -> Result<(), NodeError> {
+        let mut service = Service::from_environment();
+        service.ready();
+        let ended = self.watch(stop, &mut service);
+        service.stopping();
+        ended
+    }
+
+    fn watch(&self, stop: &dyn Fn() -> bool, service: &mut Service) -> Result<(), NodeError> {
         while !stop() {
-            let life = self.inner.life();
-            let failure = life.running.as_ref().and_then(Running::failure);
-            drop(life);
-            if let Some(why) = failure {
-                return Err(NodeError::Thread(why));
-            }
+            // A transition, which may write a map, holds the lock.
+            let progress = match self.inner.try_life() {
+                None => Progress::Transition,
+                Some(life) => match &life.running {
+                    None => Progress::Unconfigured,
+                    Some(running) => {
+                        if let Some(why) = running.failure() {
+                            return Err(NodeError::Thread(why));
+                        }
+                        let failed = running.tracking_failure().filter(|_| service.supervised());
+                        if let Some(why) = failed {
+                            return Err(NodeError::Slam(why));
+                        }
+                        running.progress(Instant::now())
+                    }
+                },
+            };
+            service.feed(progress, Instant::now());
             std::thread::sleep(STOP_POLL);
         }
         let life = self.inner.life();
@@ -219,6 +252,15 @@ impl Drop for Node {
 impl Inner {
     fn life(&self) -> MutexGuard<'_, Lifecycle> {
         self.lifecycle.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// The lifecycle, unless a transition is under way.
+    fn try_life(&self) -> Option<MutexGuard<'_, Lifecycle>> {
+        match self.lifecycle.try_lock() {
+            Ok(life) => Some(life),
+            Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -272,11 +314,7 @@ impl Inner {
     fn configure(&self) -> Result<Running, NodeError> {
         let mut table = self.table();
         let settings = Settings::of(&table);
-        let given = table.given_below(settings::PREFIX);
-        let given: Vec<_> = given
-            .map(|(key, value)| (key.to_owned(), value.to_json()))
-            .collect();
-        let builder = slam_of(self.builder.clone(), &settings, given);
+        let builder = slam_of(self.builder.clone(), &settings, given_keys(&table));
         let refused = |e: OpenError| NodeError::Configure(e.to_string());
         let config = builder.settings().map_err(refused)?.config;
         for key in Config::keys() {
@@ -353,6 +391,45 @@ impl Inner {
             tracing::warn!("{error}");
         }
     }
+}
+
+/// The parameters of the node of this full name.
+fn table_of(full: &str, args: &RosArgs) -> Result<Table, NodeError> {
+    let mut definitions = settings::definitions();
+    definitions.extend(settings::keys());
+    let mut table = Table::new(definitions);
+    let name = full.rsplit('/').next().unwrap_or(full);
+    for (parameter, value) in args.parameters_of(name, full)? {
+        if parameter.starts_with("qos_overrides.") {
+            tracing::warn!(
+                "{parameter} is not supported and ignored: set image_qos or camera_info_qos"
+            );
+            continue;
+        }
+        table.preset(&parameter, &value)?;
+    }
+    Ok(table)
+}
+
+/// The configuration keys that parameters set.
+fn given_keys(table: &Table) -> Vec<(String, serde_json::Value)> {
+    let given = table.given_below(settings::PREFIX);
+    given
+        .map(|(key, value)| (key.to_owned(), value.to_json()))
+        .collect()
+}
+
+/// Runs the self-test with the node's parameters; a check that fails is an error.
+fn self_test(builder: SlamBuilder, settings: &Settings, table: &Table) -> Result<(), NodeError> {
+    let report = selftest::run(
+        slam_of(builder, settings, given_keys(table)),
+        &Golden::IfKnown,
+    )?;
+    match report.passed() {
+        true => tracing::info!("the self-test passed:\n{report}"),
+        false => return Err(SelfTestError::Failed(report.failures()).into()),
+    }
+    Ok(())
 }
 
 /// Applies the node's parameters to `builder`.

@@ -12,6 +12,8 @@ pub const STANDS: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub struct Pulses {
     pub tracking: Pulse,
+    /// Loading SLAM for the first image, on the tracking thread.
+    pub starting: Pulse,
     pub output: Pulse,
     pub transforms: Pulse,
     pub clouds: Pulse,

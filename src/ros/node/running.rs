@@ -13,6 +13,7 @@ use super::masks::MaskSlot;
 use super::motion_inbox::MotionInbox;
 use super::output::{self, Publishers};
 use super::pulses::Pulses;
+use super::service::Progress;
 use super::settings::{Settings, Transport};
 use super::shared::{CameraSlot, Event, Shared};
 use super::status::{State, Status};
@@ -41,6 +42,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 /// Maximum number of events waiting for the output thread: two seconds of a fast camera. Further
 /// ones are dropped and counted.
@@ -155,6 +157,23 @@ impl Running {
             format!("the {name} thread has ended")
         });
         self.shared.supervisor.failure().or(ended)
+    }
+
+    /// The error that stopped tracking, if any.
+    pub fn tracking_failure(&self) -> Option<String> {
+        match self.shared.status.state() {
+            State::Failed(why) => Some(why),
+            _ => None,
+        }
+    }
+
+    /// What the tracking thread is at.
+    pub fn progress(&self, now: Instant) -> Progress {
+        let pulses = &self.shared.pulses;
+        match pulses.starting.busy_for(now) {
+            Some(since) => Progress::Starting(since),
+            None => Progress::Works(pulses.tracking.works()),
+        }
     }
 
     /// The error that stopped SLAM or mapping, if any.

@@ -158,7 +158,7 @@ parameters! {
     config: String = "", ANY, Unconfigured,
         "SLAM configuration: a YAML file or a built-in name (base, calib, ...); empty: the configuration for the weights";
     weights: String = "", ANY, Unconfigured,
-        "network weights (.pth or .safetensors); empty: the bundled model";
+        "network weights: a file (.pth or .safetensors), or a name of `mast3r-slam weights list`; empty: the bundled model";
     backend: Option<BackendChoice> = "", BACKENDS, Unconfigured,
         "backend of the network; empty: as in the configuration";
     device: Option<DeviceChoice> = "", DEVICES, Unconfigured,
@@ -241,6 +241,8 @@ parameters! {
         "address of this machine to serve them on; 0.0.0.0 shows what the camera sees to everybody who reaches the machine";
     use_sim_time: bool = false, ANY, Unconfigured,
         "use the time from /clock";
+    self_test: bool = false, ANY, Never,
+        "before the node starts, load the network with these parameters, compare its outputs with recorded figures if there are any, and track a bundled sequence, as `mast3r-slam selftest` does; a failure ends the node";
     autostart: bool = true, ANY, Never,
         "configure and activate at start-up; false: left to a lifecycle manager";
 }
