@@ -68,6 +68,21 @@ pub fn complete(file: NamedTempFile, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// The folder `name` of this program's in the user's cache folder; `name` itself where there is no user.
+pub fn cache(name: &str) -> PathBuf {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let cache = if cfg!(windows) {
+        variable("LOCALAPPDATA").map(PathBuf::from)
+    } else {
+        let named = variable("XDG_CACHE_HOME").map(PathBuf::from);
+        named.or_else(|| Some(home()?.join(".cache")))
+    };
+    match cache {
+        Some(cache) => cache.join("mast3r_slam").join(name),
+        None => name.into(),
+    }
+}
+
 /// The user's home folder, from the system's own variable for it.
 pub fn home() -> Option<PathBuf> {
     let variable = if cfg!(windows) { "USERPROFILE" } else { "HOME" };

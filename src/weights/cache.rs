@@ -10,19 +10,9 @@ pub const VARIABLE: &str = "MAST3R_SLAM_WEIGHTS";
 
 /// The folder of fetched weights: `MAST3R_SLAM_WEIGHTS`, else `mast3r_slam/weights` in the user's cache folder.
 pub fn folder() -> PathBuf {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    if let Some(named) = variable(VARIABLE) {
-        return named.into();
-    }
-    let cache = if cfg!(windows) {
-        variable("LOCALAPPDATA").map(PathBuf::from)
-    } else {
-        let named = variable("XDG_CACHE_HOME").map(PathBuf::from);
-        named.or_else(|| Some(files::home()?.join(".cache")))
-    };
-    match cache {
-        Some(cache) => cache.join("mast3r_slam").join("weights"),
-        None => "weights".into(),
+    match std::env::var_os(VARIABLE).filter(|value| !value.is_empty()) {
+        Some(named) => named.into(),
+        None => files::cache("weights"),
     }
 }
 

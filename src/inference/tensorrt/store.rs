@@ -39,17 +39,7 @@ impl Store {
     /// The default folder, unless configured otherwise: `mast3r_slam/engines` in the user's cache
     /// folder.
     pub fn default_folder() -> PathBuf {
-        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-        let cache = if cfg!(windows) {
-            variable("LOCALAPPDATA").map(PathBuf::from)
-        } else {
-            let named = variable("XDG_CACHE_HOME").map(PathBuf::from);
-            named.or_else(|| Some(files::home()?.join(".cache")))
-        };
-        match cache {
-            Some(cache) => cache.join("mast3r_slam").join("engines"),
-            None => "engines".into(),
-        }
+        files::cache("engines")
     }
 
     pub fn folder(&self) -> &Path {
