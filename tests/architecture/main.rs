@@ -66,7 +66,7 @@ const LAYERS: &[Layer] = &[
     Layer {
         module: "view",
         uses: &[
-            "slam", "page", "map", "compute", "image", "geometry", "time",
+            "slam", "page", "map", "compute", "image", "geometry", "time", "files",
         ],
     },
     Layer {
@@ -349,7 +349,6 @@ const OWNED: &[Owned] = &[
             "config",
             "files",
             "eval",
-            "view",
         ],
     },
     Owned {

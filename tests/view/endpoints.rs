@@ -24,15 +24,7 @@ impl Running {
         let scene = Scene::new(count);
         let out = scene.out();
         let mut args = vec!["run", text(&scene.sequence), "--out", text(&out)];
-        // At so small a size the network is sure of little.
-        args.extend([
-            "--size",
-            "128",
-            "--calibrated",
-            "--set",
-            "output.C_conf=0",
-            "--view=0",
-        ]);
+        args.extend(["--calibrated", "--view=0"]);
         let mut process = program(&args)
             .stdout(Stdio::piped())
             .spawn()
@@ -78,7 +70,7 @@ fn sample(metrics: &str, name: &str) -> Option<f64> {
 
 #[test]
 fn a_run_serves_metrics_health_and_status() {
-    let running = Running::start(60);
+    let running = Running::start(16);
     let at = running.address;
     assert!(at.ip().is_loopback(), "localhost unless told otherwise");
     wait("tracked frames", || {
@@ -128,7 +120,7 @@ fn a_run_serves_metrics_health_and_status() {
     );
     assert_eq!(get(at, "/nothing").status, 404);
     let said = running.finish();
-    assert!(said.contains("60 frames in"), "{said}");
+    assert!(said.contains("16 frames in"), "{said}");
 }
 
 #[test]
