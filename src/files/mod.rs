@@ -1,6 +1,7 @@
 //! Atomic file writes: a temporary file next to the target, followed by a rename.
 
 pub mod export;
+pub mod memory;
 mod space;
 
 pub use space::free_space;

@@ -103,9 +103,12 @@
   }
 
   const bars = new Map();
+  const STAGES = ['preprocess', 'encode', 'decode', 'matching', 'tracking', 'fusion', 'mapping', 'total'];
   function times(values) {
     const total = values?.total || 1;
-    for (const [name, millis] of Object.entries(values ?? {})) {
+    for (const name of STAGES) {
+      const millis = values?.[name];
+      if (millis === undefined) continue;
       if (!bars.has(name)) {
         const row = document.createElement('div');
         row.className = 'time';

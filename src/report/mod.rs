@@ -1,6 +1,7 @@
 //! HTML report of a run: a single self-contained file, with the viewer of the live page for the map.
 
 mod chart;
+mod graph;
 mod grid;
 mod sections;
 mod viewer;

@@ -1,7 +1,7 @@
 //! The map of the report: the viewer of the live page, with its data in the file.
 
 use super::ReportInput;
-use super::sections::{loop_edges, path_pieces};
+use super::graph::{loop_edges, path_pieces};
 use crate::page::messages::{self, BREAK, GraphKeyframe};
 use crate::page::{self, Cloud, MAX_POINTS};
 use base64::Engine;

@@ -3,6 +3,7 @@
 use crate::config::Config;
 use crate::eval::{self, EvalError, Evaluation};
 use crate::files::export::ExportError;
+use crate::files::memory;
 use crate::map::grid::OccupancyMap;
 use crate::map::trajectories;
 use crate::map::{CloudOptions, MapSnapshot, colmap, csv, keyframes, ply};
@@ -88,7 +89,7 @@ pub fn write(
     };
     let run = RunSummary {
         fps: (facts.seconds > 0.0).then(|| snapshot.frames.len() as f64 / facts.seconds),
-        peak_memory: peak_memory(),
+        peak_memory: memory::peak(),
         backend: facts.backend.to_owned(),
         scale: facts.scale.map(|scale| scale.to_string()),
         mapping: mapping(&facts.counts),
@@ -156,12 +157,4 @@ fn mapping(counts: &MappingCounts) -> Vec<(String, String)> {
     let rows = counts.rows();
     rows.map(|(name, count)| (name.to_owned(), count.to_string()))
         .to_vec()
-}
-
-/// Peak resident memory of this process in bytes, if the system reports it.
-fn peak_memory() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
-    let kilobytes: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
-    Some(kilobytes * 1024)
 }

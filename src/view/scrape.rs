@@ -2,6 +2,7 @@
 
 use super::feed::{Feed, Now, Scene};
 use super::host::{Host, HostReport};
+use crate::files::memory;
 use crate::map::EdgeKind;
 use crate::slam::PoseTable;
 use prometheus_client::collector::Collector;
@@ -179,7 +180,7 @@ impl Scraped {
         let planned = planned
             .iter()
             .map(|pool| (pool.name, pool.place, pool.bytes));
-        let own = resident_memory().map(|bytes| ("process", "host", bytes));
+        let own = memory::resident().map(|bytes| ("process", "host", bytes));
         for (pool, place, bytes) in own.into_iter().chain(planned) {
             let labels = [("pool", pool), ("place", place)];
             let value = ConstGauge::new(bytes as f64);
@@ -247,14 +248,6 @@ fn slug(text: &str) -> String {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric());
     let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
     words.join("_")
-}
-
-/// Resident memory of this process in bytes, if the system reports it.
-fn resident_memory() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"))?;
-    let kilobytes: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
-    Some(kilobytes * 1024)
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ const LAYERS: &[Layer] = &[
     Layer {
         module: "view",
         uses: &[
-            "slam", "page", "map", "compute", "image", "geometry", "time",
+            "slam", "page", "map", "compute", "image", "geometry", "time", "files",
         ],
     },
     Layer {
@@ -379,7 +379,6 @@ const OWNED: &[Owned] = &[
             "config",
             "files",
             "eval",
-            "view",
             "selftest",
             "weights",
         ],

@@ -70,7 +70,8 @@ impl Stream {
 
     /// The next part of the body; `None` at its end.
     pub fn chunk(&mut self) -> Option<Vec<u8>> {
-        if let Some(left) = self.left.replace(0) {
+        if let Some(left) = self.left {
+            self.left = Some(0);
             let mut body = vec![0; left];
             self.from.read_exact(&mut body).expect("the body");
             return (left > 0).then_some(body);

@@ -17,19 +17,19 @@ fn a_page_draws_the_map_and_follows_a_run_to_its_end() {
     let Some(mut browser) = Browser::start() else {
         return;
     };
-    let running = Running::start(24, &[]);
+    let running = Running::start(16);
     let tab = browser.open(&format!("http://{}/", running.address));
     browser.wait(&tab, "the map", SHOWN);
     // The camera's image, with yellow lines and places over it.
     let image = browser.canvas(&tab, "image");
-    assert_eq!((image.width, image.height), (64, 48));
+    assert_eq!((image.width, image.height), (256, 192));
     assert!(image.colors() > 300, "{} colours", image.colors());
     browser.wait(
         &tab,
         "matches",
         "Number.parseInt(document.getElementById('matched').textContent) > 20",
     );
-    assert!(browser.canvas(&tab, "image").drawn() > 64 * 48 / 2);
+    assert!(browser.canvas(&tab, "image").drawn() > 256 * 192 / 2);
     let pixels = "document.getElementById('times').children.length";
     assert!(
         browser.eval(&tab, pixels).as_u64() >= Some(5),
@@ -47,7 +47,7 @@ fn a_page_draws_the_map_and_follows_a_run_to_its_end() {
     let said = running.finish();
     browser.wait(&tab, "the end", "live.ended");
     let frames = browser.eval(&tab, "live.state.frames");
-    assert_eq!(frames, json!(24), "{said}");
+    assert_eq!(frames, json!(16), "{said}");
     let counts = browser.eval(
         &tab,
         "[live.scene.graph.keyframes.size, live.scene.clouds.size, live.state.keyframes]",

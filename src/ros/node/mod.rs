@@ -26,6 +26,7 @@ mod masks;
 mod motion_inbox;
 mod motion_input;
 mod output;
+mod page_feed;
 mod parameters;
 mod pose_messages;
 mod publish;

@@ -1,10 +1,8 @@
 //! In a program without the live page.
 
-use crate::map::grid::OccupancyMap;
+use crate::ros::node::page_feed::PageFeed;
 use crate::ros::node::settings::Settings;
 use crate::ros::node::shared::Shared;
-use crate::slam::{Slam, TrackedFrame};
-use nalgebra::Isometry3;
 use std::sync::Arc;
 
 /// There is no page.
@@ -14,10 +12,6 @@ pub struct NodeDoor;
 /// There is no server.
 #[derive(Debug)]
 pub struct NodeView;
-
-/// Nothing is filled.
-#[derive(Debug)]
-pub struct PageFeed;
 
 impl NodeDoor {
     /// Refuses a port.
@@ -35,18 +29,4 @@ impl NodeDoor {
     pub fn serve(self, _: &Arc<Shared>) -> Result<NodeView, String> {
         Ok(NodeView)
     }
-}
-
-impl PageFeed {
-    pub fn start(&self, _: &Slam) {}
-
-    pub fn frame(&self, _: &TrackedFrame, _: &mut Slam) {}
-
-    pub fn serve(&self, _: &mut Slam) {}
-
-    pub fn watched(&self) -> bool {
-        false
-    }
-
-    pub fn show_grid(&self, _: &OccupancyMap, _: &Isometry3<f64>) {}
 }

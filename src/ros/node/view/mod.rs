@@ -6,6 +6,6 @@ mod absent;
 mod present;
 
 #[cfg(not(feature = "view"))]
-pub use absent::{NodeDoor, NodeView, PageFeed};
+pub use absent::{NodeDoor, NodeView};
 #[cfg(feature = "view")]
-pub use present::{NodeDoor, NodeView, PageFeed};
+pub use present::{NodeDoor, NodeView};

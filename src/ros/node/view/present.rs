@@ -1,12 +1,10 @@
 //! In a program with the live page.
 
-use crate::map::grid::OccupancyMap;
+use crate::ros::node::page_feed::PageFeed;
 use crate::ros::node::settings::Settings;
 use crate::ros::node::shared::Shared;
 use crate::ros::node::status::State;
-use crate::slam::{Slam, TrackedFrame};
-use crate::view::{Door, Feed, GridImage, Host, HostReport, View};
-use nalgebra::Isometry3;
+use crate::view::{Door, Host, HostReport, View};
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -19,10 +17,6 @@ pub struct NodeDoor(Option<Door>);
 
 /// The server, if there is one.
 pub struct NodeView(Option<View>);
-
-/// What the node's threads fill.
-#[derive(Debug)]
-pub struct PageFeed(Option<Arc<Feed>>);
 
 impl NodeDoor {
     /// Binds `view_port` on `view_address`.
@@ -42,7 +36,7 @@ impl NodeDoor {
 
     /// What the node's threads fill.
     pub fn feed(&self) -> PageFeed {
-        PageFeed(self.0.as_ref().map(|door| Arc::clone(door.feed())))
+        PageFeed::new(self.0.as_ref().map(|door| Arc::clone(door.feed())))
     }
 
     /// Starts the server.
@@ -61,48 +55,6 @@ impl Drop for NodeView {
     fn drop(&mut self) {
         if let Some(view) = self.0.take() {
             view.end(None, "The node has ended.", LAST_WAIT);
-        }
-    }
-}
-
-impl PageFeed {
-    /// SLAM was made.
-    pub fn start(&self, slam: &Slam) {
-        if let Some(feed) = &self.0 {
-            feed.start(slam);
-        }
-    }
-
-    /// A frame was processed.
-    pub fn frame(&self, tracked: &TrackedFrame, slam: &mut Slam) {
-        if let Some(feed) = &self.0 {
-            feed.frame(tracked, slam);
-        }
-    }
-
-    /// No frame came for a while.
-    pub fn serve(&self, slam: &mut Slam) {
-        if let Some(feed) = &self.0 {
-            feed.serve(slam);
-        }
-    }
-
-    /// Whether a page is open.
-    pub fn watched(&self) -> bool {
-        self.0.as_ref().is_some_and(|feed| feed.watched())
-    }
-
-    /// Shows the occupancy grid, in the map frame.
-    pub fn show_grid(&self, map: &OccupancyMap, map_from_world: &Isometry3<f64>) {
-        if let Some(feed) = self.0.as_ref().filter(|feed| feed.watched()) {
-            feed.show_grid(GridImage {
-                cells: map.cells.clone(),
-                columns: map.columns,
-                rows: map.rows,
-                resolution: map.resolution,
-                origin: map.origin,
-                world_from_grid: map_from_world.inverse(),
-            });
         }
     }
 }

@@ -1,0 +1,18 @@
+//! Memory of this process, if the system reports it.
+
+/// Peak resident memory in bytes.
+pub fn peak() -> Option<u64> {
+    entry("VmHWM:")
+}
+
+/// Resident memory in bytes.
+pub fn resident() -> Option<u64> {
+    entry("VmRSS:")
+}
+
+fn entry(name: &str) -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix(name))?;
+    let kilobytes: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+    Some(kilobytes * 1024)
+}
