@@ -89,21 +89,26 @@ if [ -z "$root" ]; then
     done
 fi
 for other in "$target"/packages/*; do
+    # Into a file: a reader that ends early would end dpkg-deb with an error.
+    case $other in
+    *.deb) dpkg-deb --contents "$other" >contents.txt ;;
+    *.zip) python3 -m zipfile --list "$other" >contents.txt ;;
+    esac
     case $other in
     *ros-jazzy-*.deb)
         for part in ./opt/ros/jazzy/share/mast3r_slam/package.xml \
             ./opt/ros/jazzy/share/ament_index/resource_index/packages/mast3r_slam \
             './opt/ros/jazzy/lib/mast3r_slam/mast3r-slam -> /usr/bin/mast3r-slam'; do
-            dpkg-deb --contents "$other" | grep -q " $part$" || fail "$other has no $part"
+            grep -q " $part$" contents.txt || fail "$other has no $part"
         done
         ;;
     *.deb)
-        dpkg-deb --contents "$other" | grep -q './usr/share/mast3r_slam/engines/mast3r-mini/model.safetensors' ||
+        grep -q './usr/share/mast3r_slam/engines/mast3r-mini/model.safetensors' contents.txt ||
             fail "$other has no model"
         ;;
     *.zip)
         for part in bin/mast3r-slam.exe share/mast3r_slam/engines/mast3r-mini/model.safetensors windows.md; do
-            python3 -m zipfile --list "$other" | grep -q "/$part " || fail "$other has no $part"
+            grep -q "/$part " contents.txt || fail "$other has no $part"
         done
         ;;
     esac
