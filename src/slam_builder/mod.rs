@@ -26,7 +26,9 @@ pub use map::{FinishError, Map};
 pub use motion::MotionFeed;
 pub use results::Written;
 pub(crate) use results::{Facts, write as write_results};
-pub(crate) use settings::{Settings, located};
+pub(crate) use settings::Settings;
+#[cfg(feature = "tensorrt")]
+pub(crate) use settings::located;
 
 use crate::compute::device::{Device, DeviceError, Setup};
 use crate::config::{BackendChoice, Config, DeviceChoice, DeviceConfig, Loops, Threads};
