@@ -12,7 +12,6 @@ use crate::map::{FrameRecord, TrackingState, cloud};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use nalgebra::Vector3;
-use std::collections::HashMap;
 use std::fmt::Write;
 use std::path::Path;
 
