@@ -151,6 +151,7 @@ fn a_run_with_ground_truth_shows_everything() {
 fn without_ground_truth_there_is_no_error_plot() {
     let page = page(&room(20, 5, 64, 48), None);
     assert_sound(&page);
+    let page = without_scripts(&page);
     assert!(!page.contains("ATE") && !page.contains("ground truth"));
     assert!(!page.contains("Occupancy grid"), "there is no grid");
     assert!(page.contains("no sensor measures the scale"));
