@@ -71,7 +71,6 @@ const LAYERS: &[Layer] = &[
             "source",
             "slam",
             "map",
-            "eval",
             "inference",
             "network",
             "image",
