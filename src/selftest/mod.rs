@@ -11,7 +11,6 @@ mod track;
 pub use figures::FiguresError;
 pub use report::{Check, Report};
 
-use crate::eval::EvalError;
 use crate::image::ImageError;
 use crate::inference::InferenceError;
 use crate::slam::SlamError;
@@ -51,8 +50,6 @@ pub enum SelfTestError {
     Slam(#[from] SlamError),
     #[error(transparent)]
     Figures(#[from] FiguresError),
-    #[error("the self-test's trajectory cannot be compared: {0}")]
-    Evaluation(#[from] EvalError),
     /// The bundled sequence is damaged.
     #[error("{}: expected {expected} frames or more, found {found}; install the program's assets again", path.display())]
     Frames {

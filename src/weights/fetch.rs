@@ -212,7 +212,13 @@ impl Client {
                 Ok(0) => break,
                 Ok(read) => read,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) => return Err(Break::Again(error.to_string())),
+                Err(error) => {
+                    return Err(Break::Again(ended(
+                        &error.to_string(),
+                        partial.bytes,
+                        total,
+                    )));
+                }
             };
             if partial.bytes + read as u64 > limit {
                 return Err(wrong_size(partial.bytes + read as u64).into());
@@ -220,11 +226,9 @@ impl Client {
             partial.append(piece.get(..read).unwrap_or_default())?;
         }
         match total {
-            Some(total) if partial.bytes < total => {
-                let have = partial.bytes;
-                Err(Break::Again(format!(
-                    "the connection ended after {have} of {total} bytes"
-                )))
+            Some(all) if partial.bytes < all => {
+                let words = ended("the connection ended", partial.bytes, total);
+                Err(Break::Again(words))
             }
             _ => Ok(()),
         }
@@ -233,6 +237,14 @@ impl Client {
 
 fn header<'a>(response: &'a http::Response<Body>, name: &str) -> Option<&'a str> {
     response.headers().get(name)?.to_str().ok()
+}
+
+/// Where the body ended, in words.
+fn ended(why: &str, bytes: u64, total: Option<u64>) -> String {
+    match total {
+        Some(total) => format!("{why} after {bytes} of {total} bytes"),
+        None => format!("{why} after {bytes} bytes"),
+    }
 }
 
 /// First byte and total of `bytes 5-9/10`; the total may be `*`.

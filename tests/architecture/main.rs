@@ -79,7 +79,6 @@ const LAYERS: &[Layer] = &[
             "source",
             "slam",
             "map",
-            "eval",
             "inference",
             "network",
             "image",
