@@ -4,8 +4,8 @@
 #     deploy/check_cross.sh [--install] [--whole]
 # --install installs Wine and QEMU (by sudo, unless root runs it) on Debian. --whole has Wine track the whole demo too,
 # which takes a minute. The native program is $NATIVE, by default $CARGO_TARGET_DIR/release/mast3r-slam; $ARM_FRAMES [3]
-# is the number of frames under QEMU; with 0 that program only starts and reads maps. Neither Wine nor QEMU is Windows or a Jetson: a driver, a GPU, a console or a file
-# system of those was not seen by this.
+# is the number of frames under QEMU; with 0 that program only starts and reads maps. Neither Wine nor QEMU is Windows or
+# a Jetson: a driver, a GPU, a console or a file system of those was not seen by this.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -32,8 +32,8 @@ fn status(port: u16) -> Value {
     serde_json::from_str(&get(port, "/status").1).unwrap()
 }
 
-/// Kinds of the messages of a page's stream, until one of kind `last`.
-fn kinds_until(port: u16, last: u8, mut step: impl FnMut()) -> Vec<u8> {
+/// Steps until a page's stream has had messages of all these kinds.
+fn await_kinds(port: u16, expected: &[u8], mut step: impl FnMut()) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream
         .set_read_timeout(Some(Duration::from_millis(200)))
@@ -49,11 +49,11 @@ fn kinds_until(port: u16, last: u8, mut step: impl FnMut()) -> Vec<u8> {
             raw.extend_from_slice(&buffer[..read]);
         }
         let kinds = kinds(&raw);
-        if kinds.contains(&last) {
-            return kinds;
+        if expected.iter().all(|kind| kinds.contains(kind)) {
+            return;
         }
     }
-    panic!("no message of kind {last} among {:?}", kinds(&raw));
+    panic!("expected {expected:?}, found {:?}", kinds(&raw));
 }
 
 /// Kinds of the complete messages of an answer in chunks.
@@ -102,12 +102,9 @@ fn the_node_serves_its_state_and_the_map() {
     wait("the state", || status(port)["state"] == "tracking");
     assert!(status(port)["frames"].as_u64().unwrap() >= 12);
     // Image, graph, cloud, trail and grid reach a page while the camera goes on.
-    let kinds = kinds_until(port, 7, || {
+    await_kinds(port, &[1, 2, 3, 4, 5, 6, 7], || {
         stage.track(1);
     });
-    for kind in [1, 2, 3, 4, 5, 6] {
-        assert!(kinds.contains(&kind), "no {kind} in {kinds:?}");
-    }
     // An image of the wrong kind is counted by its reason.
     stage.raw(stage.next, "yuv4711", (128, 96, 384), &[0; 128 * 96 * 3]);
     wait("the rejected image", || {
