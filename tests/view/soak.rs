@@ -1,13 +1,13 @@
 //! A walk at 30 Hz with a page open takes constant memory on both sides. Half an hour: MAST3R_VIEW_SECONDS=1800.
 
-use crate::walk::Walk;
+use crate::walk::{FRAMES, Walk};
 use serde_json::json;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use testkit::browser::Browser;
 
-/// Seconds in which everything that has a bound fills up, and seconds after that.
-const WARM: u64 = 20;
+/// Frames in which everything that has a bound fills up (three ways there and back), and seconds after that.
+const WARM: usize = 6 * FRAMES;
 const SECONDS: u64 = 20;
 /// Resident memory that may come and go, in megabytes.
 const OWN_GROWTH: f64 = 24.0;
@@ -46,7 +46,7 @@ fn a_page_and_its_server_take_constant_memory() {
             (bytes("usedSize") + bytes("embedderHeapUsedSize") + bytes("backingStorageSize")) / 1e6;
         (resident(), page)
     };
-    std::thread::sleep(Duration::from_secs(WARM));
+    walk.pass(WARM);
     let (own, page) = look(&mut browser);
     let (from, start) = (walk.frames.load(Ordering::Acquire), Instant::now());
     let mut most = (own, page);

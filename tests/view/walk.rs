@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use testkit::room::walk::vocabulary;
 use testkit::room::{RoomBackend, SIZE, Spoil, cpu_slam, square_walk};
 
 /// Frames from one end of the walk to the other.
-const FRAMES: usize = 80;
+pub const FRAMES: usize = 80;
 
 /// What the test says that the program is at.
 #[derive(Default)]
@@ -57,7 +58,9 @@ impl Walk {
         );
         let (until, counted) = (Arc::clone(&stop), Arc::clone(&frames));
         let thread = std::thread::spawn(move || {
-            let room = RoomBackend::new(SIZE, square_walk(FRAMES, 0.8), Spoil::default());
+            let mut room = RoomBackend::new(SIZE, square_walk(FRAMES, 0.8), Spoil::default());
+            // Without place recognition the map would grow on every way there and back.
+            let places = vocabulary(&mut room);
             let mut images: Vec<_> = (0..FRAMES).map(|k| room.image(k)).collect();
             for image in &mut images {
                 // The first bytes name the frame; the rest gives the cloud its colours.
@@ -70,7 +73,7 @@ impl Walk {
                 use_calib: false,
                 ..Config::default()
             };
-            let mut slam = cpu_slam(config, Pace::Live, Box::new(room), None, None);
+            let mut slam = cpu_slam(config, Pace::Live, Box::new(room), Some(places), None);
             feed.start(&slam);
             for index in 0.. {
                 if until.load(Ordering::Acquire) {
