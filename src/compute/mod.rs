@@ -15,4 +15,5 @@ pub mod matching;
 pub mod pose_solver;
 pub mod residual;
 pub mod retrieval;
+pub mod splat;
 pub mod store;

@@ -103,3 +103,13 @@ choice! {
         Points = "points",
     }
 }
+
+choice! {
+    /// How a Gaussian map grows where it is not good enough (docs/algorithm.md, Gaussian map).
+    SplatStrategy = Adc {
+        /// Duplicate, split and prune by gradients and opacities.
+        Adc = "adc",
+        /// Move transparent Gaussians onto opaque ones, and add noise.
+        Mcmc = "mcmc",
+    }
+}

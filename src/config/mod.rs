@@ -17,7 +17,7 @@ mod validate;
 pub use builtin::{builtin, builtin_names};
 pub use choices::{
     BackendChoice, DeviceChoice, FilteringMode, FilteringScore, Loops, PrecisionChoice,
-    ResidualChoice, Threads,
+    ResidualChoice, SplatStrategy, Threads,
 };
 pub use device::DeviceConfig;
 pub use error::ConfigError;
@@ -25,5 +25,5 @@ pub use key::{Choice, Key, Kind, Range, SettingValue};
 pub use load::{Base, Setting, load, load_settings, load_with};
 pub use settings::{
     Config, DatasetConfig, DepthConfig, GlobalOptConfig, GridConfig, MatchingConfig, MemoryConfig,
-    NetworkConfig, OutputConfig, RelocConfig, RetrievalConfig, TrackingConfig,
+    NetworkConfig, OutputConfig, RelocConfig, RetrievalConfig, SplatConfig, TrackingConfig,
 };

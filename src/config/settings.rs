@@ -6,7 +6,7 @@ use super::Range::{
 };
 use super::choices::{
     BackendChoice, DeviceChoice, FilteringMode, FilteringScore, Loops, PrecisionChoice,
-    ResidualChoice, Threads,
+    ResidualChoice, SplatStrategy, Threads,
 };
 use super::declare::{root, section};
 
@@ -51,6 +51,8 @@ root! {
         output: OutputConfig;
         /// Occupancy grid.
         grid: GridConfig;
+        /// Gaussian map.
+        splat: SplatConfig;
     }
 }
 
@@ -348,5 +350,77 @@ section! {
         max_range: f64 = 5.0, "metres", Positive;
         /// Maximum number of cells, of four bytes each. What a larger map adds is left out, with a warning.
         max_cells: usize = 4_000_000, "cells", Whole(1, 1 << 28);
+    }
+}
+
+section! {
+    /// The photorealistic map of 3D Gaussians (docs/algorithm.md, Gaussian map). Its memory is allocated at start; if it
+    /// does not fit, the map is left out and SLAM runs without it. Iterations are training steps, a view each.
+    SplatConfig = "splat" {
+        /// Make the map: `run` makes it with `--splat`, the node with its parameter `splat`.
+        enable: bool = false, "", Any;
+        /// Maximum number of Gaussians. Each takes 184 bytes at degree 0 and 724 at degree 3.
+        capacity: usize = 1_000_000, "rows", Whole(1, 4_294_967_294);
+        /// Degree of the spherical harmonics of the colour. 0: the colour does not depend on the direction.
+        degree: usize = 0, "", Whole(0, 3);
+        /// How the map grows where it is not good enough. `adc`: Gaussians with large gradients are duplicated or split,
+        /// transparent ones pruned. `mcmc`: transparent ones move to where others are.
+        strategy: SplatStrategy = SplatStrategy::Adc, "", Any;
+        /// Time for training beside SLAM, of every second. 0: keyframes are seeded and not refined.
+        ms_per_second: f32 = 200.0, "ms/s", NotNegative;
+        /// Iterations of `mast3r-slam splat train`.
+        iterations: usize = 3000, "iterations", AtLeast(0);
+        /// Key of the random numbers; the same key and the same input give the same map.
+        seed: usize = 1, "", AtLeast(0);
+        /// Every n-th keyframe is not trained on but used to measure quality. 0: none.
+        holdout: usize = 8, "keyframes", AtLeast(0);
+        /// Typical size of the scene, which learning rates of positions and the sizes of refinement are relative to.
+        extent: f32 = 1.0, "metres", Positive;
+        /// Keyframes become Gaussians at every n-th pixel of every n-th image row.
+        stride: usize = 2, "pixels", Whole(1, 64);
+        /// Minimum average confidence of such a pixel.
+        c_conf as "C_conf": f32 = 1.5, "confidence", NotNegative;
+        /// Such a pixel must be covered less than this by the map as it is, or be nearer than the map.
+        max_silhouette: f32 = 0.5, "fraction", Fraction;
+        /// Weight of 1 − SSIM in the loss, beside the mean absolute difference.
+        ssim_weight: f32 = 0.2, "fraction", Fraction;
+        /// Weight of the mean difference in depth.
+        depth_weight: f32 = 0.1, "1/metre", NotNegative;
+        /// Learning rate of positions at the start, in extents.
+        lr_mean: f32 = 1.6e-4, "", NotNegative;
+        /// The same after `lr_steps` iterations; it falls exponentially.
+        lr_mean_final: f32 = 1.6e-6, "", NotNegative;
+        /// See `lr_mean_final`.
+        lr_steps: usize = 30_000, "iterations", AtLeast(1);
+        /// Learning rate of colours; that of the higher bands is a twentieth of it.
+        lr_color: f32 = 2.5e-3, "", NotNegative;
+        /// Learning rate of opacity logits.
+        lr_opacity: f32 = 0.05, "", NotNegative;
+        /// Learning rate of log scales.
+        lr_scale: f32 = 5e-3, "", NotNegative;
+        /// Learning rate of rotations.
+        lr_rotation: f32 = 1e-3, "", NotNegative;
+        /// Iterations between two refinements.
+        refine_every: usize = 150, "iterations", AtLeast(1);
+        /// First iteration after which the map is refined.
+        refine_from: usize = 500, "iterations", AtLeast(0);
+        /// Iteration from which on it is not.
+        refine_until: usize = 15_000, "iterations", AtLeast(0);
+        /// Mean gradient by the projected position, in units of half the image, above which a Gaussian grows.
+        grow_gradient: f32 = 2e-4, "", Positive;
+        /// A Gaussian that grows is split if it is larger than this, else duplicated.
+        grow_scale: f32 = 0.01, "extents", Positive;
+        /// Gaussians with a smaller opacity are pruned, or move.
+        prune_opacity: f32 = 0.005, "opacity", Fraction;
+        /// Gaussians larger than this are pruned after the first reset of opacities.
+        prune_scale: f32 = 0.1, "extents", Positive;
+        /// Iterations between two resets of all opacities to twice `prune_opacity`; 0: never. Only `adc`.
+        reset_every: usize = 3000, "iterations", AtLeast(0);
+        /// Children of a split are as opaque together as their parent was. Only `adc`.
+        revised_opacity: bool = false, "", Any;
+        /// Noise of positions in units of their learning rate. Only `mcmc`.
+        noise: f32 = 5e5, "", NotNegative;
+        /// Growth of the number of Gaussians at a refinement. Only `mcmc`.
+        growth: f32 = 0.05, "fraction", Fraction;
     }
 }

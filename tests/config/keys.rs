@@ -15,7 +15,7 @@ const MARKERS: [&str; 2] = [
 ];
 
 /// The sections of the table: prefix of their keys, heading.
-const SECTIONS: [(&str, &str); 13] = [
+const SECTIONS: [(&str, &str); 14] = [
     ("", "General"),
     ("network", "Network"),
     ("dataset", "Frames"),
@@ -29,6 +29,7 @@ const SECTIONS: [(&str, &str); 13] = [
     ("memory", "GPU memory"),
     ("output", "Results"),
     ("grid", "Occupancy grid"),
+    ("splat", "Gaussian map"),
 ];
 
 fn section(key: &Key) -> &'static str {
