@@ -109,7 +109,7 @@ pub struct Counters {
     pub holes: u64,
     /// Rows that are to become two.
     pub extras: u64,
-    /// Of these the ones that become two: `min(extras, capacity − rows + holes)`.
+    /// Extras that do become two: `min(extras, capacity − rows + holes)`.
     pub granted: u64,
     /// Rows after: `rows − holes + granted`.
     pub after: u64,

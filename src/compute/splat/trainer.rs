@@ -1,0 +1,286 @@
+//! Training of a Gaussian map over views, on any device.
+
+use super::SplatError;
+use super::block::{BlockContent, RowBlock};
+use super::camera::{Camera, Pointmap, Rendering, View};
+use super::device::{AnchorMove, Counters, Loss, Relocated, Seeded, SplatDevice};
+use super::loss::{psnr, quality};
+use super::rng::{Purpose, below, words};
+use super::schedule::{Mode, Schedule};
+
+/// Rows that are read from the device or given to it in one piece.
+pub const BLOCK_ROWS: usize = 1 << 16;
+/// Newest views that half of the live steps train on.
+const RECENT: usize = 8;
+
+/// A view whose data is in memory.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LoadedView {
+    pub id: u32,
+    pub camera: Camera,
+    /// `height × width × 3`, 8-bit R, G, B.
+    pub image: Vec<u8>,
+    /// `height × width` depths in world metres; empty if there are none.
+    pub depth: Vec<f32>,
+}
+
+impl LoadedView {
+    /// The view for a device.
+    pub fn view(&self) -> View<'_> {
+        View {
+            camera: self.camera,
+            image: &self.image,
+            depth: (!self.depth.is_empty()).then_some(&self.depth[..]),
+        }
+    }
+}
+
+/// Where views come from.
+pub trait ViewSource {
+    /// Number of views.
+    fn len(&self) -> usize;
+
+    /// Whether there are no views.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Calls `with` with a view; `index` is below [`ViewSource::len`].
+    ///
+    /// # Errors
+    /// [`SplatError::View`] if it cannot be loaded, and those of `with`.
+    fn with(
+        &mut self,
+        index: usize,
+        with: &mut dyn FnMut(&LoadedView) -> Result<(), SplatError>,
+    ) -> Result<(), SplatError>;
+}
+
+impl ViewSource for Vec<LoadedView> {
+    fn len(&self) -> usize {
+        Vec::len(self)
+    }
+
+    fn with(
+        &mut self,
+        index: usize,
+        with: &mut dyn FnMut(&LoadedView) -> Result<(), SplatError>,
+    ) -> Result<(), SplatError> {
+        match self.get(index) {
+            Some(view) => with(view),
+            None => Err(SplatError::View {
+                id: index as u32,
+                cause: "there is no such view".into(),
+            }),
+        }
+    }
+}
+
+/// What a training step did.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct StepReport {
+    /// Number of the step, from 1.
+    pub step: u64,
+    /// Index of the view.
+    pub view: usize,
+    pub loss: Loss,
+    pub refined: Option<Counters>,
+    pub relocated: Option<Relocated>,
+    pub reset: bool,
+}
+
+/// How well held-out views are rendered.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Quality {
+    /// Views that were compared.
+    pub views: usize,
+    /// Mean of the views' peak signal-to-noise ratios, decibels.
+    pub psnr: f64,
+    /// Mean SSIM.
+    pub ssim: f64,
+}
+
+/// A device, a schedule, and the number of steps so far. Views are passed in, so that they can be added meanwhile.
+pub struct Trainer {
+    device: Box<dyn SplatDevice>,
+    schedule: Schedule,
+    step: u64,
+    rendering: Rendering,
+    /// Order of the training views of an epoch, and what it was made for: epoch and number of views.
+    order: Vec<u32>,
+    order_of: Option<(u64, usize)>,
+}
+
+impl Trainer {
+    /// A trainer at step 0.
+    pub fn new(device: Box<dyn SplatDevice>, schedule: Schedule) -> Self {
+        Self {
+            device,
+            schedule,
+            step: 0,
+            rendering: Rendering::default(),
+            order: Vec::new(),
+            order_of: None,
+        }
+    }
+
+    /// Number of steps so far.
+    pub fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// The settings.
+    pub fn schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+
+    /// The device with the rows.
+    pub fn device(&mut self) -> &mut dyn SplatDevice {
+        self.device.as_mut()
+    }
+
+    /// Adds rows for a keyframe.
+    pub fn seed(&mut self, pointmap: &Pointmap<'_>) -> Result<Seeded, SplatError> {
+        self.device.seed(pointmap, &self.schedule.seed())
+    }
+
+    /// Moves rows with their keyframes.
+    pub fn move_anchors(&mut self, moves: &[AnchorMove]) -> Result<(), SplatError> {
+        self.device.move_anchors(moves)
+    }
+
+    /// Whether a view measures quality instead of being trained on. Too few views are all trained on.
+    pub fn is_held_out(&self, index: usize, views: usize) -> bool {
+        let every = self.schedule.config().holdout;
+        every > 1 && views > every && index % every == every - 1
+    }
+
+    /// Index of the view of the next step; `None` without views. It depends on settings, step and number of views only.
+    fn pick(&mut self, views: usize) -> Option<usize> {
+        let held = (0..views).filter(|i| self.is_held_out(*i, views)).count();
+        let count = views - held;
+        if count == 0 {
+            return None;
+        }
+        let seed = self.schedule.config().seed as u64;
+        let chosen = match self.schedule.mode() {
+            Mode::Live => {
+                let window = match self.step.is_multiple_of(2) {
+                    true => count.min(RECENT),
+                    false => count,
+                };
+                let draw = words(seed, self.step as u32, 0, 0, Purpose::Order);
+                count - 1 - below(draw, window as u64) as usize
+            }
+            Mode::Offline { .. } => {
+                let epoch = self.step / count as u64;
+                if self.order_of != Some((epoch, views)) {
+                    self.order.clear();
+                    self.order.extend(0..count as u32);
+                    for i in (1..count).rev() {
+                        let draw = words(seed, i as u32, epoch as u32, 1, Purpose::Order);
+                        self.order.swap(i, below(draw, i as u64 + 1) as usize);
+                    }
+                    self.order_of = Some((epoch, views));
+                }
+                self.order[(self.step % count as u64) as usize] as usize
+            }
+        };
+        (0..views)
+            .filter(|i| !self.is_held_out(*i, views))
+            .nth(chosen)
+    }
+
+    /// Trains on one view. `None` without views to train on, or without rows.
+    pub fn train(&mut self, views: &mut dyn ViewSource) -> Result<Option<StepReport>, SplatError> {
+        if self.device.counts().rows == 0 {
+            return Ok(None);
+        }
+        let Some(index) = self.pick(views.len()) else {
+            return Ok(None);
+        };
+        let step = self.step + 1;
+        let mut report = StepReport {
+            step,
+            view: index,
+            ..StepReport::default()
+        };
+        let (device, schedule) = (&mut self.device, &self.schedule);
+        views.with(index, &mut |loaded| {
+            let mut view = loaded.view();
+            view.camera.degree = schedule.degree(step);
+            report.loss = device.gradients(&view, &schedule.loss(step))?;
+            Ok(())
+        })?;
+        device.step(&schedule.adam(step))?;
+        let actions = schedule.actions(step);
+        if actions.refine {
+            report.refined = Some(device.refine(&schedule.refine(step))?);
+        }
+        if actions.relocate {
+            report.relocated = Some(device.relocate(&schedule.relocate(step))?);
+        }
+        if actions.reset {
+            device.reset_opacity(schedule.reset_logit())?;
+            report.reset = true;
+        }
+        self.step = step;
+        Ok(Some(report))
+    }
+
+    /// Renders the held-out views, or with `all` every view, and compares them.
+    pub fn evaluate(
+        &mut self,
+        views: &mut dyn ViewSource,
+        all: bool,
+    ) -> Result<Quality, SplatError> {
+        let mut sum = Quality::default();
+        let count = views.len();
+        let degree = self.schedule.degree(self.step.max(1));
+        for index in 0..count {
+            if !(all || self.is_held_out(index, count)) {
+                continue;
+            }
+            let (device, rendering) = (&mut self.device, &mut self.rendering);
+            views.with(index, &mut |loaded| {
+                let mut camera = loaded.camera;
+                camera.degree = degree;
+                device.render(&camera, rendering)?;
+                let (mse, ssim) = quality(rendering, &loaded.image)?;
+                sum.views += 1;
+                sum.psnr += psnr(mse);
+                sum.ssim += ssim;
+                Ok(())
+            })?;
+        }
+        let n = sum.views.max(1) as f64;
+        sum.psnr /= n;
+        sum.ssim /= n;
+        Ok(sum)
+    }
+
+    /// Passes all rows with their training state to `sink`, block by block. With [`Trainer::step`] they are the whole
+    /// state of training.
+    pub fn save(
+        &mut self,
+        sink: &mut dyn FnMut(&RowBlock) -> Result<(), SplatError>,
+    ) -> Result<(), SplatError> {
+        let rows = self.device.counts().rows;
+        let degree = self.device.layout().degree();
+        let mut block = RowBlock::new(0, degree, BlockContent::State);
+        let mut start = 0;
+        while start < rows {
+            block.resize((rows - start).min(BLOCK_ROWS as u64) as usize);
+            self.device.read(start, &mut block)?;
+            sink(&block)?;
+            start += block.rows() as u64;
+        }
+        Ok(())
+    }
+
+    /// Continues a saved training: the rows must have been appended to the device.
+    pub fn resume(&mut self, step: u64) {
+        self.step = step;
+        self.order_of = None;
+    }
+}
