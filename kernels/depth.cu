@@ -1,9 +1,11 @@
-// The scale of a pointmap by measured depth, and its use: as src/compute/depth.rs. The medians are exact: keys are
+// The scale of a pointmap by measured depth, the field of what a pass gets wrong beside it, and their use: as
+// src/compute/depth.rs and depth/field.rs. The medians are exact: keys are
 // selected digit by digit, by histograms of integers. Sums are added in a fixed order, so that two runs give the same
 // bits.
 //
-// Limit: 20 B a pixel read and 4 B written by the first kernel, 4 B read by each of the six after it, and 48 B read and
-// written by the last: 15 MB at 512x384 with two views, 3 us at 4.8 TB/s. Nine launches of a few microseconds decide.
+// Limit: 20 B a pixel read and 4 B written by the first kernel, 4 B read by each of the seven after it, and 48 B read
+// and written by the last: 16 MB at 512x384 with two views, 3 us at 4.8 TB/s. Nine launches of a few microseconds
+// decide.
 
 #include "index.cuh"
 
@@ -24,7 +26,7 @@ struct Found {
     float median;       // of the log ratios
     float mad;
     float factor;       // the newest scale that was accepted
-    unsigned padding;
+    unsigned accepted;  // whether this measurement's was
 };
 
 // State of a selection; `tickets` is zero between launches.
@@ -185,6 +187,64 @@ __device__ double2 block_sum(double2 value) {
     return total;
 }
 
+// `cuda::depth::field::LayoutArgument`: the image and its square cells.
+struct Layout {
+    unsigned width;
+    unsigned height;
+    unsigned columns;
+    unsigned rows;
+    unsigned side;
+};
+
+// `cuda::depth::field::FieldArguments`.
+struct FieldArguments {
+    const unsigned* keys; // N, as `ms_depth_ratios` left them
+    const unsigned* used; // as in `Arguments`
+    const Found* found;
+    float2* cells;        // mean and weight of each
+    float* field;         // a value a cell; stays as it is where the measurement was not accepted
+    unsigned* tickets;    // zero between launches
+    Layout layout;
+    float sigmas;         // where a ratio no longer counts, in standard deviations
+    float sigma_over_mad;
+    float min_sigma;
+    float full_cell;
+    float stiffness;
+    float way_back;
+    unsigned sweeps;
+};
+
+// `cuda::depth::field::CameraArgument`: pixels of points in the first view's camera.
+struct Camera {
+    float focal[2];
+    float principal[2];
+};
+
+// Where a place lies between the centres of the cells of an axis.
+struct Between {
+    unsigned low;
+    unsigned high;
+    float share; // of `high`
+};
+
+__device__ __forceinline__ Between between(float place, float inverse_side, unsigned count) {
+    const float at = fminf(fmaxf((place + 0.5f) * inverse_side - 0.5f, 0.0f), static_cast<float>(count - 1));
+    const unsigned low = static_cast<unsigned>(at);
+    return {low, min(low + 1, count - 1), at - static_cast<float>(low)};
+}
+
+// The field at column and row of the image, bilinear.
+__device__ __forceinline__ float field_at(const float* field, const Layout& l, float u, float v) {
+    const float inverse_side = 1.0f / static_cast<float>(l.side);
+    const Between x = between(u, inverse_side, l.columns);
+    const Between y = between(v, inverse_side, l.rows);
+    const float* above = field + y.low * l.columns;
+    const float* below = field + y.high * l.columns;
+    const float top = above[x.low] + x.share * (above[x.high] - above[x.low]);
+    const float bottom = below[x.low] + x.share * (below[x.high] - below[x.low]);
+    return top + y.share * (bottom - top);
+}
+
 // Whole warps for every round of a loop over pixels.
 __device__ __forceinline__ unsigned long long rounds(unsigned pixels) {
     const unsigned long long count = ms::thread_count();
@@ -321,6 +381,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) ms_depth_mean(const Argum
     const double log_scale = median + sums.x / fmax(sums.y, 1.0);
     const bool usable = f->count > 0 && static_cast<double>(f->count) / a.pixels >= l.min_fraction &&
                         fabs(log_scale) <= l.max_log_scale && mad <= l.max_mad;
+    f->accepted = usable ? 1 : 0;
     if (usable) {
         f->factor = static_cast<float>(exp(log_scale));
     }
@@ -337,5 +398,107 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     const unsigned long long n = ms::thread_index();
     if (n < numbers) {
         points[n] *= factor;
+    }
+}
+
+// The field of an accepted measurement. A block for each cell averages its ratios; the last one smooths the grid, with
+// a thread for each of its at most kThreads cells.
+extern "C" __global__ void __launch_bounds__(kThreads) ms_depth_field(const FieldArguments a) {
+    if ((a.used != nullptr && *a.used == 0) || a.found->accepted == 0) {
+        return;
+    }
+    const Layout& l = a.layout;
+    const float scale = logf(a.found->factor);
+    const float reach = a.sigmas * fmaxf(a.sigma_over_mad * a.found->mad, a.min_sigma);
+    const unsigned left = blockIdx.x % l.columns * l.side;
+    const unsigned above = blockIdx.x / l.columns * l.side;
+    float2 own = make_float2(0.0f, 0.0f);
+    const unsigned long long all = static_cast<unsigned long long>(l.side) * l.side;
+    for (unsigned long long k = threadIdx.x; k < all; k += kThreads) {
+        const unsigned u = left + static_cast<unsigned>(k % l.side);
+        const unsigned v = above + static_cast<unsigned>(k / l.side);
+        if (u >= l.width || v >= l.height) {
+            continue;
+        }
+        const unsigned key = a.keys[static_cast<unsigned long long>(v) * l.width + u];
+        const float off = from_ordered(key) - scale;
+        const float of_reach = off / reach;
+        const float rest = 1.0f - of_reach * of_reach;
+        // False for a pixel without a ratio.
+        if (key != kNothing && rest > 0.0f) {
+            const float weight = rest * rest;
+            own.x += weight * off;
+            own.y += weight;
+        }
+    }
+    __shared__ float2 sums[kThreads];
+    sums[threadIdx.x] = own;
+    __syncthreads();
+    for (unsigned half = kThreads / 2; half > 0; half /= 2) {
+        if (threadIdx.x < half) {
+            sums[threadIdx.x].x += sums[threadIdx.x + half].x;
+            sums[threadIdx.x].y += sums[threadIdx.x + half].y;
+        }
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) {
+        const float2 sum = sums[0];
+        const float mean = sum.y > 0.0f ? sum.x / sum.y : 0.0f;
+        a.cells[blockIdx.x] = make_float2(mean, fminf(sum.y / a.full_cell, 1.0f));
+    }
+    if (!is_last(a.tickets)) {
+        return;
+    }
+    __shared__ float values[2][kThreads];
+    const unsigned cell = threadIdx.x;
+    const unsigned row = cell / l.columns;
+    const unsigned column = cell % l.columns;
+    const bool exists = cell < l.columns * l.rows;
+    // The other blocks' means are in the second-level cache.
+    const float2 measured = exists ? __ldcg(a.cells + cell) : make_float2(0.0f, 0.0f);
+    values[0][cell] = 0.0f;
+    __syncthreads();
+    for (unsigned sweep = 0; sweep < a.sweeps; ++sweep) {
+        const float* old = values[sweep % 2];
+        if (exists) {
+            const bool has_left = column > 0, has_right = column + 1 < l.columns;
+            const bool has_above = row > 0, has_below = row + 1 < l.rows;
+            float sum = has_left ? old[cell - 1] : 0.0f;
+            sum += has_right ? old[cell + 1] : 0.0f;
+            sum += has_above ? old[cell - l.columns] : 0.0f;
+            sum += has_below ? old[cell + l.columns] : 0.0f;
+            const float count = static_cast<float>(has_left + has_right + has_above + has_below);
+            values[(sweep + 1) % 2][cell] = (measured.y * measured.x + a.stiffness * sum) /
+                                            (measured.y + a.stiffness * count + a.way_back);
+        }
+        __syncthreads();
+    }
+    if (exists) {
+        a.field[cell] = values[a.sweeps % 2][cell];
+    }
+}
+
+// Multiplies the points of one or two views, all in the first one's camera, by the newest scale that was accepted and
+// the newest field: the first view's at their own pixels, the second's where the camera sees them.
+extern "C" __global__ void __launch_bounds__(kThreads)
+    ms_depth_apply(float* first, float* second, const Found* found, const float* field, const Layout layout,
+                   const Camera camera, const unsigned pixels) {
+    const unsigned long long n = ms::thread_index();
+    if (n >= pixels) {
+        return;
+    }
+    float* p = (blockIdx.y == 0 ? first : second) + 3 * n;
+    float scale = found->factor;
+    if (blockIdx.y == 0) {
+        const float u = static_cast<float>(static_cast<unsigned>(n) % layout.width);
+        const float v = static_cast<float>(static_cast<unsigned>(n) / layout.width);
+        scale *= expf(field_at(field, layout, u, v));
+    } else if (p[2] > 0.0f) {
+        const float u = p[0] / p[2] * camera.focal[0] + camera.principal[0];
+        const float v = p[1] / p[2] * camera.focal[1] + camera.principal[1];
+        scale *= expf(field_at(field, layout, u, v));
+    }
+    for (int k = 0; k < 3; ++k) {
+        p[k] *= scale;
     }
 }

@@ -1,5 +1,7 @@
 //! The scale of a pointmap by depth that a sensor measured (docs/algorithm.md, Metric scale).
 
+pub mod field;
+
 /// Minimum fraction of the image's pixels with both a point and a depth.
 pub(crate) const MIN_FRACTION: f64 = 0.02;
 /// Maximum median absolute deviation of the log ratios: where they scatter more, the depth belongs to
@@ -105,6 +107,7 @@ pub struct DepthMeter {
     /// Log ratios, then what they are off the median.
     logs: Vec<f32>,
     distances: Vec<f32>,
+    mad: f64,
 }
 
 impl DepthMeter {
@@ -113,7 +116,13 @@ impl DepthMeter {
         Self {
             logs: Vec::with_capacity(pixels),
             distances: Vec::with_capacity(pixels),
+            mad: 0.0,
         }
+    }
+
+    /// Median absolute deviation of the log ratios of the newest measurement.
+    pub fn mad(&self) -> f64 {
+        self.mad
     }
 
     /// Measures the scale of a pointmap of `width` columns: `points` is N×3 in the camera's frame, `confidence`
@@ -143,6 +152,7 @@ impl DepthMeter {
         let pixels = metres.len();
         let width = width.max(1);
         self.logs.clear();
+        self.mad = 0.0;
         let mut patches = 0.0;
         let points = points.chunks_exact(3);
         let mut row = points.zip(confidence).zip(metres).enumerate().peekable();
@@ -190,6 +200,7 @@ impl DepthMeter {
         ratios.sum = sum;
         ratios.inliers = count;
         (ratios.median, ratios.mad) = (median, mad);
+        self.mad = mad;
         ratios.scale()
     }
 }

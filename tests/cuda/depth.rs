@@ -1,8 +1,10 @@
 //! The scale by measured depth against the CPU's.
 
 use crate::cuda;
+use mast3r_slam::compute::cuda::depth::field::{DepthField, DepthFieldBuffers};
 use mast3r_slam::compute::cuda::depth::{DepthMeter, DepthMeterBuffers, Found, MeasureTask};
 use mast3r_slam::compute::depth::{self, DepthScale, NoScale};
+use mast3r_slam::geometry::Intrinsics;
 use mast3r_slam::gpu::{Context, DeviceBuffer, Priority, Stream};
 use testkit::matching_scene::Random;
 
@@ -210,4 +212,112 @@ fn points_are_rescaled_by_the_newest_scale_as_on_the_cpu() {
     let short = device.points.slice(0..3 * n - 1).unwrap();
     let found = device.found.all();
     assert!(device.meter.rescale(&stream, short, None, found).is_err());
+}
+
+/// Points of another view: some that the camera sees, some beside its image, behind it, and at it.
+fn other_view(n: usize) -> Vec<f32> {
+    let mut random = Random(7);
+    let mut points = vec![0.0; 3 * n];
+    points.fill_with(|| random.signed() as f32);
+    for (k, p) in points.chunks_exact_mut(3).enumerate() {
+        match k % 8 {
+            0 => p.fill(0.0),
+            1 => p[2] = -p[2].abs(),
+            2 => p[0] = 1e6,
+            3 => p[1] = -1e6,
+            _ => p[2] = 1.0 + p[2].abs(),
+        }
+    }
+    points
+}
+
+fn assert_near(what: &str, found: &[f32], cpu: &[f32]) {
+    assert_eq!(found.len(), cpu.len(), "{what}");
+    for (k, (a, b)) in found.iter().zip(cpu).enumerate() {
+        let near = (a - b).abs() <= 2e-5 * b.abs().max(1e-3) || a.to_bits() == b.to_bits();
+        assert!(
+            near || (a.is_nan() && b.is_nan()),
+            "{what}, {k}: {a}, CPU {b}"
+        );
+    }
+}
+
+#[test]
+fn fields_and_corrected_points_equal_the_cpu_s() {
+    let Some(gpu) = cuda() else { return };
+    let context: &Context = &gpu;
+    let stream = context.stream(Priority::High).unwrap();
+    for (width, height) in [(1, 1), (7, 9), (64, 48), (189, 252), (512, 384), (4200, 20)] {
+        let n = width * height;
+        let device = OnDevice::new(context, &stream, width, height);
+        let camera = Intrinsics {
+            fx: 0.8 * width as f64,
+            fy: 0.8 * width as f64,
+            cx: 0.49 * width as f64,
+            cy: 0.52 * height as f64,
+        };
+        let buffers = crate::carve(context, |c| DepthFieldBuffers::carve(c, width, height));
+        let size = (width, height);
+        let field = DepthField::new(context, &stream, buffers, size, &camera).unwrap();
+        let second = crate::buffer::<f32>(context, 3 * n);
+        let mut meter = depth::DepthMeter::new(n);
+        let mut expected = depth::field::DepthField::new(width, height, camera);
+        let mut factor = 1.0_f32;
+        let mut scenes = scenes(n);
+        // A bend over the whole image, and depth in one corner and in one pixel only.
+        let row = |n: usize| (n / width) as f32 / height as f32;
+        scenes.push(scene("bent", n, |n, z| z * (1.0 + 0.2 * row(n))));
+        let corner = |n: usize| n % width < width / 4 && row(n) < 0.25;
+        scenes.push(scene(
+            "corner",
+            n,
+            |n, z| if corner(n) { 1.1 * z } else { 0.0 },
+        ));
+        scenes.push(scene(
+            "one pixel",
+            n,
+            |n, z| if n == 0 { 1.1 * z } else { 0.0 },
+        ));
+        for (k, scene) in scenes.iter().enumerate() {
+            let what = format!("{width}x{height}, {}", scene.name);
+            let (points, confidence) = (&scene.points, &scene.confidence);
+            let cpu = meter.measure(points, confidence, &scene.metres, width);
+            if let Ok(scale) = cpu {
+                factor = scale.log_scale.exp() as f32;
+                expected.fit(points, confidence, &scene.metres, factor, meter.mad());
+            }
+            // Every other time the frame says whether it has depth.
+            let used = (k % 2 == 0).then_some(1);
+            device.measure(&stream, scene, used);
+            let slice = used.map(|_| device.used.all());
+            let found = device.found.all();
+            let fit = || field.fit(&stream, &device.meter, slice, found).unwrap();
+            fit();
+            let values = stream.read_vec(field.values()).unwrap();
+            for (a, b) in values.iter().zip(expected.values()) {
+                assert!((a - b).abs() < 1e-5, "{what}: {a}, CPU {b}");
+            }
+            fit();
+            let again = stream.read_vec(field.values()).unwrap();
+            crate::assert_same_bits(&what, &again, &values);
+
+            let mut own = points.clone();
+            let mut other = other_view(n);
+            stream.write(&other, second.all()).unwrap();
+            let apply = |other| {
+                let found = device.found.all();
+                field.apply(&stream, device.points.all(), other, found)
+            };
+            apply(Some(second.all())).unwrap();
+            expected.apply(&mut own, factor);
+            expected.apply_to_other(&mut other, factor);
+            let read = |buffer: &DeviceBuffer<f32>| stream.read_vec(buffer.all()).unwrap();
+            assert_near(&what, &read(&device.points), &own);
+            assert_near(&what, &read(&second), &other);
+            // With one view the other stays as it is.
+            let before = read(&second);
+            apply(None).unwrap();
+            crate::assert_same_bits(&what, &read(&second), &before);
+        }
+    }
 }

@@ -1,16 +1,20 @@
 //! Depth of the current frame and of the active keyframe (docs/algorithm.md, Metric scale).
 
 use super::NAME;
+use crate::compute::depth::field::DepthField;
 use crate::compute::depth::{DepthMeter, DepthScale, NoScale, rescale};
 use crate::compute::device::DeviceError;
 use crate::compute::fusion::FusedPointmap;
-use crate::inference::ViewOutput;
+use crate::geometry::Intrinsics;
+use crate::inference::{NetworkShape, ViewOutput};
 use std::sync::Arc;
 
 /// Depth images, one N-array of metres each, and the scale that they give.
 pub struct Depth {
     width: usize,
     meter: DepthMeter,
+    /// What the network's newest pass with depth got wrong beside its scale; `None` without a calibration.
+    field: Option<DepthField>,
     /// Depth of the next frame, if `has_next`.
     next: Vec<f32>,
     has_next: bool,
@@ -26,11 +30,13 @@ pub struct Depth {
 }
 
 impl Depth {
-    /// For images of this size.
-    pub fn new(width: usize, pixels: usize) -> Self {
+    /// For images of this shape; with intrinsics, passes are corrected by a field.
+    pub fn new(shape: &NetworkShape, camera: Option<Intrinsics>) -> Self {
+        let (width, pixels) = (shape.width, shape.pixels());
         Self {
             width,
             meter: DepthMeter::new(pixels),
+            field: camera.map(|camera| DepthField::new(width, shape.height, camera)),
             next: vec![0.0; pixels],
             has_next: false,
             frame: vec![0.0; pixels],
@@ -67,8 +73,8 @@ impl Depth {
         self.found = None;
     }
 
-    /// Measures the scale of a pass, whose first view is that of the current frame, and applies it to all views.
-    /// Without depth that can be used, the newest scale before is taken.
+    /// Measures the scale and the field of a pass, whose first view is that of the current frame, and applies them to
+    /// all views. Without depth that can be used, the newest ones before are taken.
     pub fn scale(&mut self, frame: &mut ViewOutput, other: Option<&mut ViewOutput>) {
         if self.has_frame {
             let (points, confidence) = (&frame.points, &frame.confidence);
@@ -77,8 +83,19 @@ impl Depth {
                 .measure(points, confidence, &self.frame, self.width);
             if let Ok(scale) = &found {
                 self.factor = scale.log_scale.exp() as f32;
+                if let Some(field) = &mut self.field {
+                    let mad = self.meter.mad();
+                    field.fit(points, confidence, &self.frame, self.factor, mad);
+                }
             }
             self.found = Some(found);
+        }
+        if let Some(field) = &self.field {
+            field.apply(&mut frame.points, self.factor);
+            if let Some(other) = other {
+                field.apply_to_other(&mut other.points, self.factor);
+            }
+            return;
         }
         for view in std::iter::once(frame).chain(other) {
             rescale(&mut view.points, self.factor);

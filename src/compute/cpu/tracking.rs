@@ -126,7 +126,7 @@ impl Tracking {
             previous: vec![0; n],
             used: vec![1; if config.tracking.masks { n } else { 0 }],
             visible: n,
-            depth: (config.depth).then(|| Depth::new(shape.width, n)),
+            depth: (config.depth).then(|| Depth::new(&shape, intrinsics)),
             valid: vec![0; n],
             quality: vec![0.0; n],
             gated: vec![0.0; n],

@@ -1,5 +1,7 @@
 //! The scale of a pointmap by measured depth on the device, as [`crate::compute::depth::DepthMeter`] measures it.
 
+pub mod field;
+
 use super::small;
 use crate::compute::depth::{self, DepthScale, NoScale, Ratios};
 use crate::gpu::{
@@ -31,7 +33,7 @@ pub struct Found {
     median: f32,
     mad: f32,
     factor: f32,
-    padding: u32,
+    accepted: u32,
 }
 
 // SAFETY: plain numbers without padding, the same fields in the same order as in the `.cu` file.

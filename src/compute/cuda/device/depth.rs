@@ -1,16 +1,19 @@
 //! Depth of the current frame and of the active keyframe on the GPU (docs/algorithm.md, Metric scale).
 
 use super::errors::NAME;
+use crate::compute::cuda::depth::field::{DepthField, DepthFieldBuffers};
 use crate::compute::cuda::depth::{DepthMeter, DepthMeterBuffers, Found, MeasureTask};
 use crate::compute::cuda::fusion::FusedPointmap;
 use crate::compute::depth::{DepthScale, NoScale};
 use crate::compute::device::DeviceError;
+use crate::geometry::Intrinsics;
 use crate::gpu::{Carver, CudaError, DeviceBuffer, DeviceSlice, PinnedBuffer, Stream};
 use crate::inference::{DeviceView, NetworkShape};
 
 /// Memory of a [`FrameDepth`].
 pub(super) struct FrameDepthBuffers {
     meter: DepthMeterBuffers,
+    field: DepthFieldBuffers,
     host_next: PinnedBuffer<f32>,
     frame: DeviceBuffer<f32>,
     used: DeviceBuffer<u32>,
@@ -27,6 +30,7 @@ impl FrameDepthBuffers {
         let image = [height, width];
         Ok(Self {
             meter: DepthMeterBuffers::carve(&mut c.part("meter"), width, height)?,
+            field: DepthFieldBuffers::carve(&mut c.part("field"), width, height)?,
             host_next: c.pinned("depth of the next frame", &image)?,
             frame: c.device("depth of the frame", &image)?,
             used: c.device("has depth", &[1])?,
@@ -42,6 +46,8 @@ impl FrameDepthBuffers {
 /// Depth images, one N-array of metres each, and the scale that they give.
 pub(super) struct FrameDepth {
     meter: DepthMeter,
+    /// What the network's newest pass with depth got wrong beside its scale; `None` without a calibration.
+    field: Option<DepthField>,
     pixels: usize,
     /// Depth of the next frame, if `has_next`.
     host_next: PinnedBuffer<f32>,
@@ -63,11 +69,12 @@ pub(super) struct FrameDepth {
 }
 
 impl FrameDepth {
-    /// For images of this size; waits.
+    /// For images of this shape; with intrinsics, passes are corrected by a field. Waits.
     pub(super) fn new(
         stream: &Stream,
         buffers: FrameDepthBuffers,
         shape: &NetworkShape,
+        camera: Option<&Intrinsics>,
     ) -> Result<Self, CudaError> {
         let context = stream.context();
         let (width, height) = (shape.width, shape.height);
@@ -77,8 +84,12 @@ impl FrameDepth {
         for found in [&buffers.found, &buffers.of_keyframe] {
             stream.write(&[Found::unscaled()], found.all())?;
         }
+        let of_field = buffers.field;
+        let field = camera
+            .map(|camera| DepthField::new(context, stream, of_field, (width, height), camera));
         Ok(Self {
             meter: DepthMeter::new(context, stream, buffers.meter, width, height)?,
+            field: field.transpose()?,
             pixels: shape.pixels(),
             host_next: buffers.host_next,
             has_next: false,
@@ -139,8 +150,8 @@ impl FrameDepth {
         unsafe { stream.upload(&self.host_used, self.used.all()) }
     }
 
-    /// Enqueues the measurement of a pass, whose first view is that of the current frame, and applies its scale to all
-    /// views. Without depth that can be used, the newest scale before is taken.
+    /// Enqueues the measurement of a pass, whose first view is that of the current frame, and applies its scale and
+    /// field to all views. Without depth that can be used, the newest ones before are taken.
     pub(super) fn scale(
         &mut self,
         stream: &Stream,
@@ -155,9 +166,16 @@ impl FrameDepth {
             found: self.found.all(),
         };
         self.meter.measure(stream, &task)?;
-        let other = other.map(|view| view.points);
-        self.meter
-            .rescale(stream, frame.points, other, self.found.all())?;
+        let (points, other) = (frame.points, other.map(|view| view.points));
+        match &self.field {
+            Some(field) => {
+                field.fit(stream, &self.meter, task.used, self.found.all())?;
+                field.apply(stream, points, other, self.found.all())?;
+            }
+            None => self
+                .meter
+                .rescale(stream, points, other, self.found.all())?,
+        }
         // SAFETY: the stream is synchronised before the data is read.
         unsafe { stream.download(self.found.all(), &mut self.host_found) }
     }

@@ -154,6 +154,7 @@ impl Frame {
     ) -> Result<Self, CudaError> {
         let mut host_identity = buffers.host_identity;
         host_identity.copy_from_slice(&Sim3::identity().to_array());
+        let camera = rays.as_ref().map(|rays| rays.intrinsics);
         let pair = Pair::new(stream, pair, buffers.fusion, shape, modes, rays)?;
         buffers.pointmap.clear(stream)?;
         buffers.own.clear(stream)?;
@@ -162,7 +163,7 @@ impl Frame {
             mask.show_all(stream)?;
         }
         let depth = buffers.depth;
-        let depth = depth.map(|depth| FrameDepth::new(stream, depth, shape));
+        let depth = depth.map(|depth| FrameDepth::new(stream, depth, shape, camera.as_ref()));
         Ok(Self {
             pair,
             pointmap: buffers.pointmap,

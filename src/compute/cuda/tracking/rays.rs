@@ -21,7 +21,7 @@ impl CameraRaysBuffers {
 /// Ray slopes of an image's columns and rows on the device.
 pub struct CameraRays {
     buffers: CameraRaysBuffers,
-    pub(super) intrinsics: Intrinsics,
+    pub(in crate::compute::cuda) intrinsics: Intrinsics,
     pub(super) width: usize,
     pub(super) height: usize,
 }

@@ -1,0 +1,346 @@
+//! What a network's pass gets wrong about depth, as a smooth factor over the image (docs/algorithm.md, Metric scale).
+//!
+//! A network errs by more than one scale: it bends walls and floors. Where a sensor measures the frame, the log ratios
+//! of depth and points are averaged robustly in the cells of a coarse grid, and the grid, interpolated, multiplies the
+//! points of the pass, along the rays of the frame's camera. The sensor's own noise does not get through.
+
+use super::SIGMA_OVER_MAD;
+use crate::geometry::Intrinsics;
+
+/// Cells along the longer side of an image.
+pub(crate) const CELLS: usize = 16;
+/// A ratio counts less the farther it is from the pass's scale, and nothing beyond so many standard deviations, of at
+/// least [`super::MIN_SIGMA`].
+pub(crate) const REACH: f32 = 5.0;
+/// Sum of the weights of a cell's pixels with which the cell counts as a whole measurement.
+pub(crate) const FULL_CELL: f32 = 32.0;
+/// Weight of the difference between two neighbours, against a whole measurement.
+pub(crate) const STIFFNESS: f32 = 0.1;
+/// Weight of the pass's scale in each cell: what cells far from any depth come back to.
+pub(crate) const RETURN: f32 = 0.01;
+/// Number of Jacobi sweeps. The grid's longest way is crossed twice.
+pub(crate) const SWEEPS: usize = 32;
+
+/// How an image is divided into square cells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// Columns of the image.
+    pub width: usize,
+    /// Rows of the image.
+    pub height: usize,
+    /// Columns of cells, 1 to 16.
+    pub columns: usize,
+    /// Rows of cells, 1 to 16.
+    pub rows: usize,
+    /// Pixels along a cell's side; the last column and row may have fewer.
+    pub side: usize,
+}
+
+impl Layout {
+    /// The cells of an image of `width × height`.
+    pub fn of(width: usize, height: usize) -> Self {
+        let side = width.max(height).div_ceil(CELLS).max(1);
+        Self {
+            width,
+            height,
+            columns: width.div_ceil(side).max(1),
+            rows: height.div_ceil(side).max(1),
+            side,
+        }
+    }
+
+    /// Number of cells.
+    pub fn cells(&self) -> usize {
+        self.columns * self.rows
+    }
+}
+
+/// The distance from the pass's scale at which a log ratio no longer counts, for ratios with this median absolute
+/// deviation.
+pub(crate) fn reach(mad: f64) -> f32 {
+    REACH * (SIGMA_OVER_MAD * mad).max(super::MIN_SIGMA) as f32
+}
+
+/// The field of the newest pass that has one; 0 everywhere before.
+#[derive(Debug)]
+pub struct DepthField {
+    layout: Layout,
+    camera: Intrinsics,
+    /// Natural logarithms of the factor, at the cells' centres.
+    values: Vec<f32>,
+    next: Vec<f32>,
+    /// Means of the cells, and their weights.
+    means: Vec<f32>,
+    weights: Vec<f32>,
+    sums: Vec<[f64; 2]>,
+}
+
+impl DepthField {
+    /// A field of zeros for images of this camera. It allocates no more later.
+    pub fn new(width: usize, height: usize, camera: Intrinsics) -> Self {
+        let layout = Layout::of(width, height);
+        let zeros = vec![0.0; layout.cells()];
+        Self {
+            layout,
+            camera,
+            values: zeros.clone(),
+            next: zeros.clone(),
+            means: zeros.clone(),
+            weights: zeros,
+            sums: vec![[0.0; 2]; layout.cells()],
+        }
+    }
+
+    /// Logarithms of the factor at the cells' centres, row by row.
+    pub fn values(&self) -> &[f32] {
+        &self.values
+    }
+
+    /// Fits the field to a pass whose scale is `factor` and whose log ratios have this median absolute deviation.
+    /// The arrays are those of [`super::DepthMeter::measure`].
+    ///
+    /// With the offsets `o = log(Z/z) − log factor` of a cell's pixels and `w = (1 − (o/R)²)²` for `|o| < R`, else 0,
+    /// the values minimise `Σ min(Σw/32, 1)·(f − Σwo/Σw)² + 0.1·Σ (f − f')² + 0.01·Σ f²`, with the sum of the second
+    /// term over neighbours; by 32 sweeps of Jacobi from zero.
+    pub fn fit(
+        &mut self,
+        points: &[f32],
+        confidence: &[f32],
+        metres: &[f32],
+        factor: f32,
+        mad: f64,
+    ) {
+        let Layout {
+            width,
+            columns,
+            side,
+            ..
+        } = self.layout;
+        let (scale, reach) = (factor.ln(), reach(mad));
+        self.sums.fill([0.0; 2]);
+        let pixels = points.chunks_exact(3).zip(confidence).zip(metres);
+        for (n, ((p, c), z)) in pixels.enumerate() {
+            let depth = p.get(2).copied().unwrap_or(0.0);
+            if !(*c > 0.0 && depth > 0.0 && *z > 0.0 && z.is_finite()) {
+                continue;
+            }
+            let off = (z / depth).ln() - scale;
+            let of_reach = off / reach;
+            let rest = 1.0 - of_reach * of_reach;
+            // False for a ratio that is not finite.
+            if rest > 0.0 {
+                let cell = (n / width / side) * columns + (n % width) / side;
+                if let Some([sum, weight]) = self.sums.get_mut(cell) {
+                    let w = rest * rest;
+                    *sum += f64::from(w * off);
+                    *weight += f64::from(w);
+                }
+            }
+        }
+        let cells = self.means.iter_mut().zip(&mut self.weights);
+        for ((mean, weight), [sum, of_pixels]) in cells.zip(&self.sums) {
+            *mean = match *of_pixels > 0.0 {
+                true => (*sum / *of_pixels) as f32,
+                false => 0.0,
+            };
+            *weight = (*of_pixels as f32 / FULL_CELL).min(1.0);
+        }
+        self.smooth();
+    }
+
+    /// Jacobi sweeps from zero.
+    fn smooth(&mut self) {
+        let Layout { columns, rows, .. } = self.layout;
+        self.values.fill(0.0);
+        for _ in 0..SWEEPS {
+            let old = &self.values;
+            for (cell, out) in self.next.iter_mut().enumerate() {
+                let (row, column) = (cell / columns, cell % columns);
+                let at = |inside: bool, other: usize| match inside {
+                    true => (old.get(other).copied().unwrap_or(0.0), 1.0),
+                    false => (0.0, 0.0),
+                };
+                let left = at(column > 0, cell.wrapping_sub(1));
+                let right = at(column + 1 < columns, cell + 1);
+                let above = at(row > 0, cell.wrapping_sub(columns));
+                let below = at(row + 1 < rows, cell + columns);
+                let sum = left.0 + right.0 + above.0 + below.0;
+                let count = left.1 + right.1 + above.1 + below.1;
+                let (mean, weight) = (self.means[cell], self.weights[cell]);
+                *out = (weight * mean + STIFFNESS * sum) / (weight + STIFFNESS * count + RETURN);
+            }
+            std::mem::swap(&mut self.values, &mut self.next);
+        }
+    }
+
+    /// Multiplies the points (`N × 3`) of the frame's own view by `factor` and the field.
+    pub fn apply(&self, points: &mut [f32], factor: f32) {
+        let width = self.layout.width;
+        for (n, p) in points.chunks_exact_mut(3).enumerate() {
+            let place = [(n % width) as f32, (n / width) as f32];
+            self.multiply(p, Some(place), factor);
+        }
+    }
+
+    /// Multiplies points (`N × 3`) of another view, in the frame's camera, by `factor` and the field where the frame
+    /// sees them; outside its image the field is that of the border, behind the camera there is none.
+    pub fn apply_to_other(&self, points: &mut [f32], factor: f32) {
+        let k = &self.camera;
+        let focal = [k.fx as f32, k.fy as f32];
+        let principal = [k.cx as f32, k.cy as f32];
+        for p in points.chunks_exact_mut(3) {
+            let [x, y, z] = [p[0], p[1], p[2]];
+            let place = [
+                x / z * focal[0] + principal[0],
+                y / z * focal[1] + principal[1],
+            ];
+            self.multiply(p, (z > 0.0).then_some(place), factor);
+        }
+    }
+
+    #[inline(always)]
+    fn multiply(&self, point: &mut [f32], place: Option<[f32; 2]>, factor: f32) {
+        let scale = match place {
+            Some(place) => factor * self.at(place).exp(),
+            None => factor,
+        };
+        for v in point {
+            *v *= scale;
+        }
+    }
+
+    /// The field at column and row of the image, bilinear between the cells' centres.
+    #[inline(always)]
+    fn at(&self, [u, v]: [f32; 2]) -> f32 {
+        let Layout {
+            columns,
+            rows,
+            side,
+            ..
+        } = self.layout;
+        let inverse = 1.0 / side as f32;
+        // NaN becomes 0.
+        let of_axis = |place: f32, count: usize| {
+            let last = (count - 1) as f32;
+            let at = ((place + 0.5) * inverse - 0.5).max(0.0).min(last);
+            let low = at as usize;
+            (low, (low + 1).min(count - 1), at - low as f32)
+        };
+        let (left, right, a) = of_axis(u, columns);
+        let (above, below, b) = of_axis(v, rows);
+        let value = |row: usize, column: usize| self.values[row * columns + column];
+        let blend = |row| value(row, left) + a * (value(row, right) - value(row, left));
+        let (top, bottom) = (blend(above), blend(below));
+        top + b * (bottom - top)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: (usize, usize) = (256, 192);
+    const PIXELS: usize = SIZE.0 * SIZE.1;
+
+    fn camera() -> Intrinsics {
+        Intrinsics {
+            fx: 200.0,
+            fy: 208.0,
+            cx: 124.0,
+            cy: 96.0,
+        }
+    }
+
+    fn field() -> DepthField {
+        DepthField::new(SIZE.0, SIZE.1, camera())
+    }
+
+    /// A wall 2 m away on the camera's rays, and its depth bent by `bend` of column and row.
+    fn bent(bend: impl Fn(f64, f64) -> f64) -> (Vec<f32>, Vec<f32>) {
+        let places = (0..PIXELS).map(|n| ((n % SIZE.0) as f64, (n / SIZE.0) as f64));
+        let points = places.clone().flat_map(|(u, v)| {
+            let ray = camera().ray(u, v);
+            [2.0 * ray.x as f32, 2.0 * ray.y as f32, 2.0]
+        });
+        let metres = places.map(|(u, v)| 2.0 * bend(u, v).exp() as f32);
+        (points.collect(), metres.collect())
+    }
+
+    /// Largest log ratio of depth and corrected points.
+    fn left_over(points: &[f32], metres: &[f32]) -> f32 {
+        let depths = points.chunks_exact(3).map(|p| p[2]);
+        let logs = depths.zip(metres).map(|(p, z)| (z / p).ln().abs());
+        logs.fold(0.0, f32::max)
+    }
+
+    #[test]
+    fn a_smooth_bend_is_taken_out_of_both_views() {
+        let bend = |u: f64, v: f64| 0.1 * (u / 120.0).sin() + 0.0005 * (v - 96.0);
+        let (mut points, metres) = bent(bend);
+        let confidence = vec![1.0; PIXELS];
+        let mut field = field();
+        field.fit(&points, &confidence, &metres, 1.0, 0.06);
+        let mut other = points.clone();
+        assert!(left_over(&points, &metres) > 0.13);
+        field.apply(&mut points, 1.0);
+        let left = left_over(&points, &metres);
+        assert!(left < 0.03, "{left}");
+        // The same points, as another view sees them, move alike.
+        field.apply_to_other(&mut other, 1.0);
+        for (a, b) in points.iter().zip(&other) {
+            assert!((a - b).abs() < 1e-4, "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn wrong_pixels_and_gaps_bend_nothing() {
+        let confidence = vec![1.0; PIXELS];
+        let mut field = field();
+        // An object that only the network sees wrongly: off by 60 %, a quarter of the image.
+        let (points, metres) = bent(|u, v| if u < 128.0 && v < 96.0 { 0.6 } else { 0.0 });
+        field.fit(&points, &confidence, &metres, 1.0, 0.01);
+        assert!(field.values().iter().all(|v| v.abs() < 1e-3));
+        // 3 % of the pixels show a bend; no cell is without a value near it.
+        let (points, mut metres) = bent(|_, _| 0.1);
+        for (n, z) in metres.iter_mut().enumerate() {
+            if n % 37 != 0 {
+                *z = 0.0;
+            }
+        }
+        field.fit(&points, &confidence, &metres, 1.0, 0.1);
+        let values = field.values();
+        assert!(
+            values.iter().all(|v| (0.06..0.11).contains(v)),
+            "{values:?}"
+        );
+    }
+
+    #[test]
+    fn without_depth_the_field_is_zero_and_points_behind_the_camera_have_none() {
+        let (points, _) = bent(|_, _| 0.0);
+        let confidence = vec![1.0; PIXELS];
+        let mut field = field();
+        field.fit(&points, &confidence, &vec![0.0; PIXELS], 1.5, 0.1);
+        assert!(field.values().iter().all(|v| *v == 0.0));
+        let (bent, metres) = bent(|_, _| 0.2);
+        field.fit(&bent, &confidence, &metres, 1.0, 0.2);
+        let mut odd = vec![1.0, 2.0, -3.0, 0.0, 0.0, 0.0, 1e9, 0.0, 1.0];
+        field.apply_to_other(&mut odd, 2.0);
+        assert_eq!(odd[..6], [2.0, 4.0, -6.0, 0.0, 0.0, 0.0]);
+        let border = field.at([1e9, SIZE.1 as f32 / 2.0]).exp();
+        assert!((odd[8] / (2.0 * border) - 1.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn every_image_has_cells() {
+        for (width, height) in [(1, 1), (1, 9), (512, 384), (384, 512), (4200, 20), (17, 17)] {
+            let layout = Layout::of(width, height);
+            assert!(
+                layout.columns <= CELLS && layout.rows <= CELLS,
+                "{layout:?}"
+            );
+            assert!((width - 1) / layout.side < layout.columns, "{layout:?}");
+            assert!((height - 1) / layout.side < layout.rows, "{layout:?}");
+        }
+    }
+}
