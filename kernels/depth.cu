@@ -7,27 +7,18 @@
 // and written by the last: 16 MB at 512x384 with two views, 3 us at 4.8 TB/s. Nine launches of a few microseconds
 // decide.
 
+#include "depth.cuh"
 #include "index.cuh"
 
 namespace {
+
+using ms::Found;
 
 constexpr unsigned kThreads = 256;
 constexpr unsigned kBins = 2048;
 constexpr unsigned kPatch = 16;
 // The key of a pixel without point or depth is that of a NaN, which no finite ratio has.
 constexpr unsigned kNothing = 0xffffffffu;
-
-// `cuda::depth::Found`.
-struct Found {
-    double sum;         // of the inliers' log ratios, off the median
-    double patches;     // measurements that the pixels count as
-    unsigned count;     // pixels with both
-    unsigned inliers;
-    float median;       // of the log ratios
-    float mad;
-    float factor;       // the newest scale that was accepted
-    unsigned accepted;  // whether this measurement's was
-};
 
 // State of a selection; `tickets` is zero between launches.
 struct Selection {
@@ -256,6 +247,9 @@ __device__ __forceinline__ unsigned long long rounds(unsigned pixels) {
 // Log ratios as keys, their number in each patch, and the first digit of their median.
 extern "C" __global__ void __launch_bounds__(kThreads) ms_depth_ratios(const Arguments a) {
     if (!has_depth(a)) {
+        if (ms::thread_index() == 0) {
+            a.found->accepted = 0;
+        }
         return;
     }
     __shared__ unsigned bins[kBins];

@@ -204,16 +204,18 @@ __device__ __forceinline__ void add_rays(Sums& sums, const Pose& pose, const Noi
     close_match(sums, cost);
 }
 
-// A calibrated match: moving point, the target's pixel and log-depth, square root of the quality.
+// A calibrated match: moving point, the target's pixel and log-depth, square root of the quality, and the weight of the
+// log-depth.
 struct PixelMatch {
     float moving[3];
     float pixel[2];
     float log_depth;
     float root_quality;
+    float inverse_depth_sigma;
 };
 
 __device__ __forceinline__ PixelMatch pixel_match(const float (&moving)[3], unsigned u, unsigned v, float depth,
-                                                  float quality) {
+                                                  float quality, float inverse_depth_sigma) {
     PixelMatch m;
     for (int k = 0; k < 3; ++k) {
         m.moving[k] = moving[k];
@@ -223,6 +225,7 @@ __device__ __forceinline__ PixelMatch pixel_match(const float (&moving)[3], unsi
     m.pixel[1] = static_cast<float>(v);
     m.log_depth = logf(depth);
     m.root_quality = sqrtf(quality);
+    m.inverse_depth_sigma = inverse_depth_sigma;
     return m;
 }
 
@@ -251,7 +254,7 @@ __device__ __forceinline__ void add_pixels(Sums& sums, const Pose& pose, const V
     add_row<1, 2, 3, 4, 5>(sums, cost,
                            {inverse * fy, -(y * inverse) * fy, -__fmaf_rn(y, y, 1.0f) * fy, xy * fy, x * fy},
                            v - m.pixel[1], s, noise.huber);
-    s = m.root_quality * noise.inverse_sigma[1];
+    s = m.root_quality * m.inverse_depth_sigma;
     add_row<2, 3, 4, 6>(sums, cost, {inverse, y, -x, 1.0f}, logf(p[2]) - m.log_depth, s, noise.huber);
     close_match(sums, cost);
 }

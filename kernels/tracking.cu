@@ -11,6 +11,7 @@
 // an evaluation is latency: barrier, sums and a 7x7 solve by one warp. A block takes at most half of a multiprocessor,
 // so that the mapper's solve and the tracker's can be resident together and neither blocks the other's barrier.
 
+#include "depth.cuh"
 #include "residual.cuh"
 #include "solve7.cuh"
 #include "tracking.cuh"
@@ -74,9 +75,17 @@ struct Problem {
     Noise noise;
     Gate gate;
     View view;
+    // Calibrated only: depths of a sensor, N each, and whether they count; null: there are none.
+    const float* frame_depth;
+    const float* keyframe_depth;
+    const Found* of_frame;
+    const unsigned* of_keyframe;
+    // Of a log-depth of which the sensor measured both ends.
+    float inverse_measured_sigma;
+    unsigned padding;
 };
 static_assert(kUsed == 4 * (kQuads - 1) + 1 && kSlots == kStride - 1, "the last quad");
-static_assert(sizeof(Problem) == 208, "the size of `cuda::tracking::Problem`");
+static_assert(sizeof(Problem) == 248, "the size of `cuda::tracking::Problem`");
 
 // State of the deciding warp, the same in every block.
 struct Control {
@@ -145,15 +154,18 @@ struct PixelsModel {
             return false;
         }
         const unsigned v = pixel / p.rays.width;
-        const PixelMatch match = pixel_match(moving, pixel - v * p.rays.width, v, target[2], quality);
+        const bool by_sensor = p.frame_depth != nullptr && p.of_frame->accepted != 0 && *p.of_keyframe != 0 &&
+                               p.frame_depth[m] > 0.0f && p.keyframe_depth[n] > 0.0f;
+        const float inverse_sigma = by_sensor ? p.inverse_measured_sigma : p.noise.inverse_sigma[1];
+        const PixelMatch match = pixel_match(moving, pixel - v * p.rays.width, v, target[2], quality, inverse_sigma);
         a = make_float4(moving[0], moving[1], moving[2], match.root_quality);
-        b = make_float4(match.pixel[0], match.pixel[1], match.log_depth, 0.0f);
+        b = make_float4(match.pixel[0], match.pixel[1], match.log_depth, inverse_sigma);
         return true;
     }
 
     static __device__ __forceinline__ void add(Sums& sums, const Problem& p, const Pose& pose, const float4& a,
                                                const float4& b) {
-        add_pixels(sums, pose, p.view, p.noise, {{a.x, a.y, a.z}, {b.x, b.y}, b.z, a.w});
+        add_pixels(sums, pose, p.view, p.noise, {{a.x, a.y, a.z}, {b.x, b.y}, b.z, a.w, b.w});
     }
 };
 

@@ -11,6 +11,8 @@ pub(crate) const MAX_MAD: f64 = 0.2;
 pub(crate) const MAX_LOG_SCALE: f64 = 3.4;
 /// Ratios count up to so many standard deviations from their median, of at least the sensor's own.
 pub(crate) const INLIERS: f64 = 3.0;
+/// Standard deviation of the log-depth of a match of which a sensor measured both ends.
+pub(crate) const MEASURED_SIGMA: f64 = 0.1;
 /// Pixels of a network err together within patches of this side.
 pub(crate) const PATCH: usize = 16;
 /// Number of measured pixels with which a patch counts as a whole measurement.

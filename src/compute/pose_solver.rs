@@ -6,6 +6,7 @@ use super::residual::{
     self, Batch, CHUNK, COLUMNS, Columns, Matrix7, Model, Noise, Normal, Sums, View, expect_len,
     is_progress, point,
 };
+use super::depth::MEASURED_SIGMA;
 use crate::config::TrackingConfig;
 use crate::geometry::{Intrinsics, Sim3, Tangent};
 use nalgebra::{Cholesky, SMatrix};
@@ -28,6 +29,22 @@ pub struct Correspondences<'a> {
     pub quality: &'a [f32],
     pub width: usize,
     pub height: usize,
+    /// Depths of a sensor, if both ends have some; used if calibrated.
+    pub measured: Option<MeasuredDepths<'a>>,
+}
+
+/// Metres along z of each pixel of a frame and of its keyframe, N each; 0: not measured.
+#[derive(Debug, Clone, Copy)]
+pub struct MeasuredDepths<'a> {
+    pub frame: &'a [f32],
+    pub keyframe: &'a [f32],
+}
+
+impl MeasuredDepths<'_> {
+    fn has_both(&self, frame: usize, keyframe: usize) -> bool {
+        let has = |of: &[f32], n: usize| of.get(n).is_some_and(|z| *z > 0.0);
+        has(self.frame, frame) && has(self.keyframe, keyframe)
+    }
 }
 
 /// The residual to minimise.
@@ -226,7 +243,11 @@ impl PoseSolver {
                             point(c.frame_points, c.index[n] as usize),
                             point(c.keyframe_points, n),
                         ) {
-                            (Some(f), Some(k)) => batch.push(model, f, k, n, quality),
+                            (Some(f), Some(k)) => {
+                                let frame = c.index[n] as usize;
+                                let both = c.measured.is_some_and(|m| m.has_both(frame, n));
+                                batch.push_of(model, f, k, n, quality, both);
+                            }
                             _ => outside += 1,
                         }
                     }
@@ -273,8 +294,12 @@ fn model(residual: Residual, c: &Correspondences<'_>, p: &TrackingConfig) -> (Mo
             (Model::Calibrated(view), (p.sigma_pixel, p.sigma_depth))
         }
     };
-    let huber = p.huber;
-    (model, Noise { sigma, huber })
+    let noise = Noise {
+        sigma,
+        measured: MEASURED_SIGMA,
+        huber: p.huber,
+    };
+    (model, noise)
 }
 
 /// Rejects a normal matrix that leaves some motion undetermined.

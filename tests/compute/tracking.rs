@@ -413,6 +413,7 @@ fn what_does_not_determine_a_pose_is_an_error() {
         width: 0,
         height: 0,
         keyframe_from_frame: start,
+        measured: None,
     };
     assert!(error_of(&empty, Residual::Rays, &start).starts_with("none of 0 pixels"));
     let mut behind = pair();
@@ -420,6 +421,31 @@ fn what_does_not_determine_a_pose_is_an_error() {
         p[2] = -p[2];
     }
     assert_eq!(error_of(&behind, calibrated, &start), nothing);
+}
+
+#[test]
+fn depths_of_a_sensor_at_both_ends_fix_the_scale() {
+    let truth = Sim3::exp(&Random(4).tangent(0.02));
+    let plain = Pair::exact(SIZE.0, SIZE.1, truth).noisy(0.001);
+    let measured = plain.clone().with_depth();
+    let [rays, calibrated] = residuals();
+    let start = Sim3::identity();
+    let information = |pair: &Pair, residual| {
+        let found = solve(pair, residual, &start, &TrackingConfig::default());
+        found.hessian[(6, 6)]
+    };
+    // A third of the matches has both, and counts (10/0.1)² times as much.
+    let ratio = information(&measured, calibrated) / information(&plain, calibrated);
+    assert!((0.25e4..0.42e4).contains(&ratio), "{ratio}");
+    // One end alone says nothing, and neither do depths to rays.
+    for k in 0..2 {
+        let mut one = measured.clone();
+        if let Some(depths) = &mut one.measured {
+            depths[k].fill(0.0);
+        }
+        assert_eq!(information(&one, calibrated), information(&plain, calibrated));
+    }
+    assert_eq!(information(&measured, rays), information(&plain, rays));
 }
 
 #[test]

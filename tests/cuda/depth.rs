@@ -165,13 +165,13 @@ fn scales_equal_the_cpu_s_and_two_runs_have_the_same_bits() {
             assert!(off.abs() < TOLERANCE, "{what}: factor off by {off}");
             let again = device.measure(&stream, &scene, Some(1));
             assert_eq!(found, again, "{what}");
-            // A frame without depth changes nothing, whatever the memory holds.
+            assert_eq!(found.is_accepted(), cpu.is_ok(), "{what}");
+            // A frame without depth changes no scale, whatever the memory holds.
             let millimetres = scenes(n).swap_remove(4);
-            assert_eq!(
-                device.measure(&stream, &millimetres, Some(0)),
-                found,
-                "{what}"
-            );
+            let without = device.measure(&stream, &millimetres, Some(0));
+            assert_eq!(without.scale(n), found.scale(n), "{what}");
+            assert_eq!(without.factor(), found.factor(), "{what}");
+            assert!(!without.is_accepted(), "{what}");
         }
     }
 }

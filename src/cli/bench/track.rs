@@ -123,6 +123,7 @@ impl Stage for SolveStage {
             compared: self.rays.as_ref().map_or(Compared::Rays, Compared::Pixels),
             pose: None,
             outcome: self.outcome.all(),
+            measured: None,
         };
         self.solver.enqueue(stream, &task, &self.params)
     }
@@ -339,6 +340,7 @@ impl Stage for FrameStage {
             compared: Compared::Rays,
             pose: None,
             outcome: self.outcome.all(),
+            measured: None,
         };
         self.solver.enqueue(stream, &task, &self.tracking)?;
         let update = UpdateTask {

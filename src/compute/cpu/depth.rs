@@ -4,6 +4,7 @@ use super::NAME;
 use crate::compute::depth::field::DepthField;
 use crate::compute::depth::{DepthMeter, DepthScale, NoScale, rescale};
 use crate::compute::device::DeviceError;
+use crate::compute::pose_solver::MeasuredDepths;
 use crate::compute::fusion::FusedPointmap;
 use crate::geometry::Intrinsics;
 use crate::inference::{NetworkShape, ViewOutput};
@@ -107,9 +108,22 @@ impl Depth {
         self.found
     }
 
-    /// The current frame's depth, as that of a keyframe; empty if it has none.
+    /// The depths of the current frame and of the active keyframe, if both have some that can be used.
+    pub fn of_both(&self) -> Option<MeasuredDepths<'_>> {
+        (self.is_usable() && !self.keyframe.is_empty()).then_some(MeasuredDepths {
+            frame: &self.frame,
+            keyframe: &self.keyframe,
+        })
+    }
+
+    /// Whether the current frame has a depth that gives its pass a scale.
+    fn is_usable(&self) -> bool {
+        self.has_frame && matches!(self.found, Some(Ok(_)))
+    }
+
+    /// The current frame's depth, as that of a keyframe; empty if it has none that can be used.
     pub fn of_frame(&self) -> Arc<Vec<f32>> {
-        match self.has_frame {
+        match self.is_usable() {
             true => Arc::new(self.frame.clone()),
             false => Arc::default(),
         }

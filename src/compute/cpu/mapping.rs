@@ -138,6 +138,7 @@ impl Mapping {
             quality: &self.gated,
             width: self.shape.width,
             height: self.shape.height,
+            measured: None,
         };
         let residual = self.intrinsics.map_or(Residual::Rays, Residual::Calibrated);
         let start = Sim3::identity();

@@ -231,6 +231,7 @@ impl Tracking {
             quality: &self.gated,
             width: w,
             height: h,
+            measured: self.depth.as_ref().and_then(Depth::of_both),
         };
         let initial = &key.keyframe_from_frame;
         Ok(self.solver.solve(&problem, residual, initial, params)?)

@@ -48,6 +48,20 @@ impl Found {
         }
     }
 
+    /// A measurement that was accepted, with this factor.
+    pub fn scaled(factor: f32) -> Self {
+        Self {
+            factor,
+            accepted: 1,
+            ..Self::default()
+        }
+    }
+
+    /// Whether the newest frame's measurement was accepted.
+    pub fn is_accepted(&self) -> bool {
+        self.accepted != 0
+    }
+
     /// What points are multiplied with: the newest scale that could be used.
     pub fn factor(&self) -> f32 {
         self.factor

@@ -11,6 +11,7 @@ mod prior;
 mod system;
 pub(crate) mod terms;
 
+use super::depth::MEASURED_SIGMA;
 use super::residual::{Model, Noise, View};
 use crate::compute::cancel::CancelToken;
 use crate::config::{GlobalOptConfig, ResidualChoice};
@@ -253,8 +254,12 @@ pub(crate) fn model(
             (Model::Calibrated(view), (p.sigma_pixel, p.sigma_depth))
         }
     };
-    let huber = p.huber;
-    (model, Noise { sigma, huber })
+    let noise = Noise {
+        sigma,
+        measured: MEASURED_SIGMA,
+        huber: p.huber,
+    };
+    (model, noise)
 }
 
 #[cfg(test)]

@@ -188,8 +188,8 @@ pub(super) fn rays(pose: &Pose, noise: &Noise, block: &Block, sink: &mut impl Si
     sink.gate(ok);
 }
 
-/// `e = (u(P) − u, v(P) − v, log P_z − log z)` with the target `(u, v, z)`; a projection is
-/// accepted if it is inside the border and in front of the camera.
+/// `e = (u(P) − u, v(P) − v, log P_z − log z)` with the target `(u, v, ±z)`; a projection is
+/// accepted if it is inside the border and in front of the camera. `−z`: a sensor measured both ends.
 #[inline(always)]
 pub(super) fn calibrated(
     pose: &Pose,
@@ -241,8 +241,12 @@ pub(super) fn calibrated(
         v - mv,
         s,
     );
-    let s = q * (1.0 / noise.sigma.1);
-    let e = (p[2] / mz).ln();
+    let by_network = mz.between((0.0, f64::MAX));
+    let s = q * by_network.select(
+        Lanes::splat(1.0 / noise.sigma.1),
+        Lanes::splat(1.0 / noise.measured),
+    );
+    let e = (p[2] / mz.abs()).ln();
     sink.row([2, 3, 4, 6], [inv, y, -x, Lanes::ONE], e, s);
     sink.gate(ok);
 }

@@ -125,6 +125,8 @@ impl View {
 pub(crate) struct Noise {
     /// σ of the components in order: (ray, distance), (pixel, log-depth) or (point, unused).
     pub(crate) sigma: (f64, f64),
+    /// σ of a log-depth of which a sensor measured both ends.
+    pub(crate) measured: f64,
     /// Huber constant in whitened units.
     pub(crate) huber: f64,
 }
@@ -200,9 +202,28 @@ impl<'a> Batch<'a> {
         pixel: usize,
         quality: f32,
     ) {
+        self.push_of(model, moving, target, pixel, quality, false);
+    }
+
+    /// Like [`Batch::push`]; `by_sensor`: a sensor measured the depths of both ends, which counts if calibrated.
+    #[inline(always)]
+    pub(crate) fn push_of(
+        &mut self,
+        model: &Model,
+        moving: [f32; 3],
+        target: [f32; 3],
+        pixel: usize,
+        quality: f32,
+        by_sensor: bool,
+    ) {
         if accepts(model, moving, target, quality) && !self.is_full() {
             let [x, y, z] = moving;
             let [u, v, w] = measured(model, target, pixel);
+            // A target that is accepted lies in front of the camera, so that the sign is free.
+            let w = match (by_sensor, model) {
+                (true, Model::Calibrated(_)) => -w,
+                _ => w,
+            };
             self.put([x, y, z, u, v, w, quality]);
         }
     }

@@ -32,6 +32,7 @@ impl Sink for Recorder {
 
 const NOISE: Noise = Noise {
     sigma: (0.5, 2.0),
+    measured: 0.1,
     huber: 1.345,
 };
 

@@ -210,6 +210,7 @@ fn two_poses_are_the_trackers_solution() {
             quality: &quality,
             width: SIZE.0,
             height: SIZE.1,
+            measured: None,
         };
         let start = graph.start[0].inverse() * graph.start[1];
         let params = TrackingConfig {

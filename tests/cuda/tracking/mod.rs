@@ -4,9 +4,10 @@ mod agreement;
 mod failures;
 mod streams;
 
+use mast3r_slam::compute::cuda::depth::Found;
 use mast3r_slam::compute::cuda::matching::MatchCounts;
 use mast3r_slam::compute::cuda::tracking::{
-    CameraRays, CameraRaysBuffers, Compared, Outcome, PoseSolver, PoseSolverBuffers, SolveTask,
+    CameraRays, CameraRaysBuffers, Compared, MeasuredDepths, Outcome, PoseSolver, PoseSolverBuffers, SolveTask,
     Status, Unsolved,
 };
 use mast3r_slam::compute::pose_solver::{
@@ -33,6 +34,9 @@ struct Rig {
     counts: DeviceBuffer<MatchCounts>,
     pose: DeviceBuffer<f64>,
     outcome: DeviceBuffer<Outcome>,
+    depths: [DeviceBuffer<f32>; 2],
+    of_frame: DeviceBuffer<Found>,
+    of_keyframe: DeviceBuffer<u32>,
     size: (usize, usize),
 }
 
@@ -54,6 +58,9 @@ impl Rig {
                 counts: c.device("counts", &[1])?,
                 pose: c.device("pose", &[8])?,
                 outcome: c.device("outcome", &[1])?,
+                depths: [c.device("depths", &[n])?, c.device("depths", &[n])?],
+                of_frame: c.device("of frame", &[1])?,
+                of_keyframe: c.device("of keyframe", &[1])?,
                 size: (width, height),
                 stream,
             })
@@ -76,6 +83,12 @@ impl Rig {
             },
             pose: Some(self.pose.all()),
             outcome: self.outcome.all(),
+            measured: Some(MeasuredDepths {
+                frame: self.depths[0].all(),
+                keyframe: self.depths[1].all(),
+                of_frame: self.of_frame.all(),
+                of_keyframe: self.of_keyframe.all(),
+            }),
         }
     }
 
@@ -89,6 +102,19 @@ impl Rig {
         s.write(&pair.index, self.index.all()).unwrap();
         s.write(&pair.quality, self.quality.all()).unwrap();
         s.write(&start.to_array(), self.pose.all()).unwrap();
+        // Without depth the memory holds what it held.
+        let found = match &pair.measured {
+            Some(depths) => {
+                for (depths, dst) in depths.iter().zip(&self.depths) {
+                    s.write(depths, dst.all()).unwrap();
+                }
+                Found::scaled(1.0)
+            }
+            None => Found::unscaled(),
+        };
+        s.write(&[found], self.of_frame.all()).unwrap();
+        let has = [u32::from(pair.measured.is_some())];
+        s.write(&has, self.of_keyframe.all()).unwrap();
     }
 
     fn outcome(&self) -> Outcome {
@@ -169,12 +195,14 @@ fn projected(width: usize, height: usize, truth: Sim3) -> Pair {
 }
 
 /// A problem for each residual, with noise and wrong matches.
-fn problems(width: usize, height: usize, truth: Sim3) -> [(&'static str, Residual, Pair); 2] {
+fn problems(width: usize, height: usize, truth: Sim3) -> [(&'static str, Residual, Pair); 3] {
     let rays = Pair::exact(width, height, truth);
     let pixels = projected(width, height, truth);
     let [a, b] = residuals(&rays);
     let spoil = |pair: Pair| pair.noisy(0.005).with_outliers(0.1);
-    [("rays", a, spoil(rays)), ("pixels", b, spoil(pixels))]
+    let pixels = spoil(pixels);
+    let measured = pixels.clone().with_depth();
+    [("rays", a, spoil(rays)), ("pixels", b, pixels), ("depths", b, measured)]
 }
 
 /// The CPU's, which wants calibrated pointmaps on their rays.

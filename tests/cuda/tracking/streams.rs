@@ -68,7 +68,7 @@ fn two_streams_solve_at_the_same_time() {
     let (width, height) = (512, 384);
     let rigs = [Rig::new(&gpu, width, height), Rig::new(&gpu, width, height)];
     let truth = Sim3::exp(&Random(3).tangent(0.1));
-    let [(_, residual, pair), _] = problems(width, height, truth);
+    let [(_, residual, pair), ..] = problems(width, height, truth);
     let params = TrackingConfig::default();
     let start = Sim3::identity();
     let solve = |rig: &Rig| rig.solve(&pair, residual, &start, &params);

@@ -2,7 +2,7 @@
 
 pub use crate::random::Random;
 use mast3r_slam::compute::global::{Edge, Keyframe};
-use mast3r_slam::compute::pose_solver::Correspondences;
+use mast3r_slam::compute::pose_solver::{Correspondences, MeasuredDepths};
 use mast3r_slam::geometry::{Intrinsics, Sim3, Tangent};
 use nalgebra::Vector3;
 
@@ -70,6 +70,8 @@ pub struct Pair {
     pub width: usize,
     pub height: usize,
     pub keyframe_from_frame: Sim3,
+    /// Depths of a sensor in the frame and in the keyframe.
+    pub measured: Option<[Vec<f32>; 2]>,
 }
 
 impl Pair {
@@ -91,7 +93,18 @@ impl Pair {
             width,
             height,
             keyframe_from_frame,
+            measured: None,
         }
+    }
+
+    /// With depths that a sensor measured for two of three pixels of either end.
+    pub fn with_depth(mut self) -> Self {
+        let depths = |points: &[f32], gap: usize| {
+            let z = points.chunks_exact(3).map(|p| p[2]).enumerate();
+            z.map(|(n, z)| if n % 3 == gap { 0.0 } else { z }).collect()
+        };
+        self.measured = Some([depths(&self.frame_points, 0), depths(&self.keyframe_points, 1)]);
+        self
     }
 
     /// With Gaussian noise of `sigma` times each point's distance on both pointmaps.
@@ -128,6 +141,10 @@ impl Pair {
             quality: &self.quality,
             width: self.width,
             height: self.height,
+            measured: self.measured.as_ref().map(|[frame, keyframe]| MeasuredDepths {
+                frame,
+                keyframe,
+            }),
         }
     }
 }

@@ -4,6 +4,7 @@ use super::errors::NAME;
 use crate::compute::cuda::depth::field::{DepthField, DepthFieldBuffers};
 use crate::compute::cuda::depth::{DepthMeter, DepthMeterBuffers, Found, MeasureTask};
 use crate::compute::cuda::fusion::FusedPointmap;
+use crate::compute::cuda::tracking::MeasuredDepths;
 use crate::compute::depth::{DepthScale, NoScale};
 use crate::compute::device::DeviceError;
 use crate::geometry::Intrinsics;
@@ -19,6 +20,7 @@ pub(super) struct FrameDepthBuffers {
     used: DeviceBuffer<u32>,
     host_used: PinnedBuffer<u32>,
     keyframe: DeviceBuffer<f32>,
+    keyframe_used: DeviceBuffer<u32>,
     found: DeviceBuffer<Found>,
     host_found: PinnedBuffer<Found>,
     of_keyframe: DeviceBuffer<Found>,
@@ -36,6 +38,7 @@ impl FrameDepthBuffers {
             used: c.device("has depth", &[1])?,
             host_used: c.pinned("has depth", &[1])?,
             keyframe: c.device("depth of the keyframe", &image)?,
+            keyframe_used: c.device("keyframe has depth", &[1])?,
             found: c.device("scale", &[1])?,
             host_found: c.pinned("scale", &[1])?,
             of_keyframe: c.device("scale of the keyframe", &[1])?,
@@ -61,6 +64,8 @@ pub(super) struct FrameDepth {
     /// Depth of the active keyframe, if `has_keyframe`.
     keyframe: DeviceBuffer<f32>,
     has_keyframe: bool,
+    /// `has_keyframe` for the captured work: not 0.
+    keyframe_used: DeviceBuffer<u32>,
     found: DeviceBuffer<Found>,
     host_found: PinnedBuffer<Found>,
     /// Whether `host_found` is about the current frame.
@@ -81,6 +86,7 @@ impl FrameDepth {
         let mut host_used = buffers.host_used;
         host_used.fill(0);
         stream.write(&host_used, buffers.used.all())?;
+        stream.fill(buffers.keyframe_used.all(), 0)?;
         for found in [&buffers.found, &buffers.of_keyframe] {
             stream.write(&[Found::unscaled()], found.all())?;
         }
@@ -99,6 +105,7 @@ impl FrameDepth {
             host_used,
             keyframe: buffers.keyframe,
             has_keyframe: false,
+            keyframe_used: buffers.keyframe_used,
             found: buffers.found,
             host_found: buffers.host_found,
             measured: false,
@@ -191,18 +198,38 @@ impl FrameDepth {
         Some(found.scale(self.pixels))
     }
 
-    /// The current frame's depth, if it has one.
+    /// The depths of the current frame and of the active keyframe, and whether they count.
+    pub(super) fn of_both(&self) -> MeasuredDepths<'_> {
+        MeasuredDepths {
+            frame: self.frame.all(),
+            keyframe: self.keyframe.all(),
+            of_frame: self.found.all(),
+            of_keyframe: self.keyframe_used.all(),
+        }
+    }
+
+    /// Whether the current frame has a depth that gives its pass a scale.
+    fn is_usable(&self) -> bool {
+        matches!(self.found(), Some(Ok(_)))
+    }
+
+    /// The current frame's depth, if it has one that can be used.
     pub(super) fn of_frame(&self) -> Option<DeviceSlice<'_, f32>> {
-        self.has_frame.then(|| self.frame.all())
+        self.is_usable().then(|| self.frame.all())
     }
 
     /// Makes the current frame's depth that of the active keyframe.
     pub(super) fn start_keyframe(&mut self, stream: &Stream) -> Result<(), CudaError> {
-        self.has_keyframe = self.has_frame;
-        match self.has_frame {
+        self.set_has_keyframe(stream, self.is_usable())?;
+        match self.has_keyframe {
             true => stream.copy(self.frame.all(), self.keyframe.all()),
             false => Ok(()),
         }
+    }
+
+    fn set_has_keyframe(&mut self, stream: &Stream, has: bool) -> Result<(), CudaError> {
+        self.has_keyframe = has;
+        stream.fill(self.keyframe_used.all(), u8::from(has))
     }
 
     /// Makes `depth` that of the active keyframe.
@@ -211,7 +238,7 @@ impl FrameDepth {
         stream: &Stream,
         depth: Option<DeviceSlice<'_, f32>>,
     ) -> Result<(), CudaError> {
-        self.has_keyframe = depth.is_some();
+        self.set_has_keyframe(stream, depth.is_some())?;
         depth.map_or(Ok(()), |depth| stream.copy(depth, self.keyframe.all()))
     }
 

@@ -168,6 +168,7 @@ impl Mapping {
             compared: self.pair.compared(),
             pose: None,
             outcome: self.pair.outcome.slice(way..way + 1)?,
+            measured: None,
         };
         let params = &self.config.tracking;
         self.pair.solver.enqueue(&self.stream, &task, params)

@@ -176,6 +176,7 @@ impl Tracking {
             compared: frame.pair.compared(),
             pose: Some(frame.pose.all()),
             outcome: frame.pair.outcome.all(),
+            measured: frame.depth.as_ref().map(FrameDepth::of_both),
         };
         frame.pair.solver.enqueue(stream, &task, &config.tracking)?;
         stream.mark(&frame.marks[2])?;

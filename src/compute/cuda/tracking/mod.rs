@@ -10,6 +10,8 @@ pub use rays::{CameraRays, CameraRaysBuffers};
 
 use super::matching::MatchCounts;
 use super::small;
+use crate::compute::cuda::depth::Found;
+use crate::compute::depth::MEASURED_SIGMA;
 use crate::compute::pose_solver::{Solution, SolveError};
 use crate::config::TrackingConfig;
 use crate::gpu::{
@@ -60,6 +62,19 @@ pub struct SolveTask<'a> {
     pub pose: Option<DeviceSlice<'a, f64>>,
     /// A single outcome; always written.
     pub outcome: DeviceSlice<'a, Outcome>,
+    /// Depths of a sensor; used with [`Compared::Pixels`].
+    pub measured: Option<MeasuredDepths<'a>>,
+}
+
+/// Depths of a frame and of its keyframe in metres along z, `N` each; 0: not measured.
+#[derive(Clone, Copy)]
+pub struct MeasuredDepths<'a> {
+    pub frame: DeviceSlice<'a, f32>,
+    pub keyframe: DeviceSlice<'a, f32>,
+    /// The frame's measurement: its depth counts if that was accepted.
+    pub of_frame: DeviceSlice<'a, Found>,
+    /// A single number: 0 if the keyframe has no depth.
+    pub of_keyframe: DeviceSlice<'a, u32>,
 }
 
 /// `Problem` in `tracking.cu`.
@@ -89,8 +104,14 @@ struct Problem {
     noise: [f32; 3],
     gate: [f32; 2],
     view: [f32; 9],
+    frame_depth: DevicePointer<f32>,
+    keyframe_depth: DevicePointer<f32>,
+    of_frame: DevicePointer<Found>,
+    of_keyframe: DevicePointer<u32>,
+    inverse_measured_sigma: f32,
+    padding: u32,
 }
-const _: () = assert!(size_of::<Problem>() == 208);
+const _: () = assert!(size_of::<Problem>() == 248);
 
 // SAFETY: the layout of the struct in `tracking.cu`.
 unsafe impl KernelArgument for Problem {}
@@ -218,6 +239,20 @@ impl PoseSolver {
         let pose = task.pose.map(|p| p.at_least("numbers of a pose", 8));
         let null_counts = DevicePointer::NULL;
         let (rays, noise, view, depth) = compared(task.compared, n, params)?;
+        let (frame_depth, keyframe_depth, of_frame, of_keyframe) = match &task.measured {
+            Some(m) => (
+                m.frame.at_least("depths of a frame", n)?.pointer(),
+                m.keyframe.at_least("depths of a keyframe", n)?.pointer(),
+                m.of_frame.at_least("scale by depth", 1)?.pointer(),
+                m.of_keyframe.at_least("use of depth", 1)?.pointer(),
+            ),
+            None => (
+                DevicePointer::NULL,
+                DevicePointer::NULL,
+                DevicePointer::NULL,
+                DevicePointer::NULL,
+            ),
+        };
         let problem = Problem {
             frame_points: task.frame_points.at_least("frame points", 3 * n)?.pointer(),
             keyframe_points: task
@@ -248,6 +283,12 @@ impl PoseSolver {
             noise,
             gate: [task.min_quality, depth],
             view,
+            frame_depth,
+            keyframe_depth,
+            of_frame,
+            of_keyframe,
+            inverse_measured_sigma: (1.0 / MEASURED_SIGMA) as f32,
+            padding: 0,
         };
         let grid =
             Grid::blocks(self.layout.blocks as u32, THREADS as u32).shared(self.shared_bytes());
