@@ -6,7 +6,7 @@ use super::metric::gyroscope::Gyroscope;
 use super::metric::motion::{CameraMotion, visual_motion};
 use super::metric::mount::MountTest;
 use super::metric::slip::{SlipTest, Verdict};
-use super::metric::wheels::{OdometryError, Wheels};
+use super::metric::wheels::{OdometryError, Wheels, seconds_between};
 use super::pose_table::{Anchor, KeyframePoses};
 use super::uncertainty::Covariance6;
 use crate::geometry::Sim3;
@@ -15,6 +15,10 @@ use nalgebra::{Isometry3, Matrix3, UnitQuaternion, Vector3};
 
 /// Longest way and time that odometry alone tells where the camera is, in metres and seconds.
 const BRIDGED: (f64, f64) = (5.0, 20.0);
+
+/// How far the rotations between two keyframes by the camera and by the gyro may be apart beside the gyro's own error,
+/// in radians (6 degrees).
+const CAMERA_TURN: f64 = 0.1;
 
 /// Where odometry says that a camera is which sees nothing that it can be located by.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -35,6 +39,8 @@ pub struct MotionStatus {
     pub predicted: usize,
     /// Motions by wheels between keyframes that went to the map.
     pub motions: usize,
+    /// Rotations by the gyro between keyframes that went to the map.
+    pub turns: usize,
     /// Motions by wheels that did not fit what the camera saw, and were dropped.
     pub outliers: usize,
     /// Whether the wheels slip now.
@@ -80,6 +86,7 @@ pub struct MotionSensors {
     gyro_refused: bool,
     predicted: usize,
     motions: usize,
+    turns: usize,
 }
 
 impl MotionSensors {
@@ -124,6 +131,7 @@ impl MotionSensors {
         MotionStatus {
             predicted: self.predicted,
             motions: self.motions,
+            turns: self.turns,
             outliers: driven.map_or(0, |d| d.slip.outliers()),
             slipping: driven.is_some_and(|d| d.slip.is_slipping()),
             jumps: driven.map_or(0, |d| d.wheels.jumps()),
@@ -248,8 +256,8 @@ impl MotionSensors {
         Some((keyframe, self.by_wheels(start, stamp)?))
     }
 
-    /// A frame at `anchor`, which tracking found, becomes the next keyframe: its motion by wheels since the newest one,
-    /// with that one's id, if it fits what the camera saw.
+    /// A frame at `anchor`, which tracking found, becomes the next keyframe: its motion by wheels and gyro since the
+    /// newest one, with that one's id. Wheels count if they fit what the camera saw; the gyro alone measures the rotation.
     pub fn keyframe_motion(
         &mut self,
         stamp: Stamp,
@@ -266,15 +274,44 @@ impl MotionSensors {
             tracing::error!("{wrong}");
             (self.gyro, self.gyro_refused) = (None, true);
         }
+        let gyro = self.gyro.as_ref();
+        let turn = gyro.and_then(|gyro| gyro.between(start, stamp));
+        // A gyro that is wrong, but not yet refused, or rates that were lost, must not bend the map.
+        let turn = turn.filter(|turn| {
+            let off = turn.i_from_j.angle_to(&visual.rotation);
+            off < CAMERA_TURN + 3.0 * turn.sigma
+        });
+        let by_wheels = self.wheels_that_fit(start, stamp, &visual);
+        let motion = match (by_wheels, turn) {
+            (Some(motion), Some(turn)) => motion.with_turn(&turn.i_from_j, turn.sigma),
+            (Some(motion), None) => motion,
+            (None, turn) => {
+                let turn = turn?;
+                let seconds = seconds_between(start, stamp);
+                CameraMotion::turn_alone(turn.i_from_j, turn.sigma, seconds)
+            }
+        };
+        self.motions += usize::from(by_wheels.is_some());
+        self.turns += usize::from(turn.is_some());
+        Some((keyframe, motion))
+    }
+
+    /// The motion by wheels between two keyframes, if it fits what the camera saw.
+    fn wheels_that_fit(
+        &mut self,
+        start: Stamp,
+        stamp: Stamp,
+        visual: &Isometry3<f64>,
+    ) -> Option<CameraMotion> {
         let driven = self.driven.as_mut().filter(|driven| !driven.refused)?;
         let motion = driven.wheels.between(start, stamp)?;
-        if let Err(wrong) = driven.mount.add(&motion, &visual) {
+        if let Err(wrong) = driven.mount.add(&motion, visual) {
             tracing::error!("{wrong}");
             driven.refused = true;
             return None;
         }
         let slipped = driven.slip.is_slipping();
-        let verdict = driven.slip.judge(&motion, &visual);
+        let verdict = driven.slip.judge(&motion, visual);
         if verdict == Verdict::Slips && !slipped {
             tracing::warn!(
                 "wheel odometry does not fit what the camera sees for two keyframes ({:.2} m against {:.2} m): the wheels \
@@ -283,11 +320,7 @@ impl MotionSensors {
                 visual.translation.vector.norm()
             );
         }
-        if verdict != Verdict::Fits {
-            return None;
-        }
-        self.motions += 1;
-        Some((keyframe, motion))
+        (verdict == Verdict::Fits).then_some(motion)
     }
 
     /// The frame with this stamp became keyframe `id`.

@@ -391,7 +391,7 @@ impl Status {
     }
 }
 
-fn motion_rows(motion: &MotionStatus) -> [(&'static str, String); 6] {
+fn motion_rows(motion: &MotionStatus) -> [(&'static str, String); 7] {
     let known = |known: Option<String>| known.unwrap_or_else(|| "unknown".to_owned());
     [
         (
@@ -399,6 +399,10 @@ fn motion_rows(motion: &MotionStatus) -> [(&'static str, String); 6] {
             motion.predicted.to_string(),
         ),
         ("motions by wheels in the map", motion.motions.to_string()),
+        (
+            "rotations by the gyro in the map",
+            motion.turns.to_string(),
+        ),
         (
             "motions by wheels that do not fit",
             motion.outliers.to_string(),

@@ -1,7 +1,7 @@
 //! A camera's motion between two times as a sensor measures it, with its covariance.
 
 use crate::geometry::Sim3;
-use nalgebra::{Cholesky, Isometry3, Matrix6, UnitQuaternion, Vector3, Vector6};
+use nalgebra::{Cholesky, Isometry3, Matrix3, Matrix6, UnitQuaternion, Vector3, Vector6};
 
 /// The camera's motion from time `i` to time `j`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -54,7 +54,48 @@ impl CameraMotion {
     }
 }
 
+/// Standard deviation of a position that was not measured, in metres: its information is below what a scale is read
+/// from.
+const UNMEASURED: f64 = 1e4;
+
 impl CameraMotion {
+    /// A rotation whose standard deviation about each axis is `sigma`, with a translation that is not known.
+    pub fn turn_alone(i_from_j: UnitQuaternion<f64>, sigma: f64, seconds: f64) -> Self {
+        let mut covariance = Matrix6::identity() * UNMEASURED.powi(2);
+        covariance
+            .fixed_view_mut::<3, 3>(3, 3)
+            .copy_from(&(Matrix3::identity() * sigma.powi(2)));
+        Self {
+            i_from_j: Isometry3::from_parts(Vector3::zeros().into(), i_from_j),
+            covariance,
+            driven: 0.0,
+            seconds,
+        }
+    }
+
+    /// This motion with another measurement of its rotation, of standard deviation `sigma` about each axis; the errors
+    /// of the two are independent. With `e = Log(Rᵀ R')` and the gain `K = P Hᵀ (H P Hᵀ + σ² I)⁻¹` for `H = [0 I]`,
+    /// `p += K_p e`, `R ← R·Exp(K_R e)`, `P ← P − K H P` (a Kalman filter's update). Unchanged if the covariance is not
+    /// positive definite.
+    #[must_use]
+    pub fn with_turn(&self, i_from_j: &UnitQuaternion<f64>, sigma: f64) -> Self {
+        let by_turn = self.covariance.fixed_view::<6, 3>(0, 3).into_owned();
+        let of_turn = self.covariance.fixed_view::<3, 3>(3, 3) + Matrix3::identity() * sigma.powi(2);
+        let Some(of_turn) = Cholesky::new(of_turn) else {
+            return *self;
+        };
+        let gain = by_turn * of_turn.inverse();
+        let change = gain * rotation_log(&(self.i_from_j.rotation.inverse() * i_from_j));
+        let shift = self.i_from_j.translation.vector + change.fixed_rows::<3>(0);
+        let turn = UnitQuaternion::from_scaled_axis(change.fixed_rows::<3>(3).into_owned());
+        let covariance = self.covariance - gain * by_turn.transpose();
+        Self {
+            i_from_j: Isometry3::from_parts(shift.into(), self.i_from_j.rotation * turn),
+            covariance: (covariance + covariance.transpose()) * 0.5,
+            ..*self
+        }
+    }
+
     /// This motion from `i` to `k` followed by `next` from `k` to `j`; their errors are independent. With
     /// `p = p₁ + R₁ p₂` and `R = R₁ R₂`, `δp = δp₁ − R₁ [p₂]× δθ₁ + R₁ δp₂` and `δθ = R₂ᵀ δθ₁ + δθ₂`.
     #[must_use]
@@ -131,6 +172,46 @@ mod tests {
             both.covariance - expected
         );
         assert_eq!((both.driven, both.seconds), (2.0, 4.0));
+    }
+
+    #[test]
+    fn a_better_rotation_moves_the_position_that_depends_on_it() {
+        // A heading error swings the end of a straight way of 2 m: 0.1 rad is 0.1 m at its middle's lever.
+        let mut wheels = motion([2.0, 0.0, 0.0], [0.0, 0.0, 0.0]);
+        wheels.covariance = Matrix6::identity() * 1e-6;
+        let (yaw, sigma) = (5, 0.2_f64);
+        wheels.covariance[(yaw, yaw)] = sigma.powi(2);
+        wheels.covariance[(1, 1)] += sigma.powi(2);
+        wheels.covariance[(1, yaw)] = sigma.powi(2);
+        wheels.covariance[(yaw, 1)] = sigma.powi(2);
+        let seen = UnitQuaternion::from_scaled_axis(Vector3::z() * 0.1);
+        let both = wheels.with_turn(&seen, 1e-3);
+        assert!((both.i_from_j.translation.y - 0.1).abs() < 1e-4, "{both:?}");
+        assert!(both.i_from_j.rotation.angle_to(&seen) < 1e-4, "{both:?}");
+        let variance = both.covariance[(yaw, yaw)];
+        assert!((variance / 1e-6 - 1.0).abs() < 1e-3, "{variance}");
+        assert!(both.covariance[(1, 1)] < 3e-6, "{}", both.covariance);
+        assert!(both.information().is_some());
+        // One that knows nothing changes nothing.
+        let same = wheels.with_turn(&seen, 1e3);
+        assert!((same.covariance - wheels.covariance).norm() < 1e-8);
+        assert!(same.i_from_j.translation.y.abs() < 1e-7);
+    }
+
+    #[test]
+    fn a_turn_alone_says_nothing_of_the_way() {
+        let turn = UnitQuaternion::from_scaled_axis(Vector3::y() * 0.3);
+        let alone = CameraMotion::turn_alone(turn, 2e-3, 0.5);
+        let far = Isometry3::from_parts(Vector3::new(9.0, -4.0, 2.0).into(), turn);
+        assert!(alone.chi2(&far, &Matrix6::zeros()).expect("definite") < 1e-5);
+        let off = Isometry3::from_parts(
+            Vector3::zeros().into(),
+            turn * UnitQuaternion::from_scaled_axis(Vector3::x() * 6e-3),
+        );
+        let chi2 = alone.chi2(&off, &Matrix6::zeros()).expect("definite");
+        assert!((chi2 - 9.0).abs() < 1e-6, "{chi2}");
+        let information = alone.information().expect("definite");
+        assert!((information[(4, 4)] * 4e-6 - 1.0).abs() < 1e-9);
     }
 
     #[test]
