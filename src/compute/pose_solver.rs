@@ -2,11 +2,11 @@
 //! degrees of freedom, with closed-form Jacobians, and damping if a plain step does not reduce the
 //! cost (docs/algorithm.md, Tracking).
 
+use super::depth::MEASURED_SIGMA;
 use super::residual::{
     self, Batch, CHUNK, COLUMNS, Columns, Matrix7, Model, Noise, Normal, Sums, View, expect_len,
     is_progress, point,
 };
-use super::depth::MEASURED_SIGMA;
 use crate::config::TrackingConfig;
 use crate::geometry::{Intrinsics, Sim3, Tangent};
 use nalgebra::{Cholesky, SMatrix};
@@ -246,7 +246,7 @@ impl PoseSolver {
                             (Some(f), Some(k)) => {
                                 let frame = c.index[n] as usize;
                                 let both = c.measured.is_some_and(|m| m.has_both(frame, n));
-                                batch.push_of(model, f, k, n, quality, both);
+                                batch.push(model, f, k, n, quality, both);
                             }
                             _ => outside += 1,
                         }

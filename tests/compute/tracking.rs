@@ -443,7 +443,10 @@ fn depths_of_a_sensor_at_both_ends_fix_the_scale() {
         if let Some(depths) = &mut one.measured {
             depths[k].fill(0.0);
         }
-        assert_eq!(information(&one, calibrated), information(&plain, calibrated));
+        assert_eq!(
+            information(&one, calibrated),
+            information(&plain, calibrated)
+        );
     }
     assert_eq!(information(&measured, rays), information(&plain, rays));
 }

@@ -192,22 +192,10 @@ impl<'a> Batch<'a> {
         self.len == self.stride
     }
 
-    /// Adds a correspondence if it is usable. `pixel` is the target's.
+    /// Adds a correspondence if it is usable. `pixel` is the target's. `by_sensor`: a sensor measured the depths of both
+    /// ends, which counts if calibrated.
     #[inline(always)]
     pub(crate) fn push(
-        &mut self,
-        model: &Model,
-        moving: [f32; 3],
-        target: [f32; 3],
-        pixel: usize,
-        quality: f32,
-    ) {
-        self.push_of(model, moving, target, pixel, quality, false);
-    }
-
-    /// Like [`Batch::push`]; `by_sensor`: a sensor measured the depths of both ends, which counts if calibrated.
-    #[inline(always)]
-    pub(crate) fn push_of(
         &mut self,
         model: &Model,
         moving: [f32; 3],

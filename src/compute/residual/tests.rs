@@ -245,7 +245,7 @@ proptest! {
                 let mut batch = Batch::new(&mut data);
                 for k in 0..9 {
                     let (m, t, q) = good(k);
-                    batch.push(&model, m, t, 300 + k, q);
+                    batch.push(&model, m, t, 300 + k, q, false);
                     if poison && k == place {
                         let (mut m, mut t, mut q) = good(k);
                         match (kind, field) {
@@ -257,7 +257,7 @@ proptest! {
                             // 3e38 is a valid quality.
                             _ => q = if kind == 3 { f32::NAN } else { bad },
                         }
-                        batch.push(&model, m, t, 300 + k, q);
+                        batch.push(&model, m, t, 300 + k, q, false);
                     }
                 }
                 batch.finish();
@@ -375,7 +375,7 @@ fn vector_width_changes_no_bit() {
             let t = k as f32 * 0.1;
             let m = [t.sin(), t.cos() * 0.7, 2.0 + (t * 3.1).sin()];
             let x = [t.sin() * 1.1, t.cos() * 0.8, 2.1 + (t * 3.0).sin()];
-            batch.push(&model, m, x, 90 * 256 + k, 0.5 + t);
+            batch.push(&model, m, x, 90 * 256 + k, 0.5 + t, false);
         }
         batch.finish();
         let columns = batch.columns();

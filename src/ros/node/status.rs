@@ -399,10 +399,7 @@ fn motion_rows(motion: &MotionStatus) -> [(&'static str, String); 7] {
             motion.predicted.to_string(),
         ),
         ("motions by wheels in the map", motion.motions.to_string()),
-        (
-            "rotations by the gyro in the map",
-            motion.turns.to_string(),
-        ),
+        ("rotations by the gyro in the map", motion.turns.to_string()),
         (
             "motions by wheels that do not fit",
             motion.outliers.to_string(),

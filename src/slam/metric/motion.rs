@@ -80,7 +80,8 @@ impl CameraMotion {
     #[must_use]
     pub fn with_turn(&self, i_from_j: &UnitQuaternion<f64>, sigma: f64) -> Self {
         let by_turn = self.covariance.fixed_view::<6, 3>(0, 3).into_owned();
-        let of_turn = self.covariance.fixed_view::<3, 3>(3, 3) + Matrix3::identity() * sigma.powi(2);
+        let of_turn =
+            self.covariance.fixed_view::<3, 3>(3, 3) + Matrix3::identity() * sigma.powi(2);
         let Some(of_turn) = Cholesky::new(of_turn) else {
             return *self;
         };

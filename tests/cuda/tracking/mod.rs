@@ -7,8 +7,8 @@ mod streams;
 use mast3r_slam::compute::cuda::depth::Found;
 use mast3r_slam::compute::cuda::matching::MatchCounts;
 use mast3r_slam::compute::cuda::tracking::{
-    CameraRays, CameraRaysBuffers, Compared, MeasuredDepths, Outcome, PoseSolver, PoseSolverBuffers, SolveTask,
-    Status, Unsolved,
+    CameraRays, CameraRaysBuffers, Compared, MeasuredDepths, Outcome, PoseSolver,
+    PoseSolverBuffers, SolveTask, Status, Unsolved,
 };
 use mast3r_slam::compute::pose_solver::{
     Correspondences, PoseSolver as CpuSolver, Residual, Solution, SolveError, constrain_to_rays,
@@ -202,7 +202,11 @@ fn problems(width: usize, height: usize, truth: Sim3) -> [(&'static str, Residua
     let spoil = |pair: Pair| pair.noisy(0.005).with_outliers(0.1);
     let pixels = spoil(pixels);
     let measured = pixels.clone().with_depth();
-    [("rays", a, spoil(rays)), ("pixels", b, pixels), ("depths", b, measured)]
+    [
+        ("rays", a, spoil(rays)),
+        ("pixels", b, pixels),
+        ("depths", b, measured),
+    ]
 }
 
 /// The CPU's, which wants calibrated pointmaps on their rays.

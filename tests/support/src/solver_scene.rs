@@ -103,7 +103,10 @@ impl Pair {
             let z = points.chunks_exact(3).map(|p| p[2]).enumerate();
             z.map(|(n, z)| if n % 3 == gap { 0.0 } else { z }).collect()
         };
-        self.measured = Some([depths(&self.frame_points, 0), depths(&self.keyframe_points, 1)]);
+        self.measured = Some([
+            depths(&self.frame_points, 0),
+            depths(&self.keyframe_points, 1),
+        ]);
         self
     }
 
@@ -141,10 +144,10 @@ impl Pair {
             quality: &self.quality,
             width: self.width,
             height: self.height,
-            measured: self.measured.as_ref().map(|[frame, keyframe]| MeasuredDepths {
-                frame,
-                keyframe,
-            }),
+            measured: self
+                .measured
+                .as_ref()
+                .map(|[frame, keyframe]| MeasuredDepths { frame, keyframe }),
         }
     }
 }
