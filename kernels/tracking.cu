@@ -80,7 +80,7 @@ struct Problem {
     const float* keyframe_depth;
     const Found* of_frame;
     const unsigned* of_keyframe;
-    // Of a log-depth of which the sensor measured both ends.
+    // The weight of a log-depth of which the sensor measured both ends.
     float inverse_measured_sigma;
     unsigned padding;
 };
