@@ -9,6 +9,7 @@ use mast3r_slam::config;
 use mast3r_slam::image::depth::{DepthDecoder, DepthImage};
 use mast3r_slam::image::{decode_bytes, dimensions_of_bytes};
 use mast3r_slam::map::saved::{Header, ImageShape, Reader, SavedEdge, SavedKeyframe};
+use mast3r_slam::map::splat::{self, Splat};
 use mast3r_slam::map::store;
 use mast3r_slam::network;
 use mast3r_slam::network::pickle::Pickle;
@@ -33,7 +34,7 @@ use tempfile::TempDir;
 pub type Target = fn(&[u8]);
 
 /// Every target with its name, which is also that of its binary and of its folders of seeds and regressions.
-pub const TARGETS: [(&str, Target); 15] = [
+pub const TARGETS: [(&str, Target); 16] = [
     ("pth", pth),
     ("pickle", pickle),
     ("codebook", codebook),
@@ -41,6 +42,7 @@ pub const TARGETS: [(&str, Target); 15] = [
     ("map", map),
     ("store", store),
     ("packed", packed),
+    ("splat", splat),
     ("mcap", mcap),
     ("db3", db3),
     ("cdr", cdr),
@@ -158,6 +160,20 @@ pub fn store_header() -> Header {
 /// its key (u32), its length (u16) and its content.
 pub fn store(data: &[u8]) {
     read_rows(data, "");
+}
+
+/// Splats: PLY, compressed PLY or spz.
+pub fn splat(data: &[u8]) {
+    let Ok(mut reader) = splat::Reader::open(&file("splats", data)) else {
+        return;
+    };
+    let mut row = Splat::default();
+    // A stream of zeros unpacks into thousands of times its size.
+    for _ in 0..1 << 16 {
+        if !reader.next(&mut row).unwrap_or(false) {
+            break;
+        }
+    }
 }
 
 /// A packed map, likewise.

@@ -33,6 +33,9 @@ pub enum CliError {
     /// A map cannot be saved or loaded.
     #[error(transparent)]
     SavedMap(#[from] crate::slam::SavedMapError),
+    /// A file of splats cannot be read.
+    #[error(transparent)]
+    Splats(#[from] crate::map::splat::SplatFileError),
     /// An output file cannot be written.
     #[error(transparent)]
     Export(#[from] crate::files::export::ExportError),

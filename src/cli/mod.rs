@@ -33,6 +33,7 @@ mod selftest;
 mod session;
 mod settings;
 mod sizes;
+mod splat;
 mod version;
 #[cfg(feature = "view")]
 mod view_args;
@@ -69,6 +70,8 @@ enum Command {
     Codebook(codebook::CodebookCommand),
     #[command(subcommand)]
     Map(map::MapCommand),
+    #[command(subcommand)]
+    Splat(splat::SplatCommand),
     /// Print the memory plan of a run on a GPU, buffer by buffer, and what to lower. Needs no GPU.
     Plan(plan::PlanArgs),
     /// Measure every stage on the GPU and compare it with the GPU's limits.
@@ -157,6 +160,7 @@ fn execute(cli: &Cli) -> Result<Finished, CliError> {
         Command::Engine(command) => engines::run(command),
         Command::Codebook(command) => codebook::run(command),
         Command::Map(command) => map::run(command),
+        Command::Splat(command) => splat::run(command),
         Command::Plan(args) => plan::run(args),
         #[cfg(feature = "cuda")]
         Command::Bench(args) => bench::run(args),

@@ -12,6 +12,7 @@ pub mod grid;
 pub mod keyframes;
 pub mod ply;
 pub mod saved;
+pub mod splat;
 pub mod store;
 pub mod trajectories;
 

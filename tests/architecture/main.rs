@@ -310,7 +310,7 @@ const OWNED: &[Owned] = &[
     },
     Owned {
         item: "zstd",
-        owners: &["bag", "map::store"],
+        owners: &["bag", "map::splat", "map::store"],
     },
     Owned {
         item: "byteorder",

@@ -10,5 +10,6 @@ mod repeat;
 mod run;
 mod saving;
 mod selftest;
+mod splat;
 mod usage;
 mod weights;

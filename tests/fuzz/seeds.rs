@@ -10,6 +10,7 @@ use mast3r_slam::compute::store::FloatFormat;
 use mast3r_slam::geometry::{Intrinsics, Sim3};
 use mast3r_slam::map::EdgeKind;
 use mast3r_slam::map::saved::{self, Header, ImageShape, SavedChain, SavedEdge, SavedKeyframe};
+use mast3r_slam::map::splat::{self, Format, Splat, Splats};
 use mast3r_slam::map::store::{self, EdgeRow, Job, KeyframeRow, RemovedRow, Rest, State, Writer};
 use mast3r_slam::time::Stamp;
 use mast3r_slam::wire::Qos;
@@ -30,6 +31,7 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
         "map" => vec![map(false), map(true)],
         "store" => store(false),
         "packed" => store(true),
+        "splat" => splats(),
         "mcap" => vec![mcap()],
         "cdr" => messages(),
         "yaml" => yaml(),
@@ -39,6 +41,29 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
         "depth" => depths(),
         _ => Vec::new(),
     }
+}
+
+/// Splats in every format.
+fn splats() -> Vec<Vec<u8>> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut seeds = Vec::new();
+    for degree in [0, 1] {
+        let mut splats = Splats::new(degree);
+        for k in 0..300 {
+            splats.push(&Splat {
+                mean: [k as f32 * 0.01, 0.5, -0.1 * k as f32],
+                dc: [0.1; 3],
+                scale: [-3.0; 3],
+                ..Splat::default()
+            });
+        }
+        for format in [Format::Ply, Format::CompressedPly, Format::Spz] {
+            let path = folder.path().join("splats");
+            splat::write(&path, format, &mut splats).expect("a file");
+            seeds.push(std::fs::read(&path).expect("a file"));
+        }
+    }
+    seeds
 }
 
 /// Small files of a folder of the tests' data.

@@ -3,4 +3,5 @@
 mod files;
 mod grid;
 mod report;
+mod splats;
 mod streamed;
