@@ -41,9 +41,9 @@ struct Rules {
 };
 
 struct Counters {
-    // Of the first pass.
+    // What the first pass counted.
     unsigned long long holes, duplicates, splits;
-    // Of the second, which must agree.
+    // What the second pass counted, which must agree.
     unsigned long long scanned_holes, scanned_extras;
     // While candidates are chosen: how many are still to be chosen.
     unsigned long long remaining;

@@ -15,6 +15,7 @@ pub mod preprocess;
 pub mod retrieval;
 pub mod sanitise;
 pub mod slots;
+pub mod splat;
 pub mod tracking;
 
 /// The kernels of this module, for [`Context::open`](crate::gpu::Context::open).

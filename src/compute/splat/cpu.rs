@@ -270,8 +270,11 @@ impl SplatDevice for CpuSplat {
     fn seed(&mut self, pointmap: &Pointmap<'_>, rules: &SeedRules) -> Result<Seeded, SplatError> {
         pointmap.check()?;
         self.frame(&pointmap.camera).forward(&mut self.image);
-        self.changed();
-        Ok(seed::seed(&mut self.store, pointmap, &self.image, rules))
+        let room = (self.store.capacity() - self.store.rows) as u64;
+        let room = (room, self.layout().degree());
+        let (block, seeded) = seed::rows(pointmap, &self.image, rules, room);
+        self.append(&block)?;
+        Ok(seeded)
     }
 
     fn move_anchors(&mut self, moves: &[AnchorMove]) -> Result<(), SplatError> {

@@ -56,6 +56,13 @@ pub enum SplatError {
     /// A view could not be loaded.
     #[error("cannot load view {id}: {cause}")]
     View { id: u32, cause: Cause },
+    /// A view shows more than its buffers hold.
+    #[error("{found} {what}, at most {limit} fit the memory of a view of the Gaussian map")]
+    Crowded {
+        what: &'static str,
+        found: u64,
+        limit: u64,
+    },
     /// A check of the map's memory failed; indicates a defect of this program or of the memory.
     #[error(
         "the memory of the Gaussian map is corrupt: {what}, expected {expected}, found {found}"

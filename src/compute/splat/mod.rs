@@ -3,7 +3,7 @@
 
 mod adam;
 mod anchors;
-mod blend;
+pub mod blend;
 pub mod block;
 pub mod budget;
 pub mod camera;
@@ -19,7 +19,7 @@ pub mod relocate;
 pub mod rng;
 pub mod row;
 pub mod schedule;
-mod seed;
+pub mod seed;
 pub mod sh;
 pub mod store;
 pub mod trainer;

@@ -1,11 +1,11 @@
 //! New rows from a keyframe's pointmap: one for each confident pixel on a grid that the map does not show yet.
 
 use super::blend::Image;
+use super::block::{BlockContent, RowBlock};
 use super::camera::Pointmap;
 use super::constants::{NEAR, SH_C0};
 use super::device::{SeedRules, Seeded};
 use super::layout::Field;
-use super::store::Store;
 use nalgebra::{Matrix3, Rotation3, UnitQuaternion, Vector3};
 
 /// Minimum cosine between normal and ray, which limits how long a row on a slanted surface gets.
@@ -83,8 +83,14 @@ fn surfel(map: &Pointmap<'_>, x: usize, y: usize, rules: &SeedRules) -> Option<S
     })
 }
 
-/// Appends rows for the pixels that `image`, the map rendered from the pointmap's camera, does not show.
-pub fn seed(store: &mut Store, map: &Pointmap<'_>, image: &Image, rules: &SeedRules) -> Seeded {
+/// Rows of `degree` for the pixels that `image`, the map rendered from the pointmap's camera, does not show: at most
+/// `free` of them, and how many there would be.
+pub fn rows(
+    map: &Pointmap<'_>,
+    image: &Image,
+    rules: &SeedRules,
+    (free, degree): (u64, u8),
+) -> (RowBlock, Seeded) {
     let stride = rules.stride.max(1) as usize;
     let ys = (stride / 2..map.camera.height).step_by(stride);
     let pixels = ys.flat_map(|y| {
@@ -97,42 +103,34 @@ pub fn seed(store: &mut Store, map: &Pointmap<'_>, image: &Image, rules: &SeedRu
     });
     let surfels: Vec<Surfel> = surfels.collect();
     let wanted = surfels.len() as u64;
-    let free = (store.capacity() - store.rows) as u64;
-    let first = store.rows;
+    let added = wanted.min(free);
+    let mut block = RowBlock::new(added as usize, degree, BlockContent::Parameters);
     let turn = map.world_from_camera.rotation;
-    for (k, surfel) in (0..wanted).zip(&surfels) {
-        if wanted > free && (k + 1) * free / wanted == k * free / wanted {
-            continue;
-        }
-        let row = store.rows;
+    let taken = (0..wanted)
+        .zip(&surfels)
+        .filter(|(k, _)| wanted <= free || (k + 1) * free / wanted != k * free / wanted);
+    for (row, (_, surfel)) in taken.enumerate() {
         let mean = turn * surfel.point + map.world_from_camera.translation;
         let axes = Rotation3::from_matrix_unchecked(surfel.axes);
         let q = turn * UnitQuaternion::from_rotation_matrix(&axes);
         let rgb = &map.image[3 * surfel.pixel..3 * surfel.pixel + 3];
-        set(store, Field::Mean, row, &[mean.x, mean.y, mean.z]);
-        let scales = surfel.sigmas.map(f64::ln);
-        set(store, Field::Scale, row, scales.as_slice());
-        set(store, Field::Rotation, row, &[q.w, q.i, q.j, q.k]);
-        set(store, Field::Opacity, row, &[f64::from(rules.logit)]);
         let dc: Vec<f64> = rgb
             .iter()
             .map(|c| (f64::from(*c) / 255.0 - 0.5) / f64::from(SH_C0))
             .collect();
-        set(store, Field::Dc, row, &dc);
-        store.value_mut(Field::Rest, row).fill(0.0);
-        store.anchor[row] = map.anchor;
-        store.rows += 1;
+        let scales = surfel.sigmas.map(f64::ln);
+        let mut set = |field, values: &[f64]| {
+            let to = block.parameters.row_mut(field, degree, row);
+            to.iter_mut()
+                .zip(values)
+                .for_each(|(to, from)| *to = *from as f32);
+        };
+        set(Field::Mean, &[mean.x, mean.y, mean.z]);
+        set(Field::Scale, scales.as_slice());
+        set(Field::Rotation, &[q.w, q.i, q.j, q.k]);
+        set(Field::Opacity, &[f64::from(rules.logit)]);
+        set(Field::Dc, &dc);
+        block.anchor[row] = map.anchor;
     }
-    store.clear_state(first..store.rows);
-    Seeded {
-        wanted,
-        added: (store.rows - first) as u64,
-    }
-}
-
-fn set(store: &mut Store, field: Field, row: usize, values: &[f64]) {
-    let to = store.value_mut(field, row);
-    to.iter_mut()
-        .zip(values)
-        .for_each(|(to, from)| *to = *from as f32);
+    (block, Seeded { wanted, added })
 }
