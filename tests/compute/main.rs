@@ -4,5 +4,6 @@ mod fusion;
 mod global;
 mod matching;
 mod retrieval;
+mod splat;
 mod store;
 mod tracking;

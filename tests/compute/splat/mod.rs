@@ -1,0 +1,6 @@
+//! The Gaussian map on the CPU.
+
+pub mod common;
+mod gradients;
+mod refine;
+mod render;
