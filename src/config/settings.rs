@@ -360,7 +360,7 @@ section! {
         /// Make the map: `run` makes it with `--splat`, the node with its parameter `splat`.
         enable: bool = false, "", Any;
         /// Maximum number of Gaussians. Each takes 184 bytes at degree 0 and 724 at degree 3.
-        capacity: usize = 1_000_000, "rows", Whole(1, 4_294_967_294);
+        capacity: usize = 1_000_000, "rows", Whole(1, 1_073_741_823);
         /// Degree of the spherical harmonics of the colour. 0: the colour does not depend on the direction.
         degree: usize = 0, "", Whole(0, 3);
         /// How the map grows where it is not good enough. `adc`: Gaussians with large gradients are duplicated or split,

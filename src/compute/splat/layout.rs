@@ -12,8 +12,8 @@ pub const PLANE_ALIGNMENT: u64 = 256;
 pub const CANARY_BYTES: u64 = 256;
 /// The value of these bytes.
 pub const CANARY: u8 = 0xA5;
-/// Maximum number of rows: a row's index is a u32, and the last one stands for "no row".
-pub const MAX_CAPACITY: u64 = u32::MAX as u64 - 1;
+/// Maximum number of rows: refinement keeps a row's rank in 30 bits.
+pub const MAX_CAPACITY: u64 = (1 << 30) - 1;
 /// Maximum degree of the spherical harmonics.
 pub const MAX_DEGREE: u8 = 3;
 /// Maximum number of floats of a row.
@@ -135,7 +135,7 @@ impl Layout {
             return Err(SplatError::Setting {
                 name: "capacity",
                 found: capacity,
-                expected: "1 to 4294967294 rows",
+                expected: "1 to 1073741823 rows",
             });
         }
         if degree > MAX_DEGREE {

@@ -138,7 +138,12 @@ fn raw_color(row: &Row, camera: &Camera, bands: usize) -> Vector3<f64> {
     terms.fold(Vector3::repeat(0.5), |sum, term| sum + term)
 }
 
-/// Projects a row whose values are finite and whose quaternion can be normalised. `None` if it does not reach the
+/// Whether a channel is not limited to 0. One that is not finite is drawn as 0.
+fn is_drawn(channel: f64) -> bool {
+    channel > 0.0 && channel.is_finite()
+}
+
+/// Projects a row whose shape's values are finite and whose quaternion can be normalised. `None` if it does not reach the
 /// image.
 pub fn project(row: &Row, camera: &Camera) -> Option<Projected> {
     let opacity = sigmoid(row.logit);
@@ -169,7 +174,7 @@ pub fn project(row: &Row, camera: &Camera) -> Option<Projected> {
         conic: [cov[(1, 1)] / det, -cov[(0, 1)] / det, cov[(0, 0)] / det],
         depth: p.z,
         opacity,
-        color: raw_color(row, camera, bands).map(|c| c.max(0.0)),
+        color: raw_color(row, camera, bands).map(|c| if is_drawn(c) { c } else { 0.0 }),
         tiles: [columns.0, columns.1, rows.0, rows.1],
     })
 }
@@ -218,14 +223,19 @@ pub fn project_backward(row: &Row, camera: &Camera, g: &ProjectedGradient) -> Ro
 
     let bands = coefficients(camera.degree.min(super::layout::MAX_DEGREE));
     let raw = raw_color(row, camera, bands);
-    let by_color = g.color.zip_map(&raw, |g, c| if c > 0.0 { g } else { 0.0 });
+    let by_color = g
+        .color
+        .zip_map(&raw, |g, c| if is_drawn(c) { g } else { 0.0 });
     let (d, distance) = direction(row, camera);
     let (y, slopes) = (basis(&d), basis_gradient(&d));
     let mut sh = [Vector3::zeros(); MAX_COEFFICIENTS];
     let mut by_direction = Vector3::zeros();
     for n in 0..bands {
         sh[n] = by_color * y[n];
-        by_direction += slopes[n] * row.sh[n].dot(&by_color);
+        // A channel without gradient may have coefficients that are not finite.
+        for channel in (0..3).filter(|channel| by_color[*channel] != 0.0) {
+            by_direction += slopes[n] * (row.sh[n][channel] * by_color[channel]);
+        }
     }
     let by_view = (by_direction - d * d.dot(&by_direction)) / distance;
 

@@ -6,6 +6,9 @@ use super::row::Row;
 use super::sh::MAX_COEFFICIENTS;
 use nalgebra::{Vector3, Vector4};
 
+/// Fields without which a row cannot be drawn.
+const SHAPE: [Field; 4] = [Field::Mean, Field::Scale, Field::Rotation, Field::Opacity];
+
 const CANARY_WORDS: usize = CANARY_BYTES as usize / 4;
 const CANARY_WORD: u32 = u32::from_ne_bytes([CANARY; 4]);
 
@@ -92,11 +95,11 @@ impl Store {
         &mut self.parameters.get_mut(field)[row * width..(row + 1) * width]
     }
 
-    /// Whether all parameters of a row are finite and its quaternion can be normalised.
+    /// Whether a row can be drawn: mean, scales, quaternion and opacity are finite, and the quaternion can be normalised.
+    /// Colours are not read; one that is not finite is drawn as 0.
     pub fn is_valid(&self, row: usize) -> bool {
         let finite = |field| self.value(field, row).iter().all(|v| v.is_finite());
-        super::row::is_rotation(self.value(Field::Rotation, row))
-            && Field::ALL.into_iter().all(finite)
+        super::row::is_rotation(self.value(Field::Rotation, row)) && SHAPE.into_iter().all(finite)
     }
 
     /// A row in double precision.

@@ -152,7 +152,7 @@ impl Trainer {
     /// Whether a view measures quality instead of being trained on. Too few views are all trained on.
     pub fn is_held_out(&self, index: usize, views: usize) -> bool {
         let every = self.schedule.config().holdout;
-        every > 1 && views > every && index % every == every - 1
+        every > 1 && views >= every && index % every == every - 1
     }
 
     /// Index of the view of the next step; `None` without views. It depends on settings, step and number of views only.

@@ -2,5 +2,7 @@
 
 pub mod common;
 mod gradients;
+mod optimise;
 mod refine;
 mod render;
+mod training;

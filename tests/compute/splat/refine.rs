@@ -96,7 +96,7 @@ fn reference(block: &RowBlock, capacity: usize, r: &RefineRules) -> (Vec<Bits>, 
     let mut gradients = vec![0.0_f32; n];
     for row in 0..n {
         let p = &block.parameters;
-        let finite = Field::ALL
+        let finite = [Field::Mean, Field::Scale, Field::Rotation, Field::Opacity]
             .iter()
             .all(|f| p.row(*f, degree, row).iter().all(|v| v.is_finite()));
         let q = p.row(Field::Rotation, degree, row);
@@ -354,7 +354,7 @@ fn invalid_rows_are_pruned_and_invalid_gradients_are_zero() {
     }
     let p = &mut block.parameters;
     p.row_mut(Field::Mean, 1, 0)[1] = f32::NAN;
-    p.row_mut(Field::Rest, 1, 1)[4] = f32::INFINITY;
+    p.row_mut(Field::Scale, 1, 1)[2] = f32::NEG_INFINITY;
     p.row_mut(Field::Rotation, 1, 2).fill(1e-5);
     block.gradient_sum[3] = f32::NAN;
     block.gradient_sum[4] = f32::INFINITY;

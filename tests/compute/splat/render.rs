@@ -130,13 +130,45 @@ fn invalid_rows_are_not_drawn() {
     bad.parameters.row_mut(Field::Rotation, 1, 1).fill(0.0);
     bad.parameters.row_mut(Field::Scale, 1, 2)[1] = f32::INFINITY;
     bad.parameters.row_mut(Field::Opacity, 1, 3)[0] = f32::NAN;
-    bad.parameters.row_mut(Field::Rest, 1, 4)[2] = f32::NEG_INFINITY;
+    bad.parameters.row_mut(Field::Scale, 1, 4)[0] = f32::NAN;
     bad.parameters.row_mut(Field::Rotation, 1, 5).fill(4e-5);
     let mut both = map(&good, 100);
     both.append(&bad).expect("room");
     let mut out = Rendering::default();
     both.render(&camera, &mut out).expect("an image");
     assert_eq!(out, clean);
+}
+
+#[test]
+fn a_color_that_is_not_finite_is_drawn_as_zero_and_has_no_gradient() {
+    let camera = camera(14, 11);
+    let mut block = rows(2, 1, 6, super::common::SMOOTH);
+    block.parameters.row_mut(Field::Dc, 1, 0)[1] = f32::NAN;
+    block.parameters.row_mut(Field::Rest, 1, 1)[0] = f32::INFINITY;
+    let mut zero = block.clone();
+    // So negative that the channel is 0.
+    zero.parameters.row_mut(Field::Dc, 1, 0)[1] = -1e3;
+    zero.parameters.row_mut(Field::Rest, 1, 1)[0] = 0.0;
+    zero.parameters.row_mut(Field::Dc, 1, 1)[0] = -1e3;
+    let picture = image(&camera, 3);
+    let view = View {
+        camera,
+        image: &picture,
+        depth: None,
+    };
+    let weights = LossWeights {
+        ssim: 0.2,
+        depth: 0.0,
+        statistics: false,
+    };
+    let run = |block| {
+        let mut map = map(block, 2);
+        let loss = map.gradients(&view, &weights).expect("gradients");
+        let mut gradients = RowGradients::default();
+        map.read_gradients(&mut gradients).expect("gradients");
+        (loss, gradients)
+    };
+    assert_eq!(run(&block), run(&zero));
 }
 
 #[test]
