@@ -416,7 +416,7 @@ impl SplatDevice for CudaSplat {
             .iter()
             .filter(|m| m.new_from_old.is_finite())
             .collect();
-        // Of several moves of a keyframe the last one counts.
+        // If a keyframe has several moves, the last one counts.
         sorted.reverse();
         sorted.sort_by_key(|m| m.anchor);
         sorted.dedup_by_key(|m| m.anchor);
