@@ -1,5 +1,6 @@
 //! Atomic file writes: a temporary file next to the target, followed by a rename.
 
+pub(crate) mod at;
 pub mod export;
 pub mod memory;
 mod space;

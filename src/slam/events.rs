@@ -24,6 +24,8 @@ pub struct Event {
     /// The keyframe that tracking left before this event.
     pub finished: Option<Finished>,
     pub work: Work,
+    /// Number of keyframes that had been made at the oldest frame that tracking keeps.
+    pub oldest_made: u32,
 }
 
 /// The work of an event.

@@ -186,8 +186,18 @@ impl Graph {
             keyframe,
             keyframe_from_camera,
         } = place;
-        Arc::make_mut(&mut self.removed).insert(id, keyframe, keyframe_from_camera);
+        let newest = self.ids.last().map_or(id, |newest| id.max(*newest));
+        let removed = Arc::make_mut(&mut self.removed);
+        removed.insert(id, keyframe, keyframe_from_camera, newest);
         Some(edges)
+    }
+
+    /// Forgets the places of removed keyframes that no frame refers to any more, when `made` keyframes had been made at
+    /// the oldest frame that is kept.
+    pub fn forget_removed(&mut self, made: u32) {
+        if self.removed.has_to_forget(made) {
+            Arc::make_mut(&mut self.removed).forget(made);
+        }
     }
 
     /// The same place relative to a keyframe that exists, if the anchor's keyframe was removed; `None` if it is

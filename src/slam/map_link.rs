@@ -57,6 +57,8 @@ pub struct MapLink {
     postponed: usize,
     /// Time that the current frame waited for mapping, in milliseconds.
     waited: f64,
+    /// Number of keyframes that had been made at the oldest frame that is kept.
+    oldest_made: u32,
 }
 
 impl MapLink {
@@ -84,6 +86,7 @@ impl MapLink {
             loading: None,
             postponed: 0,
             waited: 0.0,
+            oldest_made: 0,
         })
     }
 
@@ -130,6 +133,12 @@ impl MapLink {
     /// Number of keyframes that have been made since the map was started or loaded, with those of the loaded map.
     pub fn keyframes_made(&self) -> u32 {
         self.next_keyframe
+    }
+
+    /// Sets the number of keyframes that had been made at the oldest frame that is kept: keyframes that were removed
+    /// before it are forgotten.
+    pub fn set_oldest_made(&mut self, made: u32) {
+        self.oldest_made = made;
     }
 
     /// Sets whether frames may become keyframes.
@@ -355,6 +364,7 @@ impl MapLink {
         self.loading = None;
         self.loan = None;
         self.hint = None;
+        self.oldest_made = 0;
         self.poses.begin(self.map, camera);
         self.mapper.reset(self.map)
     }
@@ -392,7 +402,11 @@ impl MapLink {
     fn send(&mut self, work: Work) -> Result<Option<Reply>, SlamError> {
         let start = Instant::now();
         let finished = self.finished.take();
-        let sent = self.mapper.send(Event { finished, work });
+        let sent = self.mapper.send(Event {
+            finished,
+            work,
+            oldest_made: self.oldest_made,
+        });
         self.waited += millis(start);
         match sent {
             // The mapping thread's failures are polled; inline they arrive here.

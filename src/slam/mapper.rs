@@ -121,6 +121,7 @@ impl Mapper {
         if event.work.grows_map() {
             self.match_edges()?;
         }
+        self.graph.forget_removed(event.oldest_made);
         if let Some(finished) = event.finished {
             self.finish_keyframe(finished)?;
         }

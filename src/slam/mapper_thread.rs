@@ -229,7 +229,11 @@ fn frozen(mapper: &mut Mapper, event: Event) -> Option<Event> {
         Work::Keyframe { .. } | Work::Load { .. } | Work::Keep(_) => return None,
     };
     let finished = None;
-    Some(Event { finished, work })
+    Some(Event {
+        finished,
+        work,
+        oldest_made: event.oldest_made,
+    })
 }
 
 /// The mapper thread. After a failure it serves readers, so that the map remains readable, and for a

@@ -313,7 +313,9 @@ impl Slam {
                 ..self.tracker.device().times()
             },
         };
-        self.history.record(&record, anchor);
+        self.history
+            .record(&record, anchor, self.map.keyframes_made());
+        self.map.set_oldest_made(self.history.oldest_made());
         TrackedFrame {
             record,
             step: outcome.step.or(step),

@@ -318,7 +318,7 @@ mod tests {
     fn a_removed_keyframe_keeps_its_place() {
         let poses = KeyframePoses::new();
         let mut removed = Removed::default();
-        removed.insert(3, 5, at(2.0));
+        removed.insert(3, 5, at(2.0), 9);
         let table = PoseTable {
             ids: vec![0, 5, 9],
             poses: vec![at(0.0), at(10.0), at(20.0)],

@@ -138,7 +138,7 @@ const LAYERS: &[Layer] = &[
     Layer {
         module: "slam",
         uses: &[
-            "map", "compute", "network", "image", "config", "geometry", "time",
+            "map", "compute", "network", "image", "config", "geometry", "time", "files",
         ],
     },
     Layer {

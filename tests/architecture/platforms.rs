@@ -40,6 +40,7 @@ pub const RULES: &[Rule] = &[
         },
         allowed: &[
             "src/compute/store/file.rs",
+            "src/files/at.rs",
             "src/files/mod.rs",
             "src/files/space.rs",
             "src/map/saved/read.rs",

@@ -1,5 +1,6 @@
 //! The spill file to which keyframes move when host memory is full.
 
+use crate::files::at::{read_at, write_at};
 use std::fs::File;
 use std::hash::Hasher;
 use std::io;
@@ -181,46 +182,6 @@ fn allocate(file: &File, from: u64, to: u64) -> io::Result<()> {
 #[cfg(not(target_os = "linux"))]
 fn allocate(file: &File, _from: u64, to: u64) -> io::Result<()> {
     file.set_len(to)
-}
-
-#[cfg(unix)]
-fn write_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
-    std::os::unix::fs::FileExt::write_all_at(file, bytes, offset)
-}
-
-#[cfg(unix)]
-fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
-    std::os::unix::fs::FileExt::read_exact_at(file, bytes, offset)
-}
-
-#[cfg(windows)]
-fn write_at(file: &File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match std::os::windows::fs::FileExt::seek_write(file, bytes, offset) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(n) => {
-                bytes = bytes.get(n..).unwrap_or_default();
-                offset += n as u64;
-            }
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(())
-}
-
-#[cfg(windows)]
-fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
-    let mut done = 0;
-    while let Some(rest) = bytes.get_mut(done..).filter(|rest| !rest.is_empty()) {
-        match std::os::windows::fs::FileExt::seek_read(file, rest, offset + done as u64) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(n) => done += n,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
