@@ -61,9 +61,10 @@ impl Optimiser {
                     motions: &motions,
                     frees_pinned_scales: true,
                 };
-                let Some(start) = skeleton::solve(&all, priors, &self.params, old) else {
-                    return Ok(false);
-                };
+                // Poses on the way to the minimum are a better start than the old ones, and without a skeleton the window
+                // is still solved: what it cannot reach stays for the next solve.
+                let solution = skeleton::solve(&all, priors, &self.params, old.clone());
+                let start = solution.map_or(old, |solution| solution.poses);
                 let window = Window::around_loops(count, &links, solved, &held, pin, limits);
                 (window, start)
             }

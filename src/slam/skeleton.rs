@@ -187,28 +187,42 @@ pub fn all_factors(graph: &Graph, params: &GlobalOptConfig) -> Vec<Measured> {
     by_id.chain(priors).collect()
 }
 
-/// Solves for `poses`, of the graph's keyframes in order, over factors and priors by index. `None` if that fails,
-/// or if the poses are not at the minimum.
+/// The poses that a solve over factors found.
+#[derive(Debug, PartialEq)]
+pub struct Solution {
+    /// `world_from_camera` of the graph's keyframes, in order.
+    pub poses: Vec<Sim3>,
+    /// Whether they are at the minimum. Otherwise they are on the way there: no step of a solve raises the cost.
+    pub converged: bool,
+}
+
+/// Solves for `poses`, of the graph's keyframes in order, over factors and priors by index. `None` if no step can be
+/// computed.
 pub fn solve(
     factors: &[PoseFactor],
     priors: Priors<'_>,
     params: &GlobalOptConfig,
-    mut poses: Vec<Sim3>,
-) -> Option<Vec<Sim3>> {
+    poses: Vec<Sim3>,
+) -> Option<Solution> {
     let params = GlobalOptConfig {
         max_iters: params.max_iters.max(MAX_STEPS),
         ..params.clone()
     };
-    match solve_factors(
-        factors,
-        priors,
-        &params,
-        &CancelToken::default(),
-        &mut poses,
-    ) {
+    solve_within(factors, priors, &params, poses)
+}
+
+/// The same with the maximum number of steps of `params`.
+fn solve_within(
+    factors: &[PoseFactor],
+    priors: Priors<'_>,
+    params: &GlobalOptConfig,
+    mut poses: Vec<Sim3>,
+) -> Option<Solution> {
+    match solve_factors(factors, priors, params, &CancelToken::default(), &mut poses) {
         Ok(report) => {
             tracing::debug!(?report, factors = factors.len(), "skeleton solve");
-            report.converged.then_some(poses)
+            let converged = report.converged;
+            Some(Solution { poses, converged })
         }
         Err(error) => {
             tracing::warn!("the skeleton cannot be solved: {error}");
@@ -223,4 +237,64 @@ pub fn index_of(graph: &Graph) -> FxHashMap<u32, usize> {
     keyframes
         .map(|(k, keyframe)| (keyframe.info.id, k))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compute::global::Matrix7;
+    use crate::geometry::Tangent;
+
+    fn turned(angle: f64) -> Sim3 {
+        Sim3::exp(&Tangent::from_column_slice(&[
+            1.0, 0.0, 0.0, 0.0, 0.0, angle, 0.0,
+        ]))
+    }
+
+    /// A chain that a loop bends by a quarter of a turn, and the angle by which its end is off after the solve.
+    fn bent(max_iters: usize) -> (Solution, f64) {
+        let factor = |i, j, i_from_j| PoseFactor {
+            i,
+            j,
+            i_from_j,
+            information: Matrix7::identity() * 1e4,
+        };
+        let mut poses = vec![Sim3::identity()];
+        for k in 0..20 {
+            poses.push(poses[k] * turned(0.05));
+        }
+        let mut factors: Vec<PoseFactor> =
+            (0..20).map(|k| factor(k, k + 1, turned(0.05))).collect();
+        let end = poses[20] * turned(1.5);
+        factors.push(factor(0, 20, end));
+        let params = GlobalOptConfig {
+            max_iters,
+            pin: 1,
+            ..GlobalOptConfig::default()
+        };
+        let solution = solve_within(&factors, Priors::default(), &params, poses).expect("steps");
+        let (_, angle) = solution.poses[20].apart(&end);
+        (solution, angle)
+    }
+
+    #[test]
+    fn a_solve_that_is_not_at_its_minimum_is_on_the_way_there() {
+        let ((none, before), (one, after), (whole, end)) = (bent(0), bent(1), bent(MAX_STEPS));
+        assert!(!none.converged && !one.converged && whole.converged);
+        assert!(after < before && end < before, "{before} {after} {end}");
+    }
+
+    #[test]
+    fn factors_that_say_nothing_sensible_have_no_solution() {
+        let mut factor = PoseFactor {
+            i: 0,
+            j: 1,
+            i_from_j: turned(0.1),
+            information: Matrix7::identity(),
+        };
+        factor.i_from_j.scale = f64::NAN;
+        let poses = vec![Sim3::identity(); 2];
+        let params = GlobalOptConfig::default();
+        assert_eq!(solve(&[factor], Priors::default(), &params, poses), None);
+    }
 }

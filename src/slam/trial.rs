@@ -98,7 +98,8 @@ pub fn attempt(
             frees_pinned_scales: true,
             ..Priors::default()
         };
-        solved = skeleton::solve(&factors, priors, params, solved)?;
+        let solution = skeleton::solve(&factors, priors, params, solved)?;
+        solved = solution.converged.then_some(solution.poses)?;
         for (of, weight) in loops.iter().zip(&mut weights) {
             *weight = (2.0 * PHI / (PHI + of.chi2(&solved)?)).min(1.0);
         }
