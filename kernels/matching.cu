@@ -416,7 +416,8 @@ __device__ __forceinline__ void refine(const RefineArgs& a) {
     const unsigned n = inside ? py * a.width + px : 0;
     unsigned u, v;
     {
-        const unsigned found = a.index[n];
+        // A lane outside reads nothing: the owner of pixel 0 may be writing it.
+        const unsigned found = inside ? a.index[n] : 0;
         v = found / a.width;
         u = found - v * a.width;
     }
@@ -477,7 +478,7 @@ __device__ __forceinline__ void refine(const RefineArgs& a) {
 
     // Lane 0 of each pair finishes its pixel. These two are read again, because the loops above need the registers.
     const bool valid = inside && *const_cast<const volatile unsigned char*>(a.valid + n) != 0;
-    const unsigned found = *const_cast<const volatile unsigned*>(a.index + n);
+    const unsigned found = inside ? *const_cast<const volatile unsigned*>(a.index + n) : 0;
     const bool ok = valid && half == 0;
     const unsigned end = v * a.width + u;
     bool good = false, used = false;
