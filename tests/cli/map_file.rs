@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use testkit::program::{Scene, assert_failed, executable, message, program, run, text};
@@ -261,6 +261,105 @@ fn a_folder_that_vanishes_ends_neither_the_run_nor_its_results() {
     assert!(poses.lines().count() > 3, "{poses}");
 }
 
+/// Runs with a file system of so many kilobytes at `medium`, which this run alone sees, with a copy of `map` if that
+/// exists; `then` is a command of the shell before the run. Its files are left in `map` + `.after`. `None` if this
+/// system does not let tests do that.
+fn mounted(medium: &Path, kilobytes: u32, map: &Path, then: &str, run: &Command) -> Option<Output> {
+    let script = format!(
+        "exec unshare --mount --map-root-user sh -c 'mount -t tmpfs -o size={kilobytes}k tmpfs \"$medium\" || exit 77; \
+         if [ -e \"$map\" ]; then cp \"$map\" \"$medium\" || exit 77; fi; {then} || exit 77; \
+         \"$@\"; code=$?; mkdir -p \"$map.after\"; cp \"$medium\"/* \"$map.after\"; exit $code' sh \"$@\""
+    );
+    let output = Command::new("sh")
+        .args(["-c", &script, "sh"])
+        .arg(run.get_program())
+        .args(run.get_args())
+        .envs([("map", map), ("medium", medium)])
+        .env_remove("RUST_LOG")
+        .env_remove("MAST3R_SLAM_SHARE")
+        .output()
+        .expect("sh starts");
+    if output.status.code() == Some(77) || message(&output).contains("unshare") {
+        let reason = "this system does not let tests mount a file system";
+        skip(Need::Mount, reason);
+        return None;
+    }
+    Some(output)
+}
+
+#[test]
+fn a_map_larger_than_the_disk_that_is_left_ends_neither_the_run_nor_the_map() {
+    let scene = Scene::new(40);
+    let medium = scene.folder.path().join("medium");
+    std::fs::create_dir(&medium).expect("a folder");
+    let none = scene.folder.path().join("room.map");
+    let (out, map) = (scene.out(), medium.join("room.map"));
+    let run = [
+        "run",
+        text(&scene.sequence),
+        "--out",
+        text(&out),
+        "--size",
+        "64",
+        "--threads",
+        "single",
+        "--map",
+        text(&map),
+    ];
+    let Some(output) = mounted(&medium, 400, &none, "true", &program(&run)) else {
+        return;
+    };
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let message = message(&output);
+    assert!(said.contains("40 frames in"), "{said}{message}");
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(
+        message.contains("SLAM goes on") && message.contains("room.map"),
+        "{message}"
+    );
+    assert!(!message.contains("panicked"), "{message}");
+    // What was written before can be used, away from the full disk.
+    checked(&scene.folder.path().join("room.map.after/room.map"));
+}
+
+/// File names on Unix are bytes.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_map_s_path_need_not_be_text() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let scene = Scene::new(6);
+    let map = scene
+        .folder
+        .path()
+        .join(OsStr::from_bytes(b"caf\xe9 \xff.map"));
+    let run = |out: &str| {
+        let out = scene.folder.path().join(out);
+        let mut run = program(&["run", text(&scene.sequence), "--out", text(&out)]);
+        run.args(["--size", "64", "--threads", "single", "--map"]);
+        let output = run.arg(&map).output().expect("the program starts");
+        assert!(output.status.success(), "{}", message(&output));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert!(run("first").contains("map: new, in "));
+    let found = run("second");
+    assert!(
+        !found.contains("map: new") && found.contains("1 relocalised"),
+        "{found}"
+    );
+    for command in ["info", "check"] {
+        let mut look = program(&["map", command]);
+        let output = look.arg(&map).output().expect("the program starts");
+        assert!(output.status.success(), "{}", message(&output));
+    }
+    let packed = scene.folder.path().join(OsStr::from_bytes(b"\xfe.map"));
+    let mut pack = program(&["map", "pack"]);
+    let output = pack.args([&map, &packed]).output();
+    let output = output.expect("the program starts");
+    assert!(output.status.success(), "{}", message(&output));
+    assert!(packed.exists());
+}
+
 #[test]
 fn a_map_on_a_read_only_medium_can_be_read_and_is_not_continued() {
     let scene = Scene::new(6);
@@ -269,40 +368,25 @@ fn a_map_on_a_read_only_medium_can_be_read_and_is_not_continued() {
     assert!(first.status.success(), "{}", message(&first));
     let medium = scene.folder.path().join("medium");
     std::fs::create_dir(&medium).expect("a folder");
+    let on_medium = medium.join("room.map");
     let mounted = |out: &str, extra: &[&str]| {
         let out = scene.folder.path().join(out);
-        let on_medium = medium.join("room.map");
         let mut args = vec!["run", text(&scene.sequence), "--out", text(&out)];
         args.extend(["--size", "64", "--map", text(&on_medium)]);
         args.extend(extra);
-        let run = program(&args);
-        let script = "exec unshare --mount --map-root-user sh -c 'mount -t tmpfs tmpfs \"$medium\" && \
-                      cp \"$map\" \"$medium\" && mount -o remount,ro \"$medium\" || exit 77; \"$@\"' sh \"$@\"";
-        Command::new("sh")
-            .args(["-c", script, "sh"])
-            .arg(run.get_program())
-            .args(run.get_args())
-            .envs([("map", &map), ("medium", &medium)])
-            .env_remove("RUST_LOG")
-            .env_remove("MAST3R_SLAM_SHARE")
-            .output()
-            .expect("sh starts")
+        let read_only = "mount -o remount,ro \"$medium\"";
+        mounted(&medium, 1 << 20, &map, read_only, &program(&args))
     };
-    let reading = mounted("reading", &["--read-only"]);
-    if reading.status.code() == Some(77) || message(&reading).contains("unshare") {
-        skip(
-            Need::Mount,
-            "this system does not let tests mount a file system",
-        );
+    let Some(reading) = mounted("reading", &["--read-only"]) else {
         return;
-    }
+    };
     let said = String::from_utf8_lossy(&reading.stdout).into_owned();
     assert!(reading.status.success(), "{said}{}", message(&reading));
     assert!(
         said.contains("read only") && said.contains("relocalised"),
         "{said}"
     );
-    let going_on = mounted("going on", &[]);
+    let going_on = mounted("going on", &[]).expect("it could be mounted before");
     assert_failed(&going_on, &["room.map", "--read-only"]);
     let said = String::from_utf8_lossy(&going_on.stdout).into_owned();
     assert!(

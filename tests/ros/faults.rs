@@ -16,8 +16,25 @@ use tempfile::TempDir;
 fn keeping(parameters: &str) -> (Stage, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let root = format!("map_root:={}", folder.path().display());
-    let stage = Stage::ready(&format!("autosaves:=2 {root} {parameters}"));
+    std::fs::create_dir(folder.path().join("saves")).unwrap();
+    let saves = format!("map_path:={}", saved_in(&folder).display());
+    let stage = Stage::ready(&format!("autosaves:=2 {root} {saves} {parameters}"));
     (stage, folder)
+}
+
+/// Where `~/save_map` writes, beside the maps that the node keeps.
+fn saved_in(folder: &TempDir) -> PathBuf {
+    folder.path().join("saves/house.map")
+}
+
+/// `~/save_map` writes all of the map, whatever goes on.
+fn saves(stage: &Stage, folder: &TempDir) {
+    let saved = stage.trigger("save_map");
+    assert!(saved.success, "{}", saved.message);
+    let mut map = Reader::open(&saved_in(folder)).unwrap();
+    assert!(map.header().keyframes > 0);
+    map.verify().unwrap();
+    std::fs::remove_file(saved_in(folder)).unwrap();
 }
 
 /// The maps in `folder`, each of which can be read from its first to its last byte.
@@ -72,6 +89,7 @@ fn mapping_fails(break_it: impl Fn(&Stage), words: &str) {
         std::thread::sleep(Duration::from_millis(20));
     }
     wait("the failure", || failed(&stage));
+    saves(&stage, &folder);
     stage.room.faults.clear();
     wait("the map on disk", || maps(folder.path()).len() == 1);
     let map = Reader::open(&maps(folder.path())[0]).unwrap();
@@ -143,7 +161,7 @@ fn a_failure_of_mapping_is_in_the_exit_code() {
 
 #[test]
 fn a_solve_that_fails_is_counted_and_tracking_goes_on() {
-    let (mut stage, _folder) = keeping("");
+    let (mut stage, folder) = keeping("");
     ready(&mut stage);
     stage.room.faults.unsolvable();
     let there = stage.shown - 1;
@@ -152,6 +170,7 @@ fn a_solve_that_fails_is_counted_and_tracking_goes_on() {
         std::thread::sleep(Duration::from_millis(10));
     }
     wait("its count", || stage.value("failed solves") > 0);
+    saves(&stage, &folder);
     stage.shown = there;
     stage.find();
     let (level, message) = stage.diagnostics();
@@ -160,7 +179,7 @@ fn a_solve_that_fails_is_counted_and_tracking_goes_on() {
 
 #[test]
 fn a_lost_device_is_told_and_is_in_the_exit_code() {
-    let (mut stage, _folder) = keeping("");
+    let (mut stage, folder) = keeping("");
     ready(&mut stage);
     stage.room.faults.lose();
     stage.image_at(stage.next, Some(stage.shown));
@@ -169,6 +188,9 @@ fn a_lost_device_is_told_and_is_in_the_exit_code() {
         // The points are gone with the device, and the node says that too.
         level == 2 && message.contains("the plug was pulled") && message.contains("not be kept")
     });
+    // What cannot be read cannot be saved, and leaves no file that looks like a map.
+    let saved = stage.trigger("save_map");
+    assert!(!saved.success && !saved_in(&folder).exists());
     let ended = stage.node.take().unwrap().run(&|| true);
     assert!(ended.is_err());
 }
@@ -180,6 +202,7 @@ fn a_network_that_dies_leaves_its_map_on_disk() {
     stage.fault(Fault::Panic);
     wait("the failure", || stage.diagnostics().0 == 2);
     wait("the map on disk", || maps(folder.path()).len() == 1);
+    saves(&stage, &folder);
     assert!(stage.trigger("reset").success);
     stage.track(2);
     // A keyframe that came afterwards may have been worth another file.
@@ -385,6 +408,53 @@ fn threads_that_stand_still_are_named() {
     });
 }
 
+const HOUR: i64 = 3_600_000_000_000;
+
+#[test]
+fn ten_stamps_one_hour_ahead_end_no_map() {
+    let (mut stage, folder) = keeping("");
+    ready(&mut stage);
+    // Each between two images of the camera, and each of the same moment: a driver that repeats its mistake.
+    let wrong = stage.next + HOUR;
+    for _ in 0..10 {
+        stage.rejected(wrong);
+        stage.track(1);
+    }
+    saves(&stage, &folder);
+    // Each a little later than the one before: another clock, which is not the camera's.
+    for _ in 0..10 {
+        stage.rejected(stage.next + HOUR);
+        stage.track(1);
+    }
+    saves(&stage, &folder);
+    assert_eq!(stage.value("maps started"), 1);
+    assert!(maps(folder.path()).is_empty());
+    // Ten in a row, as after a pause of the camera: the map goes on.
+    let back = stage.next;
+    stage.next += HOUR;
+    for _ in 0..10 {
+        stage.image_at(stage.next, Some(stage.shown));
+        stage.next += PERIOD;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    stage.track(1);
+    saves(&stage, &folder);
+    assert_eq!(stage.value("maps started"), 1);
+    assert!(maps(folder.path()).is_empty());
+    // The clock goes back: that ends the map, which is on disk by then.
+    stage.next = back;
+    for _ in 0..200 {
+        if stage.value("maps started") == 2 {
+            break;
+        }
+        stage.image_at(stage.next, Some(stage.shown));
+        stage.next += PERIOD;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(stage.value("maps started"), 2);
+    assert_eq!(maps(folder.path()).len(), 1);
+}
+
 #[test]
 fn two_publishers_on_one_topic_end_no_map() {
     let (mut stage, folder) = keeping("");
@@ -394,9 +464,12 @@ fn two_publishers_on_one_topic_end_no_map() {
         // One of another size, one of another clock.
         stage.raw(stage.next - PERIOD / 2, "rgb8", (160, 96, 480), &grey);
         std::thread::sleep(Duration::from_millis(5));
-        stage.image_at(stage.next + 3_600_000_000_000, Some(k));
+        stage.image_at(stage.next + HOUR, Some(k));
         std::thread::sleep(Duration::from_millis(5));
         stage.track(1);
+        if k == 15 {
+            saves(&stage, &folder);
+        }
     }
     assert_eq!(stage.value("maps started"), 1);
     assert_eq!(stage.room.made().len(), 1);
