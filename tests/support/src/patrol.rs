@@ -5,9 +5,9 @@ use mast3r_slam::compute::cancel::CancelToken;
 use mast3r_slam::compute::coverage::Coverage;
 use mast3r_slam::compute::depth::{DepthScale, NoScale};
 use mast3r_slam::compute::device::{
-    ContentFormats, Device, DeviceError, EdgeContent, EdgeId, Fit, Fractions, FramePoints, HandOff,
-    Handle, KeyframeBulk, KeyframeContent, LostReason, MappingDevice, NeighbourView, NewEdge,
-    Outcome, PoseGraph, SeenFrame, Tracked, TrackingDevice, TwoWay,
+    ContentFormats, Device, DeviceError, EdgeContent, EdgeId, Fit, Floats, Fractions, FramePoints,
+    HandOff, Handle, KeyframeBulk, KeyframeContent, LostReason, MappingDevice, NeighbourView,
+    NewEdge, Outcome, PoseGraph, SeenFrame, Tracked, TrackingDevice, TwoWay,
 };
 use mast3r_slam::compute::global::{EdgeEquations, GlobalReport, SolveError};
 use mast3r_slam::compute::retrieval::Hit;
@@ -28,8 +28,8 @@ pub const LAP: usize = 4000;
 const SIDE: f64 = 15.0;
 /// A keyframe farther away than this shows nothing of what the camera sees, in metres.
 const RANGE: f64 = 2.0;
-/// Side of the images in pixels.
-const PIXELS: usize = 16;
+/// Width and height of the network's images in pixels.
+const PIXELS: (usize, usize) = (16, 16);
 /// Keyframes that look alike.
 const ALIKE: usize = 3;
 /// Frames of each lap that show nothing: the lens is covered.
@@ -111,14 +111,20 @@ impl HandOff for Poses {
     }
 }
 
-/// The device and its counts. The size of the network's images is `shape`'s, of which the device uses nothing.
+/// The device and its counts, with images of 16×16 pixels.
 pub fn device(work: &Arc<Work>) -> Device {
+    device_of(work, PIXELS, 4)
+}
+
+/// The same for a network with images of this width and height and tokens of so many channels: what it stores is blank,
+/// and as large as a real one's.
+pub fn device_of(work: &Arc<Work>, (width, height): (usize, usize), feature_dim: usize) -> Device {
     let poses = Arc::new(Poses::default());
     let shape = NetworkShape {
-        width: PIXELS,
-        height: PIXELS,
-        tokens: 1,
-        feature_dim: 4,
+        width,
+        height,
+        tokens: (width * height) / 256,
+        feature_dim,
         descriptor_dim: 4,
     };
     Device {
@@ -137,7 +143,7 @@ pub fn device(work: &Arc<Work>) -> Device {
             places: Vec::new(),
             edges: HashMap::new(),
             next_edge: 0,
-            image: Arc::new(RgbImage::new(PIXELS, PIXELS)),
+            image: Arc::new(RgbImage::new(width, height)),
         }),
     }
 }
@@ -186,12 +192,11 @@ impl TrackingDevice for Tracking {
         Ok(None)
     }
     fn decode_single(&mut self) -> Result<usize, DeviceError> {
-        let usable = if self.is_covered() {
+        Ok(if self.is_covered() {
             0
         } else {
-            PIXELS * PIXELS
-        };
-        Ok(usable)
+            self.shape.pixels()
+        })
     }
     fn start_at(&mut self, _: &Sim3) -> Result<(), DeviceError> {
         Ok(())
@@ -246,18 +251,18 @@ impl TrackingDevice for Tracking {
     }
     fn read_frame(&mut self, dst: &mut FramePoints) -> Result<(), DeviceError> {
         dst.points.clear();
-        dst.points.resize(3 * PIXELS * PIXELS, 1.0);
+        dst.points.resize(3 * self.shape.pixels(), 1.0);
         dst.confidence.clear();
-        dst.confidence.resize(PIXELS * PIXELS, 2.0);
+        dst.confidence.resize(self.shape.pixels(), 2.0);
         Ok(())
     }
     fn read_seen(&mut self, dst: &mut SeenFrame) -> Result<(), DeviceError> {
         dst.image.clear();
-        dst.image.resize(3 * PIXELS * PIXELS, 0);
+        dst.image.resize(3 * self.shape.pixels(), 0);
         dst.index.clear();
-        dst.index.resize(PIXELS * PIXELS, 0);
+        dst.index.resize(self.shape.pixels(), 0);
         dst.quality.clear();
-        dst.quality.resize(PIXELS * PIXELS, 0.0);
+        dst.quality.resize(self.shape.pixels(), 0.0);
         Ok(())
     }
     fn self_test(&mut self) -> Result<(), DeviceError> {
@@ -377,7 +382,7 @@ impl MappingDevice for Mapping {
             }
         }
         shares.sort_by(|a, b| b.total_cmp(a));
-        let usable = (PIXELS * PIXELS) as u32;
+        let usable = (self.shape.pixels()) as u32;
         let pixels = |share: f32| (share * usable as f32) as u32;
         Ok(Coverage {
             usable,
@@ -412,8 +417,8 @@ impl MappingDevice for Mapping {
         self.keyframe(id)?;
         Ok(KeyframeBulk {
             image: Arc::clone(&self.image),
-            points: Arc::new(vec![1.0; 3 * PIXELS * PIXELS]),
-            confidence: Arc::new(vec![2.0; PIXELS * PIXELS]),
+            points: Arc::new(vec![1.0; 3 * self.shape.pixels()]),
+            confidence: Arc::new(vec![2.0; self.shape.pixels()]),
         })
     }
     fn borrow_keyframe(&mut self, id: u32) -> Result<Handle, DeviceError> {
@@ -428,7 +433,14 @@ impl MappingDevice for Mapping {
     }
     fn export_keyframe(&self, id: u32, dst: &mut KeyframeContent) -> Result<(), DeviceError> {
         self.keyframe(id)?;
-        *dst = KeyframeContent::default();
+        let pixels = self.shape.pixels();
+        let tokens = self.shape.tokens * self.shape.feature_dim;
+        dst.image.clear();
+        dst.image.resize(3 * pixels, 0);
+        dst.points.clear();
+        dst.points.resize(3 * pixels, 1.0);
+        dst.confidence = Floats::F32(vec![2.0; pixels]);
+        dst.features = Floats::F32(vec![0.0; tokens]);
         Ok(())
     }
     fn import_keyframe(&mut self, id: u32, _: &KeyframeContent) -> Result<(), DeviceError> {
@@ -439,7 +451,7 @@ impl MappingDevice for Mapping {
         Ok(())
     }
     fn export_edge(&self, _: EdgeId, dst: &mut EdgeContent) -> Result<(), DeviceError> {
-        *dst = EdgeContent::default();
+        *dst = EdgeContent::unmatched(self.shape.pixels());
         Ok(())
     }
     fn import_edge(&mut self, i: u32, j: u32, _: &EdgeContent) -> Result<EdgeId, DeviceError> {
