@@ -14,6 +14,7 @@
 //! depth images).
 
 mod remembered;
+mod summary;
 
 use mast3r_slam::compute::cpu;
 use mast3r_slam::compute::device::Setup;
@@ -35,8 +36,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
+use summary::{Pace as Speed, Summary};
 use testkit::deceiver::{Lies, Told, deceiving};
 use tracing_subscriber::EnvFilter;
+
+/// Nanoseconds within which a true pose is that of an image.
+const NEAR: u64 = 20_000_000;
 
 type Failure = Box<dyn Error>;
 
@@ -148,10 +153,11 @@ fn main() -> Result<(), Failure> {
     let told = Arc::new(OnceLock::new());
     let (mut slam, mut walk) = open(&options, &told)?;
     let mut laps: Vec<Lap> = Vec::new();
+    let mut speed = Speed::new();
     let mut step = 0;
     while step < options.frames {
         let end = (step + walk.lap()).min(options.frames);
-        let lap = run(&mut slam, &mut walk, step..end)?;
+        let lap = run(&mut slam, &mut walk, step..end, &mut speed)?;
         eprintln!(
             "lap {}: {}; so far: {}",
             laps.len() + 1,
@@ -163,8 +169,15 @@ fn main() -> Result<(), Failure> {
     }
     slam.complete()?;
     let at_the_end = slam.poses().load().ids.len();
-    let errors = errors(&slam.snapshot(), &walk, laps.len());
+    let map = slam.snapshot();
+    let errors = errors(&map, &walk, laps.len());
     let mut text = report(&options, &slam, &laps, &errors);
+    let summary = Summary {
+        laps: &laps,
+        last: speed.frames_per_second(),
+        of_all: error_of_all(&map, &walk).map(|of_all| (errors.first().copied().flatten(), of_all)),
+    };
+    text += &summary.table();
     writeln!(text, "\nKeyframes when the run had ended: {at_the_end}.")?;
     if let Some(depth) = &walk.depth {
         writeln!(text, "\nWith {}.", depth.summary())?;
@@ -275,7 +288,12 @@ fn remembering(folder: PathBuf) -> DeviceMaker {
     })
 }
 
-fn run(slam: &mut Slam, walk: &mut Walk, steps: std::ops::Range<usize>) -> Result<Lap, Failure> {
+fn run(
+    slam: &mut Slam,
+    walk: &mut Walk,
+    steps: std::ops::Range<usize>,
+    speed: &mut Speed,
+) -> Result<Lap, Failure> {
     let start = Instant::now();
     let (mut lost, mut made) = (0, 0);
     let count = steps.len();
@@ -294,6 +312,7 @@ fn run(slam: &mut Slam, walk: &mut Walk, steps: std::ops::Range<usize>) -> Resul
         })?;
         lost += usize::from(tracked.state == TrackingState::Lost);
         made += usize::from(tracked.keyframe.is_some());
+        speed.note();
     }
     walk.depth = depth;
     let poses = slam.poses();
@@ -364,6 +383,34 @@ fn errors(map: &MapSnapshot, walk: &Walk, laps: usize) -> Vec<Option<Wrong>> {
         both.max_by(|a, b| a.ate.total_cmp(&b.ate))
     };
     (0..laps).map(of_lap).collect()
+}
+
+/// ATE of all tracked frames after one similarity, metres: each frame is compared with the true pose of the image that
+/// it shows, at its own time.
+fn error_of_all(map: &MapSnapshot, walk: &Walk) -> Option<f64> {
+    let truth = trajectory::read(walk.truth.as_deref()?, BadRows::Skip).ok()?;
+    let (mut found, mut true_poses) = (Vec::new(), Vec::new());
+    for frame in &map.frames {
+        let shown = walk.shown(frame.index)?.stamp.nanos;
+        let near = truth.poses.partition_point(|p| p.stamp.nanos < shown);
+        let near = truth
+            .poses
+            .get(near.saturating_sub(1)..)
+            .unwrap_or_default();
+        let near = near.iter().take(2);
+        let near = near.min_by_key(|p| p.stamp.nanos.abs_diff(shown))?;
+        if frame.state == TrackingState::Lost || near.stamp.nanos.abs_diff(shown) > NEAR {
+            continue;
+        }
+        let stamp = walk.stamp(frame.index);
+        found.push(StampedPose {
+            stamp,
+            world_from_camera: frame.world_from_camera,
+        });
+        true_poses.push(StampedPose { stamp, ..*near });
+    }
+    let compared = eval::evaluate(&found, &true_poses, &Comparison::default());
+    Some(compared.ok()?.ate.rmse)
 }
 
 fn resident() -> Option<f64> {
