@@ -10,7 +10,7 @@ use nalgebra::{Vector3, Vector4};
 const SHAPE: [Field; 4] = [Field::Mean, Field::Scale, Field::Rotation, Field::Opacity];
 
 const CANARY_WORDS: usize = CANARY_BYTES as usize / 4;
-const CANARY_WORD: u32 = u32::from_ne_bytes([CANARY; 4]);
+const CANARY_WORD: u32 = u32::from_le_bytes([CANARY; 4]);
 
 /// Parameters, first moments or second moments of all rows.
 #[derive(Debug, Clone)]
