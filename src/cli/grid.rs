@@ -4,20 +4,28 @@ use super::{CliError, say};
 use crate::config::Config;
 use crate::map::MapSnapshot;
 use crate::map::grid::{self, GridOptions, OccupancyMap, Upright};
+use nalgebra::Vector3;
 use std::path::Path;
 
-/// The grid of the largest submap; `None`, and why, for a map without points.
-pub fn make(snapshot: &MapSnapshot, config: &Config) -> Option<OccupancyMap> {
+/// The grid of the largest submap; `None`, and why, for a map without points. `up` is up in the world, if it was measured.
+pub fn make(
+    snapshot: &MapSnapshot,
+    up: Option<&Vector3<f64>>,
+    config: &Config,
+) -> Option<OccupancyMap> {
     let options = GridOptions::new(&config.grid, config.output.c_conf);
     let submap = snapshot.largest_submap();
-    let Some((upright, found)) = Upright::find(snapshot, submap, &options) else {
+    let Some((upright, found)) = Upright::find_below(snapshot, submap, up, &options) else {
         say("grid: not written, because the map has no points");
         return None;
     };
     if !found {
-        say(
-            "grid: no floor was found; up is the first camera's, and the lowest points are taken for the floor",
-        );
+        say(match up {
+            Some(_) => "grid: no floor was found; the lowest points are taken for it",
+            None => {
+                "grid: no floor was found; up is the first camera's, and the lowest points are taken for the floor"
+            }
+        });
     }
     let (map, cut) = grid::of_snapshot(snapshot, submap, &upright, &options);
     if cut {

@@ -185,6 +185,7 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
     let mut ended = session::drive(source.as_mut(), &mut process, &mut progress, stop);
     progress.stage("finishing the map");
     let moved = motion.as_ref().map(|motion| motion.summary(&slam));
+    let up = slam.up();
     let map = finish(slam, &mut ended);
     let incomplete = map.file_failure();
     let seconds = start.elapsed().as_secs_f64();
@@ -194,7 +195,11 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
         .lasting(seconds)
         .compared_with(ground_truth);
     if args.grid.is_some() {
-        let cells = grid::make(map.snapshot(), &settings.config);
+        let cells = grid::make(
+            map.snapshot(),
+            up.as_ref().map(|up| &*up.direction),
+            &settings.config,
+        );
         map = map.with_grid(cells);
     }
     let mut saved = map.write(folder.path()).map_err(CliError::from);

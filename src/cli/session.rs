@@ -132,6 +132,7 @@ mod tests {
                 step: None,
                 covariance: None,
                 bridge: None,
+                up: None,
             })
         }
     }

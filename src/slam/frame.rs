@@ -1,5 +1,6 @@
 //! Input and output of processing a frame.
 
+use super::metric::gravity::Up;
 use super::pose_table::Anchor;
 use super::sensors::Bridge;
 use super::uncertainty::Covariance6;
@@ -48,6 +49,8 @@ pub struct TrackedFrame {
     pub covariance: Option<Covariance6>,
     /// While the camera is lost and wheel odometry flows: `world_from_camera` then goes on by it. `None` otherwise.
     pub bridge: Option<Bridge>,
+    /// Up in the world of the map by an accelerometer, once known to 3.5 degrees.
+    pub up: Option<Up>,
 }
 
 impl Deref for TrackedFrame {

@@ -67,6 +67,7 @@ pub use frame::{Frame, Pace, TrackedFrame};
 pub use loading::MapMode;
 pub use map_io::{MapLabel, SavedMap};
 pub use map_source::MapSource;
+pub use metric::gravity::Up;
 pub use metric::gyro::{GyroError, GyroNoise};
 pub use metric::scale::{ScaleEstimate, ScaleSource};
 pub use metric::wheels::OdometryError;
@@ -321,6 +322,7 @@ impl Slam {
             step: outcome.step.or(step),
             covariance: outcome.covariance,
             bridge: bridge.map(|(_, bridge)| bridge),
+            up: self.up(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::Slam;
 use super::frame::{FrameOutcome, Place};
+use super::metric::gravity::Up;
 use super::metric::gyro::{GyroError, GyroNoise};
 use super::metric::wheels::OdometryError;
 use super::pose_table::Anchor;
@@ -59,6 +60,18 @@ impl Slam {
     /// A rate that no gyroscope measures, or a stamp that is not after that of the newest rate: the rate is ignored.
     pub fn add_gyro(&mut self, stamp: Stamp, rate: &Vector3<f64>) -> Result<(), GyroError> {
         self.tracker.sensors_mut().add_gyro(stamp, rate)
+    }
+
+    /// Adds a reading of the gyroscope's accelerometer in m/s² along its axes: about 9.81 upwards at rest (REP-145). It
+    /// shows which way is up ([`TrackedFrame::up`](super::TrackedFrame::up)). A reading that no robot feels, or that is
+    /// not newer than the last, is ignored, as are all before [`Slam::set_gyro_mount`].
+    pub fn add_acceleration(&mut self, stamp: Stamp, reading: &Vector3<f64>) {
+        self.tracker.sensors_mut().add_acceleration(stamp, reading);
+    }
+
+    /// Up in the world of the map by an accelerometer, once known to 3.5 degrees.
+    pub fn up(&self) -> Option<Up> {
+        self.tracker.sensors().up(self.map.poses())
     }
 
     /// What wheel odometry and gyroscope have contributed so far.

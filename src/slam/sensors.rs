@@ -1,6 +1,7 @@
 //! The sensors beside the camera, as tracking uses them: where the camera is expected, where it is while it sees
 //! nothing, and what goes to the map with a keyframe.
 
+use super::metric::gravity::{Gravity, Up};
 use super::metric::gyro::{GyroError, GyroNoise};
 use super::metric::gyroscope::Gyroscope;
 use super::metric::motion::{CameraMotion, visual_motion};
@@ -78,6 +79,9 @@ struct Driven {
 pub struct MotionSensors {
     driven: Option<Driven>,
     gyro: Option<Gyroscope>,
+    /// Rotation from the IMU's axes to the camera's.
+    camera_from_imu: UnitQuaternion<f64>,
+    gravity: Gravity,
     located: Option<Located>,
     /// The newest keyframe.
     keyframe: Option<(u32, Stamp)>,
@@ -104,6 +108,8 @@ impl MotionSensors {
     /// Sets how the gyro's axes are turned against the camera's. Rates and bias so far are dropped.
     pub fn set_gyro_mount(&mut self, camera_from_imu: UnitQuaternion<f64>, noise: GyroNoise) {
         self.gyro = Some(Gyroscope::new(camera_from_imu, noise));
+        self.camera_from_imu = camera_from_imu;
+        self.gravity = Gravity::default();
         self.gyro_refused = false;
     }
 
@@ -122,6 +128,19 @@ impl MotionSensors {
         self.gyro
             .as_mut()
             .map_or(Ok(()), |gyro| gyro.add(stamp, rate))
+    }
+
+    /// See [`Gravity::add`]. Without a mount of the gyro the reading is ignored.
+    pub fn add_acceleration(&mut self, stamp: Stamp, reading: &Vector3<f64>) {
+        if self.gyro.is_some() {
+            self.gravity.add(stamp, reading);
+        }
+    }
+
+    /// Up in the world by the accelerometer, once known.
+    pub fn up(&self, poses: &KeyframePoses) -> Option<Up> {
+        self.gravity
+            .up(|id| Some(poses.find(&Anchor::at(id))?.rotation))
     }
 
     /// What the sensors have contributed.
@@ -155,6 +174,7 @@ impl MotionSensors {
     /// Forgets the map: it was reset, or another one was loaded.
     pub fn forget_map(&mut self) {
         (self.located, self.keyframe, self.newest) = (None, None, None);
+        self.gravity.forget_map();
     }
 
     /// The frame with this stamp was located at `anchor`. `step` is its motion since the frame before, if both were
@@ -169,6 +189,8 @@ impl MotionSensors {
         if let (Some(gyro), Some(before), Some(step)) = (&mut self.gyro, &self.located, step) {
             gyro.saw_frames(before.stamp, stamp, &step.rotation);
         }
+        let turn = anchor.keyframe_from_camera.rotation * self.camera_from_imu;
+        self.gravity.saw_frame(stamp, anchor.keyframe, &turn);
         self.located = Some(Located {
             stamp,
             anchor,

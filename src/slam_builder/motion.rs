@@ -1,9 +1,9 @@
 //! Gives SLAM the measurements of a source's motion sensors.
 
 use crate::slam::{GyroNoise, Slam};
-use crate::source::{MotionSource, Series};
+use crate::source::{ImuReading, MotionSource, Series};
 use crate::time::Stamp;
-use nalgebra::{Isometry3, Vector3};
+use nalgebra::Isometry3;
 use std::fmt::Display;
 use std::iter::Peekable;
 
@@ -54,7 +54,7 @@ impl<T> Waiting<T> {
 /// Gives SLAM wheel odometry and gyro as its frames are processed, and counts.
 pub struct MotionFeed {
     wheels: Option<Waiting<Isometry3<f64>>>,
-    gyro: Option<Waiting<Vector3<f64>>>,
+    gyro: Option<Waiting<ImuReading>>,
 }
 
 impl MotionFeed {
@@ -69,7 +69,7 @@ impl MotionFeed {
                 .noise
                 .map(|(density, walk)| GyroNoise { density, walk });
             slam.set_gyro_mount(gyro.camera_from_imu, noise.unwrap_or_default());
-            Waiting::new(gyro.rates)
+            Waiting::new(gyro.readings)
         });
         (wheels.is_some() || gyro.is_some()).then_some(Self { wheels, gyro })
     }
@@ -80,7 +80,12 @@ impl MotionFeed {
             wheels.give(frame, |stamp, pose| slam.add_odometry(stamp, pose));
         }
         if let Some(gyro) = &mut self.gyro {
-            gyro.give(frame, |stamp, rate| slam.add_gyro(stamp, rate));
+            gyro.give(frame, |stamp, reading| {
+                if let Some(acceleration) = &reading.acceleration {
+                    slam.add_acceleration(stamp, acceleration);
+                }
+                slam.add_gyro(stamp, &reading.rate)
+            });
         }
     }
 

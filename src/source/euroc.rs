@@ -3,7 +3,7 @@
 use super::calibration::read_calibration;
 use super::entry::Entry;
 use super::list::{Camera, Listing};
-use super::motion::{GyroSource, MotionOptions};
+use super::motion::{GyroSource, ImuReading, MotionOptions};
 use super::motion_text::rows;
 use super::stream::GroundTruth;
 use super::{Layout, SourceError, data_lines, read_text, read_yaml};
@@ -169,23 +169,21 @@ pub(super) fn gyro(path: &Path, options: &MotionOptions) -> Result<GyroSource, S
     let camera_yaml = camera.join("sensor.yaml");
     let of_camera: Sensor = read_yaml(&camera_yaml, "T_BS, the camera's pose in the body")?;
     let body_from_camera = pose(&camera_yaml, &of_camera.body_from_sensor)?;
-    let rows = rows::<3>(
+    let rows = rows::<6>(
         &imu.join("data.csv"),
-        "a time in nanoseconds and three rates in rad/s",
+        "a time in nanoseconds, three rates in rad/s and three accelerations in m/s²",
         |time| {
             Some(Stamp {
                 nanos: time.parse().ok()?,
             })
         },
     )?;
-    let rates = rows
-        .into_iter()
-        .map(|(stamp, rate)| (stamp, Vector3::from(rate)));
+    let readings = rows.into_iter().map(|(t, row)| (t, ImuReading::of(row)));
     let by_files = body_from_camera.rotation.inverse() * body_from_imu.rotation;
     Ok(GyroSource {
         camera_from_imu: options.camera_from_imu.unwrap_or(by_files),
         noise: Some((known.gyroscope_noise_density, known.gyroscope_random_walk)),
-        rates: Box::new(rates),
+        readings: Box::new(readings),
     })
 }
 

@@ -33,7 +33,7 @@ pub use calibration::{fit_calibration, read_calibration};
 pub use depth::DepthOptions;
 pub use detect::detect;
 pub use layout::Layout;
-pub use motion::{GyroSource, MotionOptions, MotionSource, Series};
+pub use motion::{GyroSource, ImuReading, MotionOptions, MotionSource, Series};
 pub use names::path_components;
 pub use open_motion::open_motion;
 

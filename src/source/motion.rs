@@ -39,6 +39,33 @@ pub struct GyroSource {
     pub camera_from_imu: UnitQuaternion<f64>,
     /// White noise in rad/s/√Hz and random walk in rad/s²/√Hz, if the sequence says so.
     pub noise: Option<(f64, f64)>,
-    /// Angular rates in rad/s about the axes of the sensor.
-    pub rates: Series<Vector3<f64>>,
+    /// Readings in order.
+    pub readings: Series<ImuReading>,
+}
+
+/// A reading of an IMU, in its axes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ImuReading {
+    /// Angular rates in rad/s.
+    pub rate: Vector3<f64>,
+    /// Acceleration less gravity in m/s², if there is an accelerometer.
+    pub acceleration: Option<Vector3<f64>>,
+}
+
+impl ImuReading {
+    /// A row of three rates and three accelerations.
+    pub(super) fn of([x, y, z, a, b, c]: [f64; 6]) -> Self {
+        Self {
+            rate: Vector3::new(x, y, z),
+            acceleration: Some(Vector3::new(a, b, c)),
+        }
+    }
+
+    /// Rates alone.
+    pub(super) fn of_rate(rate: [f64; 3]) -> Self {
+        Self {
+            rate: rate.into(),
+            acceleration: None,
+        }
+    }
 }

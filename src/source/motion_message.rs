@@ -1,5 +1,6 @@
 //! Messages of wheel odometry and of an IMU.
 
+use super::motion::ImuReading;
 use crate::time::Stamp;
 use crate::wire::Payload;
 use crate::wire::cdr::CdrError;
@@ -38,7 +39,7 @@ pub struct Measured<T> {
     pub parent: String,
     /// The frame that moves: the base, or the sensor itself.
     pub frame: String,
-    /// `odom_from_base` in metres, or rates in rad/s about the sensor's axes.
+    /// `odom_from_base` in metres, or what an IMU reads.
     pub value: T,
 }
 
@@ -67,19 +68,25 @@ pub fn odometry(payload: &Payload) -> Result<Measured<Isometry3<f64>>, MotionMes
     })
 }
 
-/// Decodes a `sensor_msgs/Imu`; whether its rates are sensible is for SLAM to judge.
+/// Decodes a `sensor_msgs/Imu`; whether its rates are sensible is for SLAM to judge. An IMU without an accelerometer says so
+/// by `linear_acceleration_covariance[0] = -1`, and some by zeros.
 ///
 /// # Errors
 /// A message that is broken, has no stamp, or no rates.
-pub fn rates(payload: &Payload) -> Result<Measured<Vector3<f64>>, MotionMessageError> {
+pub fn imu(payload: &Payload) -> Result<Measured<ImuReading>, MotionMessageError> {
     let message = Imu::decode(payload)?;
     if message.angular_velocity_covariance[0] == -1.0 {
         return Err(MotionMessageError::NoGyro);
     }
-    let rate = &message.angular_velocity;
+    let (rate, felt) = (&message.angular_velocity, &message.linear_acceleration);
+    let felt = Vector3::new(felt.x, felt.y, felt.z);
+    let has = message.linear_acceleration_covariance[0] != -1.0 && felt != Vector3::zeros();
     Ok(Measured {
         stamp: stamped(&message.header)?,
-        value: Vector3::new(rate.x, rate.y, rate.z),
+        value: ImuReading {
+            rate: Vector3::new(rate.x, rate.y, rate.z),
+            acceleration: has.then_some(felt),
+        },
         parent: String::new(),
         frame: message.header.frame_id,
     })
@@ -134,12 +141,16 @@ mod tests {
             },
             ..Default::default()
         };
-        let send = |message: &Imu| rates(&message.encode().expect("bytes").into());
+        let send = |message: &Imu| imu(&message.encode().expect("bytes").into());
         let read = send(&message).expect("rates");
-        assert_eq!(
-            (read.frame.as_str(), read.value),
-            ("imu", Vector3::new(0.1, -0.2, 0.3))
-        );
+        let rate = Vector3::new(0.1, -0.2, 0.3);
+        assert_eq!((read.frame.as_str(), read.value.rate), ("imu", rate));
+        assert_eq!(read.value.acceleration, None, "zeros are no reading");
+        message.linear_acceleration.y = 9.81;
+        let felt = |message: &Imu| send(message).expect("rates").value.acceleration;
+        assert_eq!(felt(&message), Some(Vector3::y() * 9.81));
+        message.linear_acceleration_covariance[0] = -1.0;
+        assert_eq!(felt(&message), None);
         message.angular_velocity_covariance[0] = -1.0;
         assert!(text(send(&message)).contains("gyro"));
     }

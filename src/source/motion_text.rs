@@ -1,9 +1,9 @@
 //! Wheel odometry and gyro in text files.
 
-use super::motion::{GyroSource, MotionOptions, Series};
+use super::motion::{GyroSource, ImuReading, MotionOptions, Series};
 use super::{SourceError, data_lines, read_text};
 use crate::time::Stamp;
-use nalgebra::{Isometry3, Quaternion, Translation3, UnitQuaternion, Vector3};
+use nalgebra::{Isometry3, Quaternion, Translation3, UnitQuaternion};
 use std::path::Path;
 
 /// A camera that looks along the base's x axis, at its origin (REP-103).
@@ -73,17 +73,25 @@ pub(super) fn wheels(
     Ok((mount, Box::new(poses.into_iter())))
 }
 
-/// `gyro.txt`, about the camera's axes unless the options say otherwise.
+/// `gyro.txt`, about the camera's axes unless the options say otherwise; with an accelerometer if each row has three more
+/// numbers.
 pub(super) fn gyro(folder: &Path, options: &MotionOptions) -> Result<GyroSource, SourceError> {
     let path = folder.join("gyro.txt");
     let expected = "a time in seconds and three rates in rad/s";
-    let rows = rows::<3>(&path, expected, |t| t.parse().ok())?;
-    let rates = rows
-        .into_iter()
-        .map(|(stamp, rate)| (stamp, Vector3::from(rate)));
+    let time = |t: &str| t.parse().ok();
+    let readings: Series<ImuReading> = match rows::<6>(&path, expected, time) {
+        Ok(rows) => Box::new(rows.into_iter().map(|(t, row)| (t, ImuReading::of(row)))),
+        Err(_) => {
+            let rows = rows::<3>(&path, expected, time)?;
+            Box::new(
+                rows.into_iter()
+                    .map(|(t, row)| (t, ImuReading::of_rate(row))),
+            )
+        }
+    };
     Ok(GyroSource {
         camera_from_imu: options.camera_from_imu.unwrap_or_default(),
         noise: None,
-        rates: Box::new(rates),
+        readings,
     })
 }

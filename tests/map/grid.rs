@@ -84,6 +84,24 @@ fn level(upright: &Upright) -> Isometry3<f64> {
 }
 
 #[test]
+fn the_floor_is_level_as_it_was_measured() {
+    let map = walk(12);
+    // Up is -y of this world. A measurement that is 3 degrees off finds the same floor.
+    let measured = Vector3::new(0.05, -1.0, 0.0).normalize();
+    let (upright, found) =
+        Upright::find_below(&map, 0, Some(&measured), &options()).expect("points");
+    assert!(found, "no floor");
+    let up = level(&upright).rotation * -Vector3::y();
+    assert!(up.z > 0.9999, "{up}");
+    // A wall is no floor: where nothing is level, up is as measured.
+    let sideways = Vector3::new(0.6, -0.8, 0.0);
+    let (upright, found) =
+        Upright::find_below(&map, 0, Some(&sideways), &options()).expect("points");
+    let up = level(&upright).rotation * sideways;
+    assert!(!found && up.z > 0.9999, "{found} {up}");
+}
+
+#[test]
 fn the_grid_shows_the_walls_and_the_furniture_of_a_room() {
     let map = walk(12);
     let (upright, found) = Upright::find(&map, 0, &options()).expect("points");

@@ -56,10 +56,17 @@ fn text_beside_images_is_read() {
     let gyro = source.gyro.expect("a gyro");
     assert_eq!(gyro.camera_from_imu, UnitQuaternion::identity());
     let rates: Vec<_> = gyro
-        .rates
-        .map(|(stamp, rate)| (stamp.nanos, rate.z))
+        .readings
+        .map(|(stamp, reading)| (stamp.nanos, reading.rate.z, reading.acceleration))
         .collect();
-    assert_eq!(rates, [(1_500_000_000, 0.3), (1_505_000_000, 0.4)]);
+    let expected = [(1_500_000_000, 0.3, None), (1_505_000_000, 0.4, None)];
+    assert_eq!(rates, expected);
+    let six = "1.5 0.1 0.2 0.3 0.5 9.8 0.1\n1.505 0.1 0.2 0.4 0.6 9.7 0.2\n";
+    fs::write(path.join("gyro.txt"), six).expect("a file");
+    let source = open(path, false, true).expect("a sensor");
+    let last = source.gyro.expect("a gyro").readings.last();
+    let (_, reading) = last.expect("a reading");
+    assert_eq!(reading.acceleration, Some(Vector3::new(0.6, 9.7, 0.2)));
     assert!(
         open(path, false, false)
             .expect("no sensors")
@@ -118,10 +125,12 @@ fn the_gyro_of_euroc_has_its_mount_and_its_noise() {
     // A turn about the body's z, up, is one about the camera's -y.
     let up = gyro.camera_from_imu * Vector3::z();
     assert!((up + Vector3::y()).norm() < 1e-9, "{up}");
-    let rates: Vec<_> = gyro.rates.collect();
-    assert_eq!(rates.len(), 2);
+    let readings: Vec<_> = gyro.readings.collect();
+    assert_eq!(readings.len(), 2);
     assert_eq!(
-        (rates[1].0.nanos, rates[1].1.z),
+        (readings[1].0.nanos, readings[1].1.rate.z),
         (1_403_636_579_763_555_584, 0.4)
     );
+    let up = readings[1].1.acceleration;
+    assert_eq!(up, Some(Vector3::x() * 9.8));
 }

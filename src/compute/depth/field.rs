@@ -9,6 +9,8 @@ use crate::geometry::Intrinsics;
 
 /// Cells along the longer side of an image.
 pub(crate) const CELLS: usize = 16;
+/// Least pixels along a cell's side: a cell averages the sensor's noise.
+const LEAST_SIDE: usize = 16;
 /// A ratio counts less the farther it is from the pass's scale, and nothing beyond so many standard deviations, of at
 /// least [`super::MIN_SIGMA`].
 pub(crate) const REACH: f32 = 5.0;
@@ -39,7 +41,7 @@ pub struct Layout {
 impl Layout {
     /// The cells of an image of `width × height`.
     pub fn of(width: usize, height: usize) -> Self {
-        let side = width.max(height).div_ceil(CELLS).max(1);
+        let side = width.max(height).div_ceil(CELLS).max(LEAST_SIDE);
         Self {
             width,
             height,

@@ -18,6 +18,8 @@ const THICKNESS: f64 = 0.04;
 /// The floor's normal is within this angle of the first camera's upward direction, as a cosine: people
 /// and robots hold cameras roughly upright.
 const UPRIGHT: f64 = 0.7;
+/// The same for a direction that was measured (10 degrees).
+const MEASURED_UPRIGHT: f64 = 0.985;
 /// At most this fraction of the points may be below the floor.
 const BELOW: f64 = 0.03;
 /// At least this fraction of the points must be on it.
@@ -31,23 +33,28 @@ pub struct Floor {
     /// Transform into a frame with z up and the floor at z = 0; the first camera is above its origin and
     /// looks along x.
     pub level_from_world: Isometry3<f64>,
-    /// Whether a plane was found; otherwise, up is the first camera's, and the lowest points are the
+    /// Whether a plane was found; otherwise, up is as measured or the first camera's, and the lowest points are the
     /// floor.
     pub found: bool,
 }
 
-/// The lowest large plane below the keyframes' cameras; `None` without points.
+/// The lowest large plane below the keyframes' cameras; `None` without points. `measured` is up in the world, if it was
+/// measured: the plane is then within 10 degrees of it.
 pub fn find(
     keyframes: &[&KeyframeRecord],
     intrinsics: Option<&Intrinsics>,
     min_confidence: f32,
+    measured: Option<&Vector3<f64>>,
 ) -> Option<Floor> {
     let first = rigid(&keyframes.first()?.world_from_camera);
     let points = sample(keyframes, intrinsics, min_confidence);
-    let up = -(first.rotation * Vector3::y());
+    let (up, upright) = match measured {
+        Some(up) => (*up, MEASURED_UPRIGHT),
+        None => (-(first.rotation * Vector3::y()), UPRIGHT),
+    };
     let low = lowest(&points, &up);
     let plane = (0..TRIES)
-        .filter_map(|k| candidate(&low, k, &up))
+        .filter_map(|k| candidate(&low, k, &up, upright))
         .filter_map(|plane| Some((rate(&points, &plane)?, plane)))
         // The first of equals, so that the result repeats.
         .reduce(|best, other| if other.0 > best.0 { other } else { best });
@@ -97,12 +104,12 @@ fn sample(
 type Plane = (Vector3<f64>, f64);
 
 /// The plane through three points that depend on `k` only, if it could be a floor.
-fn candidate(points: &[Vector3<f64>], k: usize, up: &Vector3<f64>) -> Option<Plane> {
+fn candidate(points: &[Vector3<f64>], k: usize, up: &Vector3<f64>, upright: f64) -> Option<Plane> {
     let pick = |n: usize| points.get(mixed((3 * k + n) as u64) as usize % points.len().max(1));
     let (a, b, c) = (pick(0)?, pick(1)?, pick(2)?);
     let normal = (b - a).cross(&(c - a)).try_normalize(1e-9)?;
     let normal = normal * normal.dot(up).signum();
-    (normal.dot(up) >= UPRIGHT).then(|| (normal, normal.dot(a)))
+    (normal.dot(up) >= upright).then(|| (normal, normal.dot(a)))
 }
 
 /// Points on the plane; `None` if it has too few, or too many are below it.

@@ -3,7 +3,7 @@
 use super::{FloorPose, GlobalGrid, GridOptions, LocalGrid, OccupancyMap, floor, rigid};
 use crate::geometry::Sim3;
 use crate::map::{KeyframeRecord, MapSnapshot};
-use nalgebra::Isometry3;
+use nalgebra::{Isometry3, Vector3};
 
 /// How the camera stands above the floor.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -44,9 +44,19 @@ impl Upright {
         submap: u32,
         options: &GridOptions,
     ) -> Option<(Self, bool)> {
+        Self::find_below(snapshot, submap, None, options)
+    }
+
+    /// Like [`Upright::find`], with up in the world, if an accelerometer measured it.
+    pub fn find_below(
+        snapshot: &MapSnapshot,
+        submap: u32,
+        up: Option<&Vector3<f64>>,
+        options: &GridOptions,
+    ) -> Option<(Self, bool)> {
         let intrinsics = snapshot.intrinsics.as_ref();
         let own: Vec<&KeyframeRecord> = usable(snapshot, submap).collect();
-        let found = floor::find(&own, intrinsics, options.min_confidence)?;
+        let found = floor::find(&own, intrinsics, options.min_confidence, up)?;
         let level_from_world = found.level_from_world;
         Some((Self::Level { level_from_world }, found.found))
     }

@@ -4,8 +4,9 @@ use super::motion_inbox::{Frames, MotionInbox, QUIET, Reading, WAITING};
 use super::settings::Settings;
 use super::shared::Shared;
 use crate::slam::{GyroNoise, Slam};
+use crate::source::ImuReading;
 use crate::time::Stamp;
-use nalgebra::{Isometry3, Vector3};
+use nalgebra::Isometry3;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -65,7 +66,7 @@ impl Kind for Wheels {
 struct Gyro;
 
 impl Kind for Gyro {
-    type Value = Vector3<f64>;
+    type Value = ImuReading;
     const NAMES: (&'static str, &'static str) = ("imu", "gyro");
 
     fn mount(
@@ -81,7 +82,10 @@ impl Kind for Gyro {
     }
 
     fn add(slam: &mut Slam, stamp: Stamp, value: &Self::Value) -> Result<(), String> {
-        slam.add_gyro(stamp, value).map_err(|e| e.to_string())
+        if let Some(acceleration) = &value.acceleration {
+            slam.add_acceleration(stamp, acceleration);
+        }
+        slam.add_gyro(stamp, &value.rate).map_err(|e| e.to_string())
     }
 }
 

@@ -146,6 +146,7 @@ impl Robot {
         } else {
             let placed = self.rep105.map_from_world().is_some();
             self.rep105.set_freedom(self.freedom(settings));
+            self.rep105.set_up(tracked.up.map(|up| *up.direction));
             let located =
                 self.rep105
                     .tracked(&record.world_from_camera, tracked.step.as_ref(), external);

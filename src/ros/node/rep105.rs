@@ -58,6 +58,8 @@ pub struct Rep105 {
     /// Robot pose in the map frame at the first frame of a map.
     start: Isometry3<f64>,
     freedom: Freedom,
+    /// Up in SLAM's world, once measured.
+    up: Option<Vector3<f64>>,
 }
 
 impl Rep105 {
@@ -71,6 +73,7 @@ impl Rep105 {
             map_from_odom: Isometry3::identity(),
             start: Isometry3::identity(),
             freedom: Freedom::Space,
+            up: None,
         }
     }
 
@@ -85,6 +88,12 @@ impl Rep105 {
     /// Sets what the transforms may move from the next frame on.
     pub fn set_freedom(&mut self, freedom: Freedom) {
         self.freedom = freedom;
+    }
+
+    /// Sets up in SLAM's world, if an accelerometer measured it: a map that begins is placed such that its z axis is up,
+    /// unless it begins at a pose by other odometry.
+    pub fn set_up(&mut self, up: Option<Vector3<f64>>) {
+        self.up = up;
     }
 
     /// Transform from SLAM's world to the map frame; `None` before the first pose.
@@ -115,7 +124,11 @@ impl Rep105 {
         let camera_from_base = self.base_from_camera.inverse();
         let world_from_base = rigid(world_from_camera) * camera_from_base;
         self.world_from_base = Some(world_from_base);
-        let start = *external.unwrap_or(&self.start);
+        let start = match (external, &self.up) {
+            (Some(external), _) => *external,
+            (None, Some(up)) => levelled(&self.start, &(world_from_base.inverse() * up)),
+            (None, None) => self.start,
+        };
         let map_from_world = *self
             .map_from_world
             .get_or_insert_with(|| start * world_from_base.inverse());
@@ -248,6 +261,13 @@ fn plane_correction(
 fn normalised(t: Isometry3<f64>) -> Isometry3<f64> {
     let rotation = UnitQuaternion::new_normalize(t.rotation.into_inner());
     Isometry3::from_parts(t.translation, rotation)
+}
+
+/// A pose in the map, turned the shortest way about its own position such that `up`, in its axes, is the map's z.
+fn levelled(pose: &Isometry3<f64>, up: &Vector3<f64>) -> Isometry3<f64> {
+    let turn = UnitQuaternion::rotation_between(&(pose.rotation * up), &Vector3::z());
+    let rotation = turn.unwrap_or_default() * pose.rotation;
+    Isometry3::from_parts(pose.translation, rotation)
 }
 
 #[cfg(test)]

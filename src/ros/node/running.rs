@@ -316,7 +316,7 @@ impl Running {
         if settings.use_gyro {
             let at = Arc::clone(shared);
             let rates: OnMessage = Box::new(move |payload| {
-                if let Err(why) = at.rates.put(motion_message::rates(&payload)) {
+                if let Err(why) = at.rates.put(motion_message::imu(&payload)) {
                     at.status.warn("imu", || format!("ignoring the IMU: {why}"));
                 }
             });

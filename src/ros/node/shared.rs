@@ -16,11 +16,12 @@ use crate::geometry::{Calibration, Sim3};
 use crate::map::grid::GridOptions;
 use crate::slam::{PoseTable, TrackedFrame};
 use crate::slam_builder::SlamBuilder;
+use crate::source::ImuReading;
 use crate::source::camera_info;
 use crate::time::Stamp;
 use crate::wire::messages::sensor::CameraInfo;
 use arc_swap::{ArcSwap, ArcSwapOption};
-use nalgebra::{Isometry3, Vector3};
+use nalgebra::Isometry3;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -113,7 +114,7 @@ pub struct Shared {
     /// Poses of the base by wheels, which no image has used.
     pub odometry: MotionInbox<Isometry3<f64>>,
     /// Rates of a gyro, likewise.
-    pub rates: MotionInbox<Vector3<f64>>,
+    pub rates: MotionInbox<ImuReading>,
     /// Input of the depth thread.
     pub depth: DepthSlot,
     /// The live page.

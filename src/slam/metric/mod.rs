@@ -2,6 +2,7 @@
 
 pub mod depth;
 mod directions;
+pub mod gravity;
 pub mod gyro;
 pub mod gyro_calibration;
 pub mod gyro_mount;

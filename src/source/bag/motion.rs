@@ -42,7 +42,7 @@ pub fn open(
     if options.gyro {
         let named = (&options.imu_topic, "--imu-topic");
         let topic = topic(&bag, Imu::TYPE, named)?;
-        let (frame, rates) = series(&bag, topic, motion_message::rates)?;
+        let (frame, readings) = series(&bag, topic, motion_message::imu)?;
         let camera_from_imu = match options.camera_from_imu {
             Some(given) => given,
             None => {
@@ -54,7 +54,7 @@ pub fn open(
         source.gyro = Some(GyroSource {
             camera_from_imu,
             noise: None,
-            rates,
+            readings,
         });
     }
     Ok(source)

@@ -120,7 +120,10 @@ fn the_only_topics_are_read_and_their_mounts_come_from_tf_static() {
     let gyro = source.gyro.expect("a gyro");
     let turn = camera.rotation.inverse() * imu.rotation;
     assert!((gyro.camera_from_imu.inverse() * turn).angle() < 1e-9);
-    assert_eq!(gyro.rates.map(|(_, rate)| rate.z).last(), Some(0.4));
+    assert_eq!(
+        gyro.readings.map(|(_, reading)| reading.rate.z).last(),
+        Some(0.4)
+    );
 }
 
 #[test]
@@ -188,5 +191,5 @@ fn what_is_not_there_or_not_unique_is_said() {
     let mut alone = Writing::new(folder, "alone.mcap");
     alone.imu("/imu", 0, 0.5);
     let source = alone.open(&turned).unwrap();
-    assert_eq!(source.gyro.expect("a gyro").rates.count(), 1);
+    assert_eq!(source.gyro.expect("a gyro").readings.count(), 1);
 }

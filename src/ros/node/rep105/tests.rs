@@ -283,3 +283,39 @@ fn wheels_move_the_odometry_and_the_correction_stays() {
     frames.new_map();
     assert_eq!(frames.bridged(&seen, None, None), None);
 }
+
+#[test]
+fn a_map_that_begins_on_a_slope_is_level_if_up_was_measured() {
+    // The robot stands on a ramp: its nose is up by 0.2 rad.
+    let ramp = UnitQuaternion::from_axis_angle(&Vector3::y_axis(), -0.2);
+    let camera = pose(0.3, -0.1, 2.0, 0.4);
+    let world_from_base = rigid(&camera) * mount().inverse();
+    let up_in_base = ramp.inverse() * Vector3::z();
+    let up = world_from_base.rotation * up_in_base;
+    let mut frames = Rep105::new(mount());
+    frames.set_up(Some(up));
+    let first = frames.tracked(&camera, None, None);
+    assert!(first.map_from_base.translation.vector.norm() < 1e-9);
+    let found = first.map_from_base.rotation;
+    assert!(found.angle_to(&ramp) < 1e-9, "{found}");
+    let placed = *frames.map_from_world().expect("placed");
+    assert!((placed * up - Vector3::z()).norm() < 1e-9);
+    assert!(near(&first.map_from_odom, &Isometry3::identity()));
+    // What is measured later moves nothing.
+    frames.set_up(Some(Vector3::x()));
+    frames.tracked(&camera, None, None);
+    assert!(near(frames.map_from_world().expect("placed"), &placed));
+    // Other odometry has its own up.
+    let mut outside = Rep105::new(mount());
+    outside.set_up(Some(up));
+    let external = Isometry3::translation(4.0, 1.0, 0.0);
+    let there = outside.tracked(&camera, None, Some(&external));
+    assert!(near(&there.map_from_base, &external));
+    // A camera alone that looks down at its start.
+    let mut alone = Rep105::of_camera_alone();
+    let down = pose(0.0, 0.0, 0.0, 0.0);
+    let up = Vector3::new(0.0, -0.6, -0.8);
+    alone.set_up(Some(up));
+    let first = alone.tracked(&down, None, None);
+    assert!((first.map_from_base * up - Vector3::z()).norm() < 1e-9);
+}
