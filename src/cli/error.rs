@@ -33,6 +33,9 @@ pub enum CliError {
     /// A map cannot be saved or loaded.
     #[error(transparent)]
     SavedMap(#[from] crate::slam::SavedMapError),
+    /// The Gaussian map failed.
+    #[error(transparent)]
+    Splat(#[from] crate::compute::splat::SplatError),
     /// A file of splats cannot be read.
     #[error(transparent)]
     Splats(#[from] crate::map::splat::SplatFileError),

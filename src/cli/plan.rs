@@ -81,6 +81,7 @@ mod with_cuda {
     use crate::compute::cuda::device::{CameraFormat, PlanInputs, lower};
     use crate::compute::cuda::preprocess::PreprocessError;
     use crate::compute::cuda::slots::SlotPlan;
+    use crate::compute::cuda::splat::{CudaSplat, SplatSizes};
     use crate::config::DeviceConfig;
     use crate::gpu::DeviceInfo;
     use crate::gpu::plan::{MemoryPlan, Request, Saving, human};
@@ -182,6 +183,7 @@ mod with_cuda {
         };
         sizes.words = args.words.unwrap_or(sizes.words);
         let info = args.gpu.info();
+        let splat = config.splat.enable.then(|| config.splat.clone());
         let (use_calib, config) = (config.use_calib, DeviceConfig::from(&config));
         let make =
             |config: &DeviceConfig| -> Result<(MemoryPlan, SlotPlan, NetworkShape), CliError> {
@@ -222,10 +224,16 @@ mod with_cuda {
                     edge_batch: config.memory.edge_batch,
                     words: Some(sizes.words),
                 };
-                let plan = inputs.plan().map_err(|error| match error {
+                let mut plan = inputs.plan().map_err(|error| match error {
                     PreprocessError::Image(error) => CliError::from(error),
                     PreprocessError::Cuda(error) => CliError::from(error),
                 })?;
+                if let Some(splat) = &splat {
+                    let degree = u8::try_from(splat.degree).unwrap_or(u8::MAX);
+                    let size = (shape.width, shape.height);
+                    let sizes = SplatSizes::new(splat.capacity as u64, degree, size);
+                    plan.extend(&CudaSplat::plan(&sizes)?);
+                }
                 Ok((plan, inputs.slots(), shape))
             };
         let (plan, slots, shape) = make(&config)?;

@@ -1,5 +1,8 @@
 //! `mast3r-slam splat`: maps of Gaussian splats and their files.
 
+#[cfg(feature = "cuda")]
+mod bench;
+
 use super::{CliError, Finished, say};
 use crate::map::splat::{self, Format, Reader, Splat};
 use clap::{Args, Subcommand};
@@ -13,6 +16,9 @@ pub enum SplatCommand {
     Info(InfoArgs),
     /// Write a file of splats in the format that the name of OUT says: .ply, .compressed.ply or .spz.
     Convert(ConvertArgs),
+    /// Time refinement, rendering and training on the GPU, and show that they allocate nothing.
+    #[cfg(feature = "cuda")]
+    Bench(bench::BenchArgs),
 }
 
 #[derive(Debug, Args)]
@@ -39,6 +45,8 @@ pub fn run(command: &SplatCommand) -> Result<Finished, CliError> {
     match command {
         SplatCommand::Info(args) => info(&args.path),
         SplatCommand::Convert(args) => convert(args),
+        #[cfg(feature = "cuda")]
+        SplatCommand::Bench(args) => return bench::run(args),
     }?;
     Ok(Finished::Done)
 }

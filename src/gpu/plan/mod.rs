@@ -32,16 +32,19 @@ pub enum Group {
     Retrieval,
     /// The network's runtime.
     Network,
+    /// The map of Gaussians.
+    Splat,
 }
 
 impl Group {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Tracking,
         Self::Mapping,
         Self::Keyframes,
         Self::Edges,
         Self::Retrieval,
         Self::Network,
+        Self::Splat,
     ];
 
     /// The name used in output.
@@ -53,6 +56,7 @@ impl Group {
             Self::Edges => "edges",
             Self::Retrieval => "retrieval",
             Self::Network => "network",
+            Self::Splat => "splat",
         }
     }
 }
@@ -168,6 +172,13 @@ impl MemoryPlan {
         all.filter(|(.., bytes)| *bytes > 0).collect()
     }
 
+    /// Adds the buffers of another plan, which have an allocation of their own.
+    pub fn extend(&mut self, other: &Self) {
+        self.requests.extend_from_slice(&other.requests);
+        self.device.add(other.device.0);
+        self.pinned.add(other.pinned.0);
+    }
+
     /// Records a buffer of `shape` elements of type `T` after the previous ones of `place`.
     pub fn note<T>(&mut self, group: Group, name: String, place: Place, shape: &[usize]) -> Span {
         let len = shape.iter().fold(1, |len: usize, &n| len.saturating_mul(n));
@@ -239,6 +250,19 @@ mod tests {
                 ("weights", "u8", 1000),
             ]
         );
+    }
+
+    #[test]
+    fn a_plan_takes_up_another_one() {
+        let note = |bytes: usize| {
+            let mut plan = MemoryPlan::new();
+            plan.note::<u8>(Group::Splat, "a".into(), Place::Device, &[bytes]);
+            plan
+        };
+        let mut plan = note(10);
+        plan.extend(&note(7));
+        assert_eq!((plan.device_bytes(), plan.requests().len()), (256 + 7, 2));
+        assert_eq!(plan.pools(), [(Group::Splat, Place::Device, 17)]);
     }
 
     #[test]

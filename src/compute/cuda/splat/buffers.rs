@@ -73,6 +73,29 @@ impl SplatSizes {
         Layout::new(self.capacity, self.degree)
     }
 
+    /// Maximum capacity of a map with the same images that takes at most `bytes` bytes; 0 if none does.
+    pub fn fitting(&self, bytes: u64) -> u64 {
+        let fits = |capacity| {
+            let visible = usize::try_from(capacity).map_or(self.visible, |c| c.min(self.visible));
+            let sizes = Self {
+                capacity,
+                visible,
+                ..*self
+            };
+            super::CudaSplat::plan(&sizes).is_ok_and(|plan| plan.device_bytes() <= bytes)
+        };
+        let (mut low, mut high) = (0, MAX_ROWS);
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if fits(middle) {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
     /// Words of the scans: one for 2048 rows, or for 256 visible ones.
     fn words(&self) -> usize {
         let rows = self.capacity.div_ceil(SCAN_TILE);
@@ -227,5 +250,40 @@ impl SplatBuffers {
             pinned: 0,
             refine,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::CudaSplat;
+    use super::*;
+
+    #[test]
+    fn a_view_of_49_million_rows_takes_less_than_1_5_gb_beside_the_pool() {
+        let sizes = SplatSizes::new(49_000_000, 0, (1920, 1080));
+        let plan = CudaSplat::plan(&sizes).expect("a plan");
+        let pool = sizes.layout().expect("a layout").bytes();
+        assert!(plan.device_bytes() - pool < 1_500_000_000, "{plan}");
+        assert_eq!(pool, plan.requests()[0].bytes);
+    }
+
+    #[test]
+    fn the_largest_map_that_fits_is_found() {
+        let sizes = SplatSizes::new(40_000_000, 3, (512, 384));
+        let needed = CudaSplat::plan(&sizes).expect("a plan").device_bytes();
+        assert!(sizes.fitting(needed) >= 40_000_000);
+        let fewer = sizes.fitting(needed - (1 << 30));
+        assert!((38_000_000..39_500_000).contains(&fewer), "{fewer}");
+        assert_eq!(sizes.fitting(1000), 0);
+    }
+
+    #[test]
+    fn ranks_of_rows_have_30_bits() {
+        let sizes = |capacity| SplatSizes::new(capacity, 0, (64, 48));
+        assert!(sizes((1 << 30) - 1).layout().is_ok());
+        assert!(matches!(
+            sizes(1 << 30).layout(),
+            Err(SplatError::Setting { .. })
+        ));
     }
 }

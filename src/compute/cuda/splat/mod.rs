@@ -23,7 +23,8 @@ use crate::compute::splat::device::{
 use crate::compute::splat::layout::{CANARY, CANARY_BYTES, Field, Layout, Plane, PlaneKind};
 use crate::compute::splat::seed;
 use crate::compute::splat::sh::BandRotation;
-use crate::gpu::{Context, CudaError, DeviceSlice, Grid, Kernel, Priority, Stream};
+use crate::gpu::plan::{Group, MemoryPlan};
+use crate::gpu::{Carving, Context, CudaError, DeviceSlice, Grid, Kernel, Priority, Stream};
 use arguments::{DeviceCamera, Pool, plane_rows};
 use buffers::{MOVE_FLOATS, MOVES};
 use refine::Refiner;
@@ -43,6 +44,18 @@ impl From<CudaError> for SplatError {
             cause: Box::new(error),
         }
     }
+}
+
+/// Name of the map's buffers in plans.
+const PART: &str = "map";
+
+/// What a view shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Drawn {
+    /// Rows.
+    pub visible: u64,
+    /// Rows in tiles.
+    pub entries: u64,
 }
 
 /// A Gaussian map in the memory of a GPU, with a stream of low priority.
@@ -102,6 +115,84 @@ impl CudaSplat {
             layout,
             stream,
         })
+    }
+
+    /// A map without rows in an allocation of its own.
+    ///
+    /// # Errors
+    /// [`SplatError::Memory`] if it does not fit; those of [`CudaSplat::new`].
+    pub fn allocate(context: &Context, sizes: SplatSizes) -> Result<Self, SplatError> {
+        let plan = Self::plan(&sizes)?;
+        let (needed, (available, _)) = (plan.device_bytes(), context.memory()?);
+        if needed > available {
+            return Err(SplatError::Memory {
+                capacity: sizes.capacity,
+                needed,
+                available,
+                fits: sizes.fitting(available),
+            });
+        }
+        let mut carving = Carving::planned(context, &plan)?;
+        let buffers = SplatBuffers::carve(&mut carving.part(Group::Splat, PART), &sizes)?;
+        carving.finish()?;
+        Self::new(context, buffers, sizes)
+    }
+
+    /// The memory of a map.
+    ///
+    /// # Errors
+    /// Those of [`SplatSizes::layout`] and [`SplatBuffers::carve`].
+    pub fn plan(sizes: &SplatSizes) -> Result<MemoryPlan, SplatError> {
+        sizes.layout()?;
+        let mut carving = Carving::on_paper();
+        SplatBuffers::carve(&mut carving.part(Group::Splat, PART), sizes)?;
+        Ok(carving.into_plan())
+    }
+
+    /// Draws a camera; the image stays on the device. Enqueues, and waits in between.
+    ///
+    /// # Errors
+    /// Those of [`SplatDevice::render`].
+    pub fn forward(&mut self, camera: &Camera) -> Result<Drawn, SplatError> {
+        self.frame = None;
+        let frame = self.draw(camera)?;
+        let drawn = Drawn {
+            visible: frame.visible as u64,
+            entries: frame.entries(),
+        };
+        self.frame = Some(frame);
+        Ok(drawn)
+    }
+
+    /// The loss of what [`CudaSplat::forward`] drew against the view sent last, and its gradients.
+    ///
+    /// # Errors
+    /// [`SplatError::NoGradients`] if nothing was drawn; those of [`SplatDevice::gradients`].
+    pub fn backward(&mut self, weights: &LossWeights, depth: bool) -> Result<Loss, SplatError> {
+        let mut frame = self.frame.take().ok_or(SplatError::NoGradients)?;
+        let (stream, b) = (&self.stream, &self.buffers);
+        let rows = (self.pool, self.rest());
+        (self.trainer).by_image(stream, b, &frame.camera, weights, depth)?;
+        self.renderer.backward(stream, b, &mut frame, depth)?;
+        (self.trainer).by_rows(stream, b, rows, &frame, weights.statistics)?;
+        let loss = self.trainer.loss(stream, b, &frame, weights)?;
+        self.frame = Some(frame);
+        Ok(loss)
+    }
+
+    /// Sends a view's images to the device.
+    fn send(&self, view: &View<'_>) -> Result<(), SplatError> {
+        let (pixels, images) = (view.camera.pixels(), &self.buffers.images);
+        let image = images
+            .image
+            .all()
+            .at_least("pixels of a view", 3 * pixels)?;
+        self.stream.write(view.image, image.slice(0..3 * pixels)?)?;
+        if let Some(measured) = view.depth {
+            let depth = images.measured.slice(0..pixels)?;
+            self.stream.write(measured, depth)?;
+        }
+        Ok(())
     }
 
     /// The stream of the map, for timing.
@@ -324,23 +415,9 @@ impl SplatDevice for CudaSplat {
 
     fn gradients(&mut self, view: &View<'_>, weights: &LossWeights) -> Result<Loss, SplatError> {
         view.check()?;
-        self.frame = None;
-        let mut frame = self.project(&view.camera)?;
-        let (stream, b) = (&self.stream, &self.buffers);
-        let pixels = view.camera.pixels();
-        stream.write(view.image, b.images.image.slice(0..3 * pixels)?)?;
-        let depth = view.depth.is_some();
-        if let Some(measured) = view.depth {
-            stream.write(measured, b.images.measured.slice(0..pixels)?)?;
-        }
-        let rows = (self.pool, self.rest());
-        self.renderer.blend(stream, b, &mut frame)?;
-        (self.trainer).by_image(stream, b, &frame.camera, weights, depth)?;
-        self.renderer.backward(stream, b, &mut frame, depth)?;
-        (self.trainer).by_rows(stream, b, rows, &frame, weights.statistics)?;
-        let loss = self.trainer.loss(stream, b, &frame, weights)?;
-        self.frame = Some(frame);
-        Ok(loss)
+        self.forward(&view.camera)?;
+        self.send(view)?;
+        self.backward(weights, view.depth.is_some())
     }
 
     fn read_gradients(&mut self, dst: &mut RowGradients) -> Result<(), SplatError> {

@@ -31,6 +31,13 @@ pub(super) struct Frame {
     listed: Option<(usize, usize)>,
 }
 
+impl Frame {
+    /// Rows in tiles.
+    pub(super) fn entries(&self) -> u64 {
+        self.bands.iter().map(|band| band.entries as u64).sum()
+    }
+}
+
 /// Divides tile rows of so many entries into bands of at most `limit`.
 fn bands(entries: &[u64], limit: usize) -> Result<Vec<Band>, SplatError> {
     let limit = limit as u64;
