@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Time stamp of an image in nanoseconds. An integer, so that a stamp read from a file is written
 /// back unchanged and can be compared exactly.
@@ -19,6 +19,13 @@ pub struct Stamp {
 pub struct ParseStampError(pub String);
 
 impl Stamp {
+    /// This machine's time: nanoseconds since 1970.
+    pub fn now() -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let nanos = since.map_or(0, |d| i64::try_from(d.as_nanos()).unwrap_or(i64::MAX));
+        Self { nanos }
+    }
+
     /// The stamp `seconds` after the epoch, rounded to a nanosecond.
     pub fn from_seconds(seconds: f64) -> Self {
         Self {

@@ -18,7 +18,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// A node's client, and what records it if that is asked for.
 #[cfg(any(feature = "dds", feature = "r2r"))]
-pub type RecordedClient = (Arc<dyn Middleware>, Option<Arc<recording::Recording>>);
+pub type RecordedClient = (Arc<dyn Middleware>, Option<recording::Recording>);
 
 /// The client for a node, recorded to `path` if given.
 #[cfg(any(feature = "dds", feature = "r2r"))]
@@ -29,11 +29,8 @@ pub fn while_running(
     let Some(path) = path else {
         return Ok((client, None));
     };
-    let recording = Arc::new(recording::Recording::beside(client, path)?);
-    Ok((
-        Arc::clone(&recording) as Arc<dyn Middleware>,
-        Some(recording),
-    ))
+    let recording = recording::Recording::beside(client, path)?;
+    Ok((recording.client(), Some(recording)))
 }
 
 /// Maximum number of waiting replies of the mapping thread: keyframes are requested one reply at a

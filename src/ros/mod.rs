@@ -16,3 +16,5 @@ pub mod priority;
 pub mod r2r;
 #[cfg(feature = "bags")]
 pub mod recording;
+#[cfg(feature = "bags")]
+pub mod tap;

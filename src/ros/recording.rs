@@ -1,22 +1,19 @@
 //! A bag as a client of the ROS graph: what is published is recorded. It stands beside another client
 //! (`node --record`) or alone (`run --record`).
 
-use super::middleware::{
-    Lane, Middleware, MiddlewareError, OnMessage, OnRequest, Publish, Subscription,
-};
+use super::middleware::{Middleware, MiddlewareError};
+use super::tap::{Listener, Tap, Tapped};
 use crate::bag::{BagWriter, Channel};
 use crate::files::export::ExportError;
 use crate::time::Stamp;
+use crate::wire::Payload;
 use crate::wire::messages::Message;
 use crate::wire::messages::geometry::{PoseWithCovarianceStamped, TfMessage};
 use crate::wire::messages::nav::{Odometry, Path as PathMessage};
 use crate::wire::messages::sensor::PointCloud2;
 use crate::wire::names::NodeNames;
-use crate::wire::{Payload, Qos};
-use bytes::Bytes;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Types of the messages that are recorded.
 const RECORDED: [&str; 5] = [
@@ -36,8 +33,7 @@ const NAME: &str = "mast3r_slam";
 /// Records transforms, odometry, poses, path and clouds, and `/tf_static` as it is received. To the node the bag is
 /// a subscriber, so clouds are made for it.
 pub struct Recording {
-    client: Option<Arc<dyn Middleware>>,
-    names: NodeNames,
+    tap: Arc<Tap<Bag>>,
     bag: Arc<Bag>,
 }
 
@@ -83,14 +79,21 @@ impl Recording {
             name: path.display().to_string(),
             cause: cause.to_string(),
         })?;
-        Ok(Self {
-            client,
-            names: NodeNames::new(NAME, "/", &[])?,
-            bag: Arc::new(Bag {
-                writing: Mutex::new(Writing::On(Box::new(writer))),
-                time: Mutex::new(time),
-            }),
-        })
+        let bag = Arc::new(Bag {
+            writing: Mutex::new(Writing::On(Box::new(writer))),
+            time: Mutex::new(time),
+        });
+        let tap = match client {
+            Some(client) => Tap::beside(client, Arc::clone(&bag)),
+            None => Tap::alone(NodeNames::new(NAME, "/", &[])?, Arc::clone(&bag)),
+        };
+        let tap = Arc::new(tap);
+        Ok(Self { tap, bag })
+    }
+
+    /// The client whose messages are recorded.
+    pub fn client(&self) -> Arc<dyn Middleware> {
+        Arc::clone(&self.tap) as Arc<dyn Middleware>
     }
 
     /// Sets the time at which the next messages are recorded.
@@ -133,132 +136,26 @@ impl Bag {
             }
         }
     }
+}
 
-    fn record(&self, channel: Channel, payload: &Payload) {
-        let time = lock(&self.time).unwrap_or_else(|| {
-            let since = SystemTime::now().duration_since(UNIX_EPOCH);
-            let nanos = since.map_or(0, |d| i64::try_from(d.as_nanos()).unwrap_or(i64::MAX));
-            Stamp { nanos }
-        });
+impl Listener for Bag {
+    type Handle = Channel;
+
+    fn topic(&self, topic: Tapped<'_>) -> Option<Channel> {
+        let recorded = match topic.published {
+            true => RECORDED.contains(&topic.kind) && topic.topic != OMITTED,
+            false => topic.topic == RECEIVED,
+        };
+        let channel = || self.with(|bag| bag.topic_of(topic.name, topic.kind, topic.qos));
+        recorded.then(channel).flatten()
+    }
+
+    fn message(&self, channel: Channel, payload: &Payload) {
+        let time = lock(&self.time).unwrap_or_else(Stamp::now);
         self.with(|bag| bag.write_payload(channel, time, payload));
     }
-}
 
-/// A topic whose messages are recorded before they are sent.
-struct Topic {
-    name: String,
-    client: Option<Box<dyn Publish>>,
-    bag: Arc<Bag>,
-    channel: Option<Channel>,
-}
-
-impl Publish for Topic {
-    fn publish(&self, data: Bytes) -> Result<(), MiddlewareError> {
-        if let Some(channel) = self.channel {
-            self.bag.record(channel, &Payload::from(data.clone()));
-        }
-        match &self.client {
-            Some(client) => client.publish(data),
-            None => Ok(()),
-        }
-    }
-
-    fn subscribers(&self) -> usize {
-        let others = self
-            .client
-            .as_ref()
-            .map_or(0, |client| client.subscribers());
-        others + usize::from(self.channel.is_some())
-    }
-
-    fn topic(&self) -> &str {
-        &self.name
-    }
-}
-
-impl Middleware for Recording {
-    fn describe(&self) -> String {
-        match &self.client {
-            Some(client) => format!("{}; recorded", client.describe()),
-            None => "a bag".to_owned(),
-        }
-    }
-
-    fn node_name(&self) -> String {
-        match &self.client {
-            Some(client) => client.node_name(),
-            None => self.names.full(),
-        }
-    }
-
-    fn resolve(&self, name: &str) -> Result<String, MiddlewareError> {
-        match &self.client {
-            Some(client) => client.resolve(name),
-            None => Ok(self.names.resolve(name)?),
-        }
-    }
-
-    fn advertise(
-        &self,
-        topic: &str,
-        type_name: &'static str,
-        qos: Qos,
-    ) -> Result<Box<dyn Publish>, MiddlewareError> {
-        let name = self.resolve(topic)?;
-        let client = match &self.client {
-            Some(client) => Some(client.advertise(topic, type_name, qos)?),
-            None => None,
-        };
-        let recorded = RECORDED.contains(&type_name) && topic != OMITTED;
-        let channel = || self.bag.with(|bag| bag.topic_of(&name, type_name, qos));
-        let channel = recorded.then(channel).flatten();
-        Ok(Box::new(Topic {
-            client,
-            bag: Arc::clone(&self.bag),
-            channel,
-            name,
-        }))
-    }
-
-    fn subscribe(
-        &self,
-        topic: &str,
-        type_name: &'static str,
-        qos: Qos,
-        lane: Lane,
-        mut handler: OnMessage,
-    ) -> Result<Subscription, MiddlewareError> {
-        let Some(client) = &self.client else {
-            return Ok(Box::new(()));
-        };
-        if topic == RECEIVED {
-            let channel = self.bag.with(|bag| bag.topic_of(RECEIVED, type_name, qos));
-            let bag = Arc::clone(&self.bag);
-            handler = Box::new(move |payload: Payload| {
-                if let Some(channel) = channel {
-                    bag.record(channel, &payload);
-                }
-                handler(payload);
-            });
-        }
-        client.subscribe(topic, type_name, qos, lane, handler)
-    }
-
-    fn serve(
-        &self,
-        service: &str,
-        type_name: &'static str,
-        handler: OnRequest,
-    ) -> Result<(), MiddlewareError> {
-        match &self.client {
-            Some(client) => client.serve(service, type_name, handler),
-            None => Ok(()),
-        }
-    }
-
-    fn same_name_nodes(&self) -> usize {
-        self.client
-            .as_ref()
-            .map_or(0, |client| client.same_name_nodes())
+    fn subscribes(&self) -> bool {
+        true
     }
 }

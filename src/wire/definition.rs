@@ -1,6 +1,7 @@
 //! The text of message types, as their `.msg` files have it: a bag carries it, so that it can be read where the types
 //! are not installed.
 
+use super::messages::diagnostic::DiagnosticArray;
 use super::messages::geometry::{
     PoseStamped, PoseWithCovarianceStamped, TfMessage, TransformStamped,
 };
@@ -10,9 +11,10 @@ use super::messages::{Definition, Message, short_name};
 use std::collections::VecDeque;
 
 /// The types that are written into bags.
-const RECORDED: [fn() -> Definition; 11] = [
+const RECORDED: [fn() -> Definition; 12] = [
     CameraInfo::own_definition,
     CompressedImage::own_definition,
+    DiagnosticArray::own_definition,
     Image::own_definition,
     Imu::own_definition,
     Odometry::own_definition,

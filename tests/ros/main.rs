@@ -6,6 +6,8 @@ mod bags;
 mod dds;
 mod depth;
 mod faults;
+#[cfg(feature = "bags")]
+mod incidents;
 #[cfg(feature = "dds")]
 mod lanes;
 mod masks;

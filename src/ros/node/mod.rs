@@ -19,6 +19,7 @@ mod frame_cloud;
 mod grid;
 mod image_filter;
 mod inbox;
+mod incidents;
 mod lifecycle;
 mod localization;
 mod map_cloud;
@@ -154,8 +155,15 @@ impl Node {
             tracing::warn!("{small}");
         }
         let settings = Settings::of(&table);
-        if settings.self_test {
-            self_test(builder.clone(), &settings, &table)?;
+        if settings.self_test
+            && let Err(error) = self_test(builder.clone(), &settings, &table)
+        {
+            match incidents::report(&settings, "self-test", &error.to_string()) {
+                Ok(Some(path)) => tracing::error!("incident: wrote {}", path.display()),
+                Ok(None) => {}
+                Err(why) => tracing::warn!("the incident cannot be written: {why}"),
+            }
+            return Err(error);
         }
         let autostart = settings.autostart;
         let inner = Arc::new(Inner {

@@ -19,6 +19,7 @@ pub struct Pulses {
     pub clouds: Pulse,
     pub depth: Pulse,
     pub grid: Pulse,
+    pub incidents: Pulse,
     mapping: ArcSwapOption<Pulse>,
 }
 
@@ -39,6 +40,7 @@ impl Pulses {
             ("clouds", Some(&self.clouds)),
             ("depth", Some(&self.depth)),
             ("grid", Some(&self.grid)),
+            ("incidents", Some(&self.incidents)),
         ];
         let words = threads.into_iter().filter_map(|(name, pulse)| {
             let busy = pulse?.busy_for(now).filter(|busy| *busy >= STANDS)?;

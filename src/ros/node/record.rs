@@ -13,7 +13,7 @@ use super::status::Status;
 use super::topics::Topics;
 use crate::files::export::ExportError;
 use crate::map::MapSnapshot;
-use crate::ros::middleware::{Middleware, MiddlewareError, Publish};
+use crate::ros::middleware::{MiddlewareError, Publish};
 use crate::ros::recording::Recording;
 use crate::slam::{PoseTable, TrackedFrame};
 use crate::time::Stamp;
@@ -61,9 +61,10 @@ impl RunRecorder {
         // In a file, clouds need not be split.
         settings.cloud_chunk_bytes = 0;
         let bag = Recording::alone(path, start)?;
-        let tf_static = bag.advertise("/tf_static", TfMessage::TYPE, Qos::latched(1))?;
-        let topics = Topics::new(&bag)?;
-        let clouds = CloudTopics::new(&bag)?;
+        let client = bag.client();
+        let tf_static = client.advertise("/tf_static", TfMessage::TYPE, Qos::latched(1))?;
+        let topics = Topics::new(client.as_ref())?;
+        let clouds = CloudTopics::new(client.as_ref())?;
         let status = Status::default();
         let mut robot = Robot::default();
         if camera_frame == settings.base_frame {

@@ -9,6 +9,7 @@ use super::depth_inbox::DepthInbox;
 use super::depth_slot::DepthSlot;
 use super::grid::{self, GridTopics};
 use super::inbox::{Inbox, Order};
+use super::incidents;
 use super::masks::MaskSlot;
 use super::motion_inbox::MotionInbox;
 use super::output::{self, Publishers};
@@ -69,6 +70,8 @@ impl Running {
         settings: Settings,
         door: NodeDoor,
     ) -> Result<Self, NodeError> {
+        let beside = incidents::beside(middleware, &settings)?;
+        let middleware = &beside.client;
         let (events, receiver) = sync_channel(EVENTS);
         let min_confidence = config.output.c_conf;
         let grid = GridOptions::new(&config.grid, min_confidence);
@@ -96,6 +99,7 @@ impl Running {
             rates: MotionInbox::default(),
             depth: DepthSlot::default(),
             page: door.feed(),
+            incidents: beside.incidents,
             closing: AtomicBool::new(false),
             active: AtomicBool::new(false),
             paused: AtomicBool::new(false),
@@ -140,6 +144,10 @@ impl Running {
         running.thread("watchdog", move || {
             watchdog::run(&shared, diagnostics.as_ref())
         })?;
+        for (name, work) in beside.threads {
+            let shared = Arc::clone(&running.shared);
+            running.thread(name, move || work(shared))?;
+        }
         running.subscribe(middleware.as_ref(), &settings)?;
         Ok(running)
     }

@@ -83,6 +83,13 @@ pub fn serve(inner: &Arc<Inner>) -> Result<(), MiddlewareError> {
     })?;
     trigger(inner, "~/save_map", |_, shared, owed| save(shared, owed))?;
     trigger(inner, "~/load_map", |_, shared, owed| load(shared, owed))?;
+    trigger(inner, "~/save_incident", |_, shared, owed| {
+        let reply = move |written: Result<String, String>| match written {
+            Ok(text) => owed.pay(true, text),
+            Err(why) => owed.pay(false, why),
+        };
+        shared.incidents.request(Box::new(reply));
+    })?;
     trigger(inner, "~/set_map_origin", |_, shared, owed| {
         set_map_origin(shared, owed);
     })?;

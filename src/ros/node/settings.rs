@@ -239,6 +239,16 @@ parameters! {
         "port of the live page and of metrics for Prometheus; 0: off";
     view_address: String = "127.0.0.1", ANY, Unconfigured,
         "address of this machine to serve them on; 0.0.0.0 shows what the camera sees to everybody who reaches the machine";
+    incident_folder: String = "", ANY, Never,
+        "folder for incidents: when the camera is lost for 5 s, when /diagnostics has an error, when the self-test fails, and when ~/save_incident is called, the last minute of images (JPEG), camera_info, transforms, odometry, poses and status is written there as an .mcap file that `mast3r-slam run` replays; at most one of a cause in 10 minutes; empty: off";
+    incident_seconds: f64 = 60.0, Constraint::Double(1.0, 3600.0), Unconfigured,
+        "length of an incident in seconds";
+    incident_image_rate: f64 = 10.0, Constraint::Double(0.0, 1000.0), Unconfigured,
+        "maximum rate of the images in an incident in Hz, which costs their compression; 0: every image; compressed images are all kept";
+    incident_memory_mb: usize = 256i64, Constraint::Integer(1, 65_536), Unconfigured,
+        "memory for the last minute in megabytes; older messages go first";
+    incident_quota_mb: usize = 5000i64, Constraint::Integer(1, 1_000_000), Unconfigured,
+        "disk space for incidents in megabytes; the oldest are removed";
     use_sim_time: bool = false, ANY, Unconfigured,
         "use the time from /clock";
     self_test: bool = false, ANY, Never,

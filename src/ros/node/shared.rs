@@ -4,6 +4,7 @@ use super::correction_slot::Correction;
 use super::depth_inbox::DepthInbox;
 use super::depth_slot::DepthSlot;
 use super::inbox::Inbox;
+use super::incidents::Incidents;
 use super::masks::MaskSlot;
 use super::motion_inbox::MotionInbox;
 use super::page_feed::PageFeed;
@@ -25,7 +26,7 @@ use nalgebra::Isometry3;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 /// Pose of the camera on the robot.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -119,6 +120,8 @@ pub struct Shared {
     pub depth: DepthSlot,
     /// The live page.
     pub page: PageFeed,
+    /// Takes requests for incidents.
+    pub incidents: Incidents,
     /// Whether the threads should end.
     pub closing: AtomicBool,
     /// Whether the node is active.
@@ -148,9 +151,7 @@ impl Shared {
             let nanos = self.sim_time.load(Ordering::Relaxed);
             return Stamp { nanos };
         }
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        let nanos = since.map_or(0, |d| i64::try_from(d.as_nanos()).unwrap_or(i64::MAX));
-        Stamp { nanos }
+        Stamp::now()
     }
 
     /// Sends an event to the output thread; if the queue is full, the event is dropped and counted.

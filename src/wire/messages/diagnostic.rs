@@ -11,8 +11,8 @@ pub const ERROR: u8 = 2;
 
 messages! {
     KeyValue = "diagnostic_msgs/msg/KeyValue" { key: String, value: String }
-    DiagnosticStatus = "diagnostic_msgs/msg/DiagnosticStatus" {
-        level: u8,
+    DiagnosticStatus = "diagnostic_msgs/msg/DiagnosticStatus" ["byte OK=0", "byte WARN=1", "byte ERROR=2", "byte STALE=3"] {
+        level: u8 as "byte",
         name: String,
         message: String,
         hardware_id: String,

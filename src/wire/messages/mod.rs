@@ -61,12 +61,12 @@ pub struct Definition {
 }
 
 /// Declares message types: the structures that are serialised, and the text of their `.msg` files. A field may have a
-/// default (`w: f64 = "1"`) and another name in ROS (`kind as "type"`); constants of the type stand in brackets.
+/// default (`w: f64 = "1"`), another name in ROS (`kind as "type"`) and another type's name (`level: u8 as "byte"`); constants of the type stand in brackets.
 macro_rules! messages {
     ($(
         $(#[$doc:meta])*
         $name:ident $(<$life:lifetime>)? = $type:literal $([$($constant:literal),* $(,)?])? {
-            $($(#[$attribute:meta])* $field:ident $(as $ros:literal)?: $kind:ty $(= $default:literal)?),* $(,)?
+            $($(#[$attribute:meta])* $field:ident $(as $ros:literal)?: $kind:ty $(as $spelling:literal)? $(= $default:literal)?),* $(,)?
         }
     )*) => {$(
         $(#[$doc])*
@@ -82,7 +82,7 @@ macro_rules! messages {
                 let lines = [
                     $($($constant.to_owned(),)*)?
                     $([
-                        <$kind as Field>::spelling().as_str(),
+                        [<$kind as Field>::spelling().as_str() $(, $spelling)?].last().copied().unwrap_or_default(),
                         [stringify!($field) $(, $ros)?].last().copied().unwrap_or_default(),
                         $($default)?
                     ].join(" "),)*

@@ -16,10 +16,10 @@ fn what_a_node_says_is_recorded() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("live.mcap");
     let graph = Memory::new();
-    let recording = Arc::new(Recording::beside(Arc::new(graph.clone()), &path).unwrap());
+    let recording = Recording::beside(Arc::new(graph.clone()), &path).unwrap();
     let room = Room::default();
     let args = arguments("use_calib:=false map_publish_period:=0.1");
-    let node = Node::start(recording.clone(), room.builder(), &args).unwrap();
+    let node = Node::start(recording.client(), room.builder(), &args).unwrap();
     let mut stage = Stage {
         graph,
         room,

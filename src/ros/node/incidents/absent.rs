@@ -1,0 +1,44 @@
+//! In a program without bags.
+
+use super::Beside;
+use crate::ros::middleware::{Middleware, MiddlewareError};
+use crate::ros::node::inbox::OnText;
+use crate::ros::node::settings::Settings;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+const MISSING: &str = "this program was built without the feature `bags`";
+
+/// Nothing is kept.
+pub struct Incidents;
+
+/// Fails if a folder for incidents is set.
+pub fn beside(
+    client: &Arc<dyn Middleware>,
+    settings: &Settings,
+) -> Result<Beside, MiddlewareError> {
+    if settings.incident_folder.is_empty() {
+        return Ok(Beside {
+            incidents: Incidents,
+            client: Arc::clone(client),
+            threads: Vec::new(),
+        });
+    }
+    Err(MiddlewareError::Create {
+        what: "folder for incidents",
+        name: settings.incident_folder.clone(),
+        cause: format!("{MISSING}; leave incident_folder empty"),
+    })
+}
+
+impl Incidents {
+    /// Says that nothing is kept.
+    pub fn request(&self, reply: OnText) {
+        reply(Err(MISSING.into()));
+    }
+}
+
+/// Writes nothing.
+pub fn report(_: &Settings, _: &str, _: &str) -> Result<Option<PathBuf>, String> {
+    Ok(None)
+}
