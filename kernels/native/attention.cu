@@ -2,26 +2,14 @@
 // FlashAttention-2, 2023, algorithm 1). Queries and keys are rotated, and the logits' scale is in the
 // queries: the projections before this did both.
 
-#include "native.cuh"
+#include "attention.cuh"
 
 namespace {
 
 using namespace native;
 
-// The same fields in the same order as in src/inference/native/launch.rs.
-struct AttentionArgs {
-    uint64_t q, k, v, out;
-    // Elements from item to item, and from token to token.
-    int64_t q_item, k_item, v_item, out_item;
-    int32_t q_stride, k_stride, v_stride, out_stride;
-    int32_t tokens;
-    // Item i reads the keys and values of item (i + shift) mod items.
-    int32_t items, shift;
-};
-
 constexpr int TILE = 64; // queries of a block, and keys at a time
 constexpr int THREADS = 128;
-constexpr float LOG2_E = 1.4426950408889634f;
 
 template <typename T, int D> __device__ __forceinline__ void attention(const AttentionArgs &p) {
     constexpr int CHUNKS = D / 8;
@@ -52,6 +40,7 @@ template <typename T, int D> __device__ __forceinline__ void attention(const Att
         }
     };
 
+    wait_for_launches();
     copy(q, p.q_stride, first, 1);
     copy(k, p.k_stride, 0, 0);
     copies_commit();
@@ -148,6 +137,7 @@ template <typename T, int D> __device__ __forceinline__ void attention(const Att
         }
     }
 
+    let_next_launch();
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         float total = sum[half];

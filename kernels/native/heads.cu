@@ -7,7 +7,7 @@ namespace {
 
 using namespace native;
 
-// The same fields in the same order as in src/inference/native/launch.rs.
+// The same fields in the same order as in src/inference/native/arguments.rs.
 struct EnlargeArgs {
     uint64_t x, out;
     int32_t images, height, width, channels;
@@ -29,6 +29,8 @@ struct DescriptorArgs {
 
 // Bilinear, corner pixels on corner pixels: src = i · (in − 1) / (out − 1). Eight channels a thread.
 template <typename T> __device__ __forceinline__ void enlarge(const EnlargeArgs &p) {
+    wait_for_launches();
+    let_next_launch();
     // blockIdx.y and z: row and image.
     const int chunks = p.channels / 8, at = blockIdx.x * blockDim.x + threadIdx.x;
     const int x = at / chunks, chunk = at - x * chunks, y = blockIdx.y, image = blockIdx.z;
@@ -66,6 +68,8 @@ constexpr int POINT_STEPS = 8; // pixels of a thread, one after the other
 // The last layer, to four channels, and its activations: points a/‖a‖ · (e^‖a‖ − 1), confidences 1 + e^κ.
 // `lanes` threads a pixel; blockIdx.y is the view.
 template <typename T> __device__ __forceinline__ void points(const PointArgs &p) {
+    wait_for_launches();
+    let_next_launch();
     extern __shared__ __align__(16) float weights[];
     const int view = blockIdx.y;
     const float *stored = reinterpret_cast<const float *>(p.weight) + view * 4 * p.channels;
@@ -121,6 +125,8 @@ template <typename T> __device__ __forceinline__ void points(const PointArgs &p)
 // Pixels out of their patches: descriptors δ/‖δ‖, their confidences e^ω. A thread a pixel; blockIdx.y is
 // the view.
 template <typename T> __device__ __forceinline__ void descriptors(const DescriptorArgs &p) {
+    wait_for_launches();
+    let_next_launch();
     const int view = blockIdx.y, pixels = p.height * p.width;
     const int at = blockIdx.x * blockDim.x + threadIdx.x;
     const int item = at / pixels, pixel = at - item * pixels;

@@ -5,106 +5,12 @@
 // A 1 × 1 layer may read rows of any stride, and may put its outputs in place as the pixels of
 // patches, which is a transposed convolution whose stride is its kernel's side.
 
-#include "native.cuh"
+#include "linear.cuh"
 #include "wide.cuh"
 
 namespace {
 
 using namespace native;
-
-// The same fields in the same order as in src/inference/native/launch.rs.
-struct LinearArgs {
-    // rotary: tokens × head, of each pair of a head's channels the cosine and the sine.
-    uint64_t a, weight, bias, rotary, add1, add2, out;
-    // Distance between the groups' data, in elements; a group has weights of its own.
-    int64_t a_group, weight_group, bias_group, add1_group, add2_group, out_group;
-    int32_t m, n, k;
-    // Elements from row to row (of A: from pixel to pixel).
-    int32_t a_stride, out_stride, add_stride;
-    // Convolutions: input and output maps. Patches: input map.
-    int32_t height, width, out_height, out_width, channels, step;
-    // Side of the patches that outputs are put in place as, or 1.
-    int32_t patch;
-    // Rotation: tokens of an image, channels of a head and of a part; bit i: part i of the outputs is turned.
-    int32_t tokens, head, part;
-    uint32_t rotated;
-    uint32_t flags;
-};
-
-constexpr uint32_t RELU_INPUT = 1, GELU = 2, RELU = 4, OUT_F32 = 8, ADD_F32 = 16;
-
-constexpr int BK = 64;         // values of k in a stage
-constexpr int CHUNKS = BK / 8; // 16-byte chunks of them
-
-template <typename T> __device__ inline void add8(float (&v)[8], const T *add) {
-    const uint4 bits = *reinterpret_cast<const uint4 *>(add);
-    const uint32_t pairs[4] = {bits.x, bits.y, bits.z, bits.w};
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const float2 pair = unpack(pairs[i], T());
-        v[2 * i] += pair.x;
-        v[2 * i + 1] += pair.y;
-    }
-}
-
-template <> __device__ inline void add8<float>(float (&v)[8], const float *add) {
-    const float4 a = *reinterpret_cast<const float4 *>(add);
-    const float4 b = *reinterpret_cast<const float4 *>(add + 4);
-    const float values[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
-#pragma unroll
-    for (int i = 0; i < 8; i++) v[i] += values[i];
-}
-
-// Outputs n to n + 7 of row m, from their sums.
-template <typename T>
-__device__ __forceinline__ void finish(const LinearArgs &p, const float *sums, int group, int m, int n) {
-    float v[8] = {};
-    add8(v, sums);
-    if (p.bias) add8(v, reinterpret_cast<const float *>(p.bias) + group * p.bias_group + n);
-    if (p.rotary && (p.rotated >> (n / p.part) & 1)) {
-        // Pairs of channels side by side, turned by their token's position.
-        const float *turns = reinterpret_cast<const float *>(p.rotary) + m % p.tokens * p.head + n % p.head;
-        float t[8] = {};
-        add8(t, turns);
-#pragma unroll
-        for (int i = 0; i < 8; i += 2) {
-            const float x = v[i], y = v[i + 1];
-            v[i] = x * t[i] - y * t[i + 1];
-            v[i + 1] = y * t[i] + x * t[i + 1];
-        }
-    }
-    if (p.flags & GELU) {
-#pragma unroll
-        for (int i = 0; i < 8; i++) v[i] = 0.5f * v[i] * (1.0f + erff(v[i] * 0.70710678118654752f));
-    }
-    if (p.flags & RELU) {
-#pragma unroll
-        for (int i = 0; i < 8; i++) v[i] = v[i] < 0.0f ? 0.0f : v[i];
-    }
-    const int add_at = m * p.add_stride + n;
-    if (p.add1 && p.flags & ADD_F32)
-        add8(v, reinterpret_cast<const float *>(p.add1) + group * p.add1_group + add_at);
-    else if (p.add1)
-        add8(v, reinterpret_cast<const T *>(p.add1) + group * p.add1_group + add_at);
-    if (p.add2) add8(v, reinterpret_cast<const T *>(p.add2) + group * p.add2_group + add_at);
-    int at = m * p.out_stride + n;
-    if (p.patch > 1) {
-        const int line = m / p.width, column = m - line * p.width;
-        const int channels = p.n / (p.patch * p.patch);
-        const int pixel = n / channels, py = pixel / p.patch, px = pixel - py * p.patch;
-        at = (((line * p.patch + py) * p.width + column) * p.patch + px) * p.out_stride + n -
-             pixel * channels;
-    }
-    if (p.flags & OUT_F32) {
-        float *out = reinterpret_cast<float *>(p.out) + group * p.out_group + at;
-        *reinterpret_cast<float4 *>(out) = make_float4(v[0], v[1], v[2], v[3]);
-        *reinterpret_cast<float4 *>(out + 4) = make_float4(v[4], v[5], v[6], v[7]);
-    } else {
-        T *out = reinterpret_cast<T *>(p.out) + group * p.out_group + at;
-        *reinterpret_cast<uint4 *>(out) = make_uint4(pack(v[0], v[1], T()), pack(v[2], v[3], T()),
-                                                     pack(v[4], v[5], T()), pack(v[6], v[7], T()));
-    }
-}
 
 // What each thread of a block copies into a stage: one 16-byte chunk of rows ROWS apart.
 template <typename T, int BM, int BN, int THREADS, int KERNEL> struct Loader {
@@ -189,9 +95,18 @@ __device__ __forceinline__ void finish_all(const LinearArgs &p, const float *sta
     constexpr int STRIDE = BN + 4, OUT_CHUNKS = BN / 8;
     const int column = threadIdx.x % OUT_CHUNKS * 8;
     if (n0 + column >= p.n) return;
+    const Outputs<T> outputs(p, group, n0 + column);
+    float bias[8] = {};
+    if (p.bias) add8(bias, outputs.bias());
     for (int row = threadIdx.x / OUT_CHUNKS; row < BM; row += THREADS / OUT_CHUNKS) {
-        if (m0 + row >= p.m) break;
-        finish<T>(p, staged + row * STRIDE + column, group, m0 + row, n0 + column);
+        const int m = m0 + row;
+        if (m >= p.m) break;
+        const Addends addends = outputs.addends(m);
+        float v[8];
+#pragma unroll
+        for (int i = 0; i < 8; i++) v[i] = bias[i];
+        add8(v, staged + row * STRIDE + column);
+        outputs.finish(v, m, addends);
     }
 }
 
@@ -210,6 +125,7 @@ __device__ __forceinline__ void linear(const LinearArgs &p) {
     const int thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
     const int group = blockIdx.z, m0 = blockIdx.x * BM, n0 = blockIdx.y * BN;
     Loads loads(p, group, m0, n0);
+    wait_for_launches();
     const int steps = (p.k + BK - 1) / BK;
 #pragma unroll
     for (int stage = 0; stage < STAGES - 1; stage++) {
@@ -262,6 +178,7 @@ __device__ __forceinline__ void linear(const LinearArgs &p) {
         }
     }
     copies_wait<0>();
+    let_next_launch();
     __syncthreads();
     float *staged = reinterpret_cast<float *>(shared);
 #pragma unroll
@@ -293,6 +210,7 @@ __device__ __forceinline__ void wide(const LinearArgs &p) {
     const int thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
     const int group = blockIdx.z, m0 = blockIdx.x * BM, n0 = blockIdx.y * BN;
     Loads loads(p, group, m0, n0);
+    wait_for_launches();
     const int steps = (p.k + BK - 1) / BK;
 #pragma unroll
     for (int stage = 0; stage < AHEAD; stage++) {
@@ -336,6 +254,7 @@ __device__ __forceinline__ void wide(const LinearArgs &p) {
     }
     products_wait<0>();
     copies_wait<0>();
+    let_next_launch();
     __syncthreads();
     float *staged = reinterpret_cast<float *>(shared);
 #pragma unroll

@@ -99,4 +99,19 @@ template <int CHUNKS> __device__ inline uint32_t tile_offset(int row, int chunk)
     return static_cast<uint32_t>((at ^ (turn & 7)) * 16);
 }
 
+// Waits for the launches before this one, if this one was started early. Each block of a kernel that may start early
+// does this, so that all launches before the last one are over as well.
+__device__ inline void wait_for_launches() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;\n" ::: "memory");
+#endif
+}
+// Lets the next launch start as soon as every block has come here. Late in a kernel, so that the next one's blocks do
+// not take the room of blocks that still have much to do.
+__device__ inline void let_next_launch() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
+#endif
+}
+
 } // namespace native

@@ -6,7 +6,7 @@ namespace {
 
 using namespace native;
 
-// The same fields in the same order as in src/inference/native/launch.rs.
+// The same fields in the same order as in src/inference/native/arguments.rs.
 struct PatchArgs {
     uint64_t planes, out;
     int32_t height, width, patch, stride; // stride: elements of a row of `out`
@@ -32,6 +32,8 @@ struct CopyArgs {
 };
 
 template <typename T> __device__ __forceinline__ void patches(const PatchArgs &p) {
+    wait_for_launches();
+    let_next_launch();
     // Two values a thread: k = channel · P² + row · P + column.
     const int pairs = p.stride / 2;
     const int64_t at = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -61,6 +63,8 @@ __device__ inline float warp_sum(float x) {
 
 // A warp a row; VECTORS · 128 is the greatest width.
 template <typename T, int VECTORS> __device__ __forceinline__ void norm(const NormArgs &p) {
+    wait_for_launches();
+    let_next_launch();
     const int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
     if (row >= p.rows) return;
     const float4 *x = reinterpret_cast<const float4 *>(reinterpret_cast<const float *>(p.x) +
@@ -111,6 +115,8 @@ template <typename T, int VECTORS> __device__ __forceinline__ void norm(const No
 
 // Tokens to 16-bit numbers; blockIdx.y is the view. Four values a thread.
 template <typename T> __device__ __forceinline__ void convert(const ConvertArgs &p) {
+    wait_for_launches();
+    let_next_launch();
     const int each = p.width / 4, view = blockIdx.y;
     const int64_t at = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
     const int row = static_cast<int>(at / each), c = static_cast<int>(at % each) * 4;
@@ -129,6 +135,8 @@ template <typename T> __device__ __forceinline__ void convert(const ConvertArgs 
 } // namespace
 
 extern "C" __global__ void __launch_bounds__(256) ms_native_copy(const __grid_constant__ CopyArgs args) {
+    wait_for_launches();
+    let_next_launch();
     const int at = blockIdx.x * blockDim.x + threadIdx.x;
     if (at < args.chunks)
         reinterpret_cast<uint4 *>(args.to)[at] = reinterpret_cast<const uint4 *>(args.from)[at];

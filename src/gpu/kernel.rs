@@ -47,15 +47,52 @@ impl Grid {
     }
 }
 
-/// Signature of both kinds of launch: function, blocks, threads, shared bytes, stream, arguments.
-type Call = unsafe fn(
-    sys::CUfunction,
-    (u32, u32, u32),
-    (u32, u32, u32),
-    u32,
-    sys::CUstream,
-    &mut [*mut c_void],
-) -> Result<(), DriverError>;
+/// What a launch has beside its [`Grid`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extras {
+    /// Blocks of a cluster in x, y, z; compute capability 9.0 and newer.
+    pub cluster: (u32, u32, u32),
+    /// The kernel may start before the launch ahead of it in the stream is done: it waits itself
+    /// (`griddepcontrol.wait`) before it touches what other launches write or read.
+    pub early: bool,
+}
+
+impl Extras {
+    /// No clusters; the launch waits for the one ahead of it.
+    pub const NONE: Self = Self {
+        cluster: (1, 1, 1),
+        early: false,
+    };
+}
+
+impl Extras {
+    /// The driver's attributes, of which the first so many count.
+    fn attributes(self) -> ([sys::CUlaunchAttribute; 2], u32) {
+        let attribute = |id, value| sys::CUlaunchAttribute {
+            id,
+            pad: [0; 4],
+            value,
+        };
+        let (x, y, z) = self.cluster;
+        let mut value = sys::CUlaunchAttributeValue { pad: [0; 64] };
+        value.clusterDim = sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x, y, z };
+        let cluster = attribute(
+            sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+            value,
+        );
+        let mut value = sys::CUlaunchAttributeValue { pad: [0; 64] };
+        value.programmaticStreamSerializationAllowed = 1;
+        let early = attribute(
+            sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            value,
+        );
+        match (self.cluster != (1, 1, 1), self.early) {
+            (true, true) => ([cluster, early], 2),
+            (true, false) => ([cluster, early], 1),
+            (false, early_too) => ([early, cluster], u32::from(early_too)),
+        }
+    }
+}
 
 /// A kernel loaded on the GPU.
 #[derive(Debug, Clone)]
@@ -153,8 +190,12 @@ impl Kernel {
         grid: Grid,
         arguments: A,
     ) -> Result<(), CudaError> {
+        let call = |function, blocks, threads, shared, stream, pointers: &mut [*mut c_void]| {
+            // SAFETY: see `start`.
+            unsafe { result::launch_kernel(function, blocks, threads, shared, stream, pointers) }
+        };
         // SAFETY: guaranteed by the caller.
-        unsafe { self.start(stream, grid, arguments, result::launch_kernel) }
+        unsafe { self.start(stream, grid, arguments, call) }
     }
 
     /// Like [`Kernel::launch`], with all blocks resident simultaneously, so that they can
@@ -168,8 +209,62 @@ impl Kernel {
         grid: Grid,
         arguments: A,
     ) -> Result<(), CudaError> {
+        let call = |function, blocks, threads, shared, stream, pointers: &mut [*mut c_void]| {
+            // SAFETY: see `start`.
+            unsafe {
+                result::launch_cooperative_kernel(
+                    function, blocks, threads, shared, stream, pointers,
+                )
+            }
+        };
         // SAFETY: the caller's promise.
-        unsafe { self.start(stream, grid, arguments, result::launch_cooperative_kernel) }
+        unsafe { self.start(stream, grid, arguments, call) }
+    }
+
+    /// Like [`Kernel::launch`], with `extras`.
+    ///
+    /// # Safety
+    /// See [`Kernel::launch`]; a kernel that starts early waits as [`Extras::early`] says.
+    pub unsafe fn launch_with<A: Arguments>(
+        &self,
+        stream: &Stream,
+        grid: Grid,
+        extras: Extras,
+        arguments: A,
+    ) -> Result<(), CudaError> {
+        let call = |function,
+                    blocks: (u32, u32, u32),
+                    threads: (u32, u32, u32),
+                    shared_bytes,
+                    stream,
+                    pointers: &mut [*mut c_void]| {
+            let (mut attributes, count) = extras.attributes();
+            let config = sys::CUlaunchConfig {
+                gridDimX: blocks.0,
+                gridDimY: blocks.1,
+                gridDimZ: blocks.2,
+                blockDimX: threads.0,
+                blockDimY: threads.1,
+                blockDimZ: threads.2,
+                sharedMemBytes: shared_bytes,
+                hStream: stream,
+                attrs: attributes.as_mut_ptr(),
+                numAttrs: count,
+            };
+            // SAFETY: the configuration and its `count` attributes live until the call returns; for the rest see
+            // `start`.
+            unsafe {
+                sys::cuLaunchKernelEx(
+                    &config,
+                    function,
+                    pointers.as_mut_ptr(),
+                    std::ptr::null_mut(),
+                )
+            }
+            .result()
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.start(stream, grid, arguments, call) }
     }
 
     unsafe fn start<A: Arguments>(
@@ -177,7 +272,14 @@ impl Kernel {
         stream: &Stream,
         grid: Grid,
         arguments: A,
-        call: Call,
+        call: impl FnOnce(
+            sys::CUfunction,
+            (u32, u32, u32),
+            (u32, u32, u32),
+            u32,
+            sys::CUstream,
+            &mut [*mut c_void],
+        ) -> Result<(), DriverError>,
     ) -> Result<(), CudaError> {
         if *self.parameters != *A::SIZES {
             return Err(CudaError::Arguments {
@@ -189,18 +291,16 @@ impl Kernel {
         self.context.bind()?;
         arguments
             .with_pointers(|pointers| {
-                // SAFETY: function and stream are alive, each parameter has a pointer to a value of
-                // the right size, and the caller guarantees what the values point to.
-                unsafe {
-                    call(
-                        self.function,
-                        grid.blocks,
-                        grid.threads,
-                        grid.shared_bytes,
-                        stream.handle(),
-                        pointers,
-                    )
-                }
+                // Function and stream are alive, each parameter has a pointer to a value of the right size, and the
+                // caller guarantees what the values point to.
+                call(
+                    self.function,
+                    grid.blocks,
+                    grid.threads,
+                    grid.shared_bytes,
+                    stream.handle(),
+                    pointers,
+                )
             })
             .map_err(|error| CudaError::Launch {
                 kernel: self.name,

@@ -29,6 +29,8 @@ mod module;
 pub mod plan;
 #[cfg(feature = "cuda")]
 mod stream;
+#[cfg(feature = "cuda")]
+mod tensor_map;
 
 #[cfg(feature = "cuda")]
 pub use self::{
@@ -36,10 +38,11 @@ pub use self::{
     carver::{Carver, Carving},
     context::{Context, DeviceInfo, compute_capability},
     error::CudaError,
-    kernel::{Grid, Kernel},
+    kernel::{Extras, Grid, Kernel},
     memory::{
         Allocations, DeviceBuffer, DevicePointer, DeviceSlice, Element, PinnedBuffer, allocations,
     },
     module::KernelImages,
     stream::{Event, Graph, Priority, Stream},
+    tensor_map::TensorMap,
 };

@@ -4,7 +4,7 @@ use super::operand::{Addresses, Operand};
 use super::step::{Form, Linear, Rotation};
 use crate::gpu::KernelArgument;
 
-/// `LinearArgs` of `linear.cu`.
+/// `LinearArgs` of `linear.cuh`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(super) struct LinearArgs {
@@ -33,7 +33,17 @@ pub(super) struct LinearArgs {
     pub(super) flags: u32,
 }
 
-/// `AttentionArgs` of `attention.cu`.
+/// `FeedArgs` of `fed.cuh`.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub(super) struct FeedArgs {
+    pub(super) across: i32,
+    pub(super) each: i32,
+    pub(super) images: i32,
+    pub(super) width_log2: i32,
+}
+
+/// `AttentionArgs` of `attention.cuh`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(super) struct AttentionArgs {
@@ -145,7 +155,7 @@ macro_rules! arguments {
         unsafe impl KernelArgument for $name {}
     )*};
 }
-arguments!(LinearArgs AttentionArgs PatchArgs NormArgs ConvertArgs CopyArgs EnlargeArgs PointArgs DescriptorArgs);
+arguments!(LinearArgs FeedArgs AttentionArgs PatchArgs NormArgs ConvertArgs CopyArgs EnlargeArgs PointArgs DescriptorArgs);
 
 /// The arguments of a linear layer or convolution.
 pub(super) fn linear(layer: &Linear, addresses: &Addresses) -> LinearArgs {

@@ -4,14 +4,45 @@ use super::arguments::{
     self, AttentionArgs, ConvertArgs, CopyArgs, DescriptorArgs, EnlargeArgs, NormArgs, PatchArgs,
     PointArgs,
 };
+use super::feed::Feeds;
 use super::operand::{Addresses, HEADS};
 use super::step::{Linear, Step};
 use super::tile::{NARROW, SMALL, Tile, WIDE};
-use crate::gpu::{Context, CudaError, Grid, Kernel, Stream};
+use crate::gpu::{Arguments, Context, CudaError, Extras, Grid, Kernel, Stream};
+
+/// Which kernels run the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KernelSet {
+    /// Those that are fastest on the GPU.
+    #[default]
+    Fastest,
+    /// Those that run from compute capability 8.0 on.
+    Portable,
+}
+
+impl KernelSet {
+    /// The environment variable that chooses, for measurements: `fastest` or `portable`.
+    pub const VARIABLE: &'static str = "MAST3R_NATIVE_KERNELS";
+
+    /// What [`KernelSet::VARIABLE`] says, or the fastest.
+    ///
+    /// # Errors
+    /// The variable's value, if it is another one.
+    pub fn from_environment() -> Result<Self, String> {
+        match std::env::var(Self::VARIABLE).as_deref() {
+            Err(std::env::VarError::NotPresent) | Ok("" | "fastest") => Ok(Self::Fastest),
+            Ok("portable") => Ok(Self::Portable),
+            Ok(other) => Err(other.to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
 
 /// All kernels of the network.
 pub(super) struct Kernels {
     context: Context,
+    /// On Hopper.
+    feeds: Option<Feeds>,
     narrow: Tile,
     /// For all other layers.
     tiles: Vec<Tile>,
@@ -28,10 +59,14 @@ pub(super) struct Kernels {
 }
 
 impl Kernels {
-    pub(super) fn new(context: &Context) -> Result<Self, CudaError> {
+    pub(super) fn new(context: &Context, set: KernelSet) -> Result<Self, CudaError> {
         let kernel = |name| context.kernel(name);
         let mut tiles = vec![Tile::new(context, &SMALL)?];
-        for kind in &WIDE {
+        let (feeds, wide) = match set {
+            KernelSet::Fastest => (Feeds::new(context)?, &WIDE[..]),
+            KernelSet::Portable => (None, &[][..]),
+        };
+        for kind in wide {
             match Tile::new(context, kind) {
                 Err(CudaError::NoKernel { .. }) => {}
                 tile => tiles.push(tile?),
@@ -56,7 +91,32 @@ impl Kernels {
             points: kernel("ms_native_points_f16")?,
             descriptors: kernel("ms_native_descriptors_f16")?,
             context: context.clone(),
+            feeds,
         })
+    }
+
+    /// Launches a kernel that waits for the launches before it if it starts `early`.
+    ///
+    /// # Safety
+    /// As for [`Kernel::launch`].
+    unsafe fn start<A: Arguments>(
+        kernel: &Kernel,
+        stream: &Stream,
+        grid: Grid,
+        early: bool,
+        arguments: A,
+    ) -> Result<(), CudaError> {
+        if early {
+            let extras = Extras {
+                early,
+                ..Extras::NONE
+            };
+            // SAFETY: the caller's promise; all kernels of this folder wait.
+            unsafe { kernel.launch_with(stream, grid, extras, arguments) }
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { kernel.launch(stream, grid, arguments) }
+        }
     }
 
     pub(super) fn context(&self) -> &Context {
@@ -74,7 +134,7 @@ impl Kernels {
         best.unwrap_or(&self.narrow)
     }
 
-    /// Enqueues one step.
+    /// Enqueues one step; `follows`: the launch ahead of it in the stream is a step of the same plan.
     ///
     /// # Safety
     /// As for [`super::plan::Plan::enqueue`].
@@ -83,12 +143,21 @@ impl Kernels {
         stream: &Stream,
         step: &Step,
         addresses: &Addresses,
+        follows: bool,
     ) -> Result<(), CudaError> {
+        // Only this code is known to wait: on other GPUs, older code that the driver compiled may run.
+        let early = follows && self.feeds.is_some();
         let at = |operand| addresses.of(operand);
         // A plan's operands have room for all that its steps touch, because the plan derives both from the same
         // shapes; that the addresses are those of the operands is the caller's promise.
         match *step {
             Step::Linear(ref layer) => {
+                if let Some(feeds) = &self.feeds {
+                    // SAFETY: the caller's promise.
+                    if unsafe { feeds.linear(stream, layer, addresses, early) }? {
+                        return Ok(());
+                    }
+                }
                 let tile = self.tile(layer);
                 let grid = Grid {
                     blocks: (
@@ -101,7 +170,15 @@ impl Kernels {
                 };
                 let kernel = tile.kernel(layer);
                 // SAFETY: the operands have room for this step, see above.
-                unsafe { kernel.launch(stream, grid, (arguments::linear(layer, addresses),)) }
+                unsafe {
+                    Self::start(
+                        kernel,
+                        stream,
+                        grid,
+                        early,
+                        (arguments::linear(layer, addresses),),
+                    )
+                }
             }
             Step::Attention {
                 inputs,
@@ -123,6 +200,12 @@ impl Kernels {
                     items: items as i32,
                     shift: shift as i32,
                 };
+                if let Some(feeds) = &self.feeds {
+                    // SAFETY: the caller's promise.
+                    if unsafe { feeds.attention(stream, args, (heads, head, wanted), early) }? {
+                        return Ok(());
+                    }
+                }
                 let which = HEADS.iter().position(|&known| known == head).unwrap_or(0);
                 let grid = Grid {
                     blocks: (tokens.div_ceil(TILE) as u32, heads as u32, wanted as u32),
@@ -131,7 +214,7 @@ impl Kernels {
                     shared_bytes: (4 * TILE * head * 2) as u32,
                 };
                 // SAFETY: the operands have room for this step, see above.
-                unsafe { self.attention[which].launch(stream, grid, (args,)) }
+                unsafe { Self::start(&self.attention[which], stream, grid, early, (args,)) }
             }
             Step::Patches {
                 height,
@@ -152,7 +235,7 @@ impl Kernels {
                 };
                 let grid = Grid::over(tokens * stride / 2, 256);
                 // SAFETY: the operands have room for this step, see above.
-                unsafe { self.patches.launch(stream, grid, (args,)) }
+                unsafe { Self::start(&self.patches, stream, grid, early, (args,)) }
             }
             Step::Norm {
                 x,
@@ -179,7 +262,7 @@ impl Kernels {
                 let grid = Grid::over(rows * 32, 128);
                 let kernel = &self.norms[usize::from(width > 256)];
                 // SAFETY: the operands have room for this step, see above.
-                unsafe { kernel.launch(stream, grid, (args,)) }
+                unsafe { Self::start(kernel, stream, grid, early, (args,)) }
             }
             Step::Convert {
                 views,
@@ -203,7 +286,7 @@ impl Kernels {
                 let mut grid = Grid::over(items * tokens * width / 4, 256);
                 grid.blocks.1 = wanted as u32;
                 // SAFETY: the operands have room for this step, see above.
-                unsafe { self.convert.launch(stream, grid, (args,)) }
+                unsafe { Self::start(&self.convert, stream, grid, early, (args,)) }
             }
             Step::Copy { from, to, bytes } => {
                 // 16 bytes a thread.
@@ -214,7 +297,7 @@ impl Kernels {
                 };
                 let grid = Grid::over(bytes / 16, 256);
                 // SAFETY: the operands have room for this step, see above.
-                unsafe { self.copy.launch(stream, grid, (args,)) }
+                unsafe { Self::start(&self.copy, stream, grid, early, (args,)) }
             }
             Step::Enlarge {
                 x,
@@ -239,7 +322,7 @@ impl Kernels {
                 grid.blocks.1 = kept[0] as u32;
                 grid.blocks.2 = images as u32;
                 // SAFETY: the operands have room for this step, see above.
-                unsafe { self.enlarge.launch(stream, grid, (args,)) }
+                unsafe { Self::start(&self.enlarge, stream, grid, early, (args,)) }
             }
             Step::Points {
                 x,
@@ -268,7 +351,7 @@ impl Kernels {
                 grid.blocks.1 = views as u32;
                 let grid = grid.shared((4 * channels * size_of::<f32>()) as u32);
                 // SAFETY: the operands have room for this step, see above.
-                unsafe { self.points.launch(stream, grid, (args,)) }
+                unsafe { Self::start(&self.points, stream, grid, early, (args,)) }
             }
             Step::Descriptors {
                 x,
@@ -295,7 +378,7 @@ impl Kernels {
                 let mut grid = Grid::over(items * height * width, 128);
                 grid.blocks.1 = views as u32;
                 // SAFETY: the operands have room for this step, see above.
-                unsafe { self.descriptors.launch(stream, grid, (args,)) }
+                unsafe { Self::start(&self.descriptors, stream, grid, early, (args,)) }
             }
         }
     }

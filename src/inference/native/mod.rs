@@ -8,6 +8,7 @@ mod arguments;
 mod decoder;
 mod device;
 mod encoder;
+mod feed;
 mod heads;
 mod launch;
 mod layer;
@@ -30,6 +31,7 @@ use crate::network::onnx::Precision;
 use crate::network::{Network, load_network};
 use decoder::Pairs;
 use device::{Device, Part};
+pub use launch::KernelSet;
 use launch::Kernels;
 use layout::Layout;
 use operand::Addresses;
@@ -99,10 +101,29 @@ impl NativeBackend {
     /// # Errors
     /// As [`NativeBackend::load`].
     pub fn new(network: &Network, width: usize, height: usize) -> Result<Self, InferenceError> {
+        let set = KernelSet::from_environment().map_err(|found| InferenceError::Unavailable {
+            runtime: RUNTIME,
+            reason: format!(
+                "{} must be fastest or portable, found {found:?}",
+                KernelSet::VARIABLE
+            ),
+        })?;
+        Self::with_kernels(network, (width, height), set)
+    }
+
+    /// Like [`NativeBackend::new`], with kernels of this set.
+    ///
+    /// # Errors
+    /// As [`NativeBackend::load`].
+    pub fn with_kernels(
+        network: &Network,
+        (width, height): (usize, usize),
+        set: KernelSet,
+    ) -> Result<Self, InferenceError> {
         let size = input_size(network, width, height)?;
         layout::check(&network.architecture)?;
         let context = open()?;
-        let kernels = Kernels::new(&context)?;
+        let kernels = Kernels::new(&context, set)?;
         let mut collected = Collected::default();
         let mut plans = HashMap::new();
         for part in Part::SINGLE {

@@ -125,9 +125,9 @@ impl Plan {
         stream: &Stream,
         addresses: &Addresses,
     ) -> Result<(), CudaError> {
-        for step in &self.steps {
+        for (at, step) in self.steps.iter().enumerate() {
             // SAFETY: the caller's promise.
-            unsafe { kernels.launch(stream, step, addresses) }?;
+            unsafe { kernels.launch(stream, step, addresses, at > 0) }?;
         }
         Ok(())
     }

@@ -5,10 +5,13 @@ mod in_place;
 use crate::cuda;
 use mast3r_slam::image::RgbImage;
 use mast3r_slam::inference::cpu::CpuBackend;
-use mast3r_slam::inference::native::NativeBackend;
+use mast3r_slam::inference::native::{KernelSet, NativeBackend};
 use mast3r_slam::inference::{Backend, DeviceView, NetworkShape, PairOutput, ViewOutput};
-use mast3r_slam::network::{Network, load_network};
-use testkit::networks::{Golden, dune, noise_image, run, set, tiny_checkpoint, tiny_network};
+use mast3r_slam::network::{Architecture, Checkpoint, Hints, Network, Stack, Tensor, load_network};
+use std::path::Path;
+use testkit::networks::{
+    Golden, dune, noise, noise_image, run, set, tiny_checkpoint, tiny_network,
+};
 use testkit::repository;
 
 /// The largest median error of a point, relative to its distance.
@@ -69,10 +72,22 @@ fn assert_near(what: &str, found: &ViewOutput, expected: &ViewOutput, dim: usize
     );
 }
 
-/// Both backends' outputs for a pair of images.
+/// Both backends' outputs for a pair of images, with the fastest kernels and with those of older GPUs.
 fn compare(what: &str, network: &Network, (width, height): (usize, usize), images: [&RgbImage; 2]) {
     let mut cpu = CpuBackend::new(network, width, height, 8).expect("the CPU");
-    let mut native = NativeBackend::new(network, width, height).expect("the GPU");
+    for set in [KernelSet::Fastest, KernelSet::Portable] {
+        let native = NativeBackend::with_kernels(network, (width, height), set);
+        let native = native.expect("the GPU");
+        compare_with(&format!("{what}, {set:?}"), &mut cpu, native, images);
+    }
+}
+
+fn compare_with(
+    what: &str,
+    cpu: &mut CpuBackend,
+    mut native: NativeBackend,
+    images: [&RgbImage; 2],
+) {
     let shape = native.shape().clone();
     assert_eq!(&shape, cpu.shape());
     let mut tokens = [0, 1].map(|_| vec![0.0; shape.tokens * shape.feature_dim]);
@@ -81,7 +96,7 @@ fn compare(what: &str, network: &Network, (width, height): (usize, usize), image
     let error = relative(&tokens[1], &tokens[0], shape.feature_dim);
     println!("{what}: tokens {error:.2e}");
     assert!(error < POINTS, "{what}: tokens {error}");
-    let expected = run(&mut cpu, images[0], images[1]);
+    let expected = run(cpu, images[0], images[1]);
     let found = run(&mut native, images[0], images[1]);
     let dim = shape.descriptor_dim;
     assert_near(
@@ -118,6 +133,57 @@ fn a_tiny_network_of_any_shape_is_near_the_cpu() {
         let images = [1, 2].map(|seed| noise_image(seed, size.0, size.1));
         compare(
             &format!("tiny {size:?}"),
+            &network,
+            size,
+            [&images[0], &images[1]],
+        );
+    }
+}
+
+/// A network with the official layers' kinds in small: heads of 64 channels, layers with many inputs, convolutions
+/// with many outputs. The tiny network has none of them, and kernels are chosen by them.
+fn wide_network() -> Network {
+    let stack = |width: usize, depth| Stack {
+        width,
+        depth,
+        heads: width / 64,
+        hidden: 2048,
+    };
+    let architecture = Architecture {
+        encoder: stack(256, 2),
+        decoder: stack(192, 4),
+        hooks: [0, 2, 3, 4],
+        feature_dim: 128,
+        descriptor_hidden: 4 * (256 + 192),
+        ..Architecture::official()
+    };
+    let mut checkpoint = Checkpoint::default();
+    for (seed, (name, shape)) in architecture.expected_shapes().into_iter().enumerate() {
+        let inputs: usize = shape[1..].iter().product();
+        // Such that activations stay near 1.
+        let (mean, spread) = match shape.len() {
+            1 if name.contains("norm") && name.ends_with("weight") => (1.0, 0.1),
+            1 => (0.0, 0.02),
+            _ => (0.0, (1.5 / inputs as f32).sqrt()),
+        };
+        let mut values = noise(seed as u32 + 1, shape.iter().product());
+        values.iter_mut().for_each(|v| *v = mean + spread * *v);
+        let tensor = Tensor::from_f32(shape, &values).expect("as many values as the shape has");
+        checkpoint.tensors.insert(name, tensor);
+    }
+    Network::new(Path::new("wide.safetensors"), checkpoint, &Hints::default())
+        .expect("a complete network")
+}
+
+#[test]
+fn a_network_of_the_official_kinds_of_layers_is_near_the_cpu() {
+    let Some(_gpu) = cuda() else { return };
+    let network = wide_network();
+    // Few pixels, and more than fit on the GPU at once, in odd numbers of token rows and columns.
+    for size in [(128, 96), (272, 208)] {
+        let images = [1, 2].map(|seed| noise_image(seed, size.0, size.1));
+        compare(
+            &format!("wide {size:?}"),
             &network,
             size,
             [&images[0], &images[1]],

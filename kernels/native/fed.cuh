@@ -1,0 +1,227 @@
+// Linear layers and convolutions on Hopper, fed by the tensor memory accelerator: one warp copies tiles to
+// shared memory, warpgroups multiply them.
+#pragma once
+
+#include "linear.cuh"
+#include "tma.cuh"
+#include "wide.cuh"
+
+namespace native {
+
+// Convolutions: a block's rows are a rectangle of output pixels. As in src/inference/native/arguments.rs.
+struct FeedArgs {
+    // Rectangles side by side, and those of an image; images of a group.
+    int32_t across, each, images;
+    // Binary logarithm of a rectangle's width.
+    int32_t width_log2;
+};
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+enum Source { ROWS, PIXELS, POSITIVE_PIXELS };
+
+constexpr int WARPGROUPS = 2;
+
+// 128 rows by BN outputs a block. With SPLIT 2, the two blocks of a cluster take a half of k each, and their sums are
+// added.
+template <typename T, int BN, int STAGES, int SPLIT, Source SOURCE>
+__device__ __forceinline__ void fed(const LinearArgs &p, const FeedArgs &feed, const TensorMap &a_map,
+                                    const TensorMap &weight_map) {
+    constexpr int BM = WARPGROUPS * 64, STRIDE = BN + 4, WORKERS = WARPGROUPS * 128;
+    constexpr uint32_t A_BYTES = BM * BK * 2, B_BYTES = BN * BK * 2, STAGE_BYTES = A_BYTES + B_BYTES;
+    static_assert(SPLIT == 1 || SPLIT == WARPGROUPS, "a part for each warpgroup");
+    // Rows that a block finishes, whose sums it keeps in shared memory; behind them those from the other part.
+    constexpr int FINISHED = BM / SPLIT;
+    static_assert(FINISHED * (STRIDE + (SPLIT - 1) * BN) * 4 <= STAGES * STAGE_BYTES, "room for the sums");
+
+    extern __shared__ __align__(1024) uint8_t shared[];
+    const uint32_t base = shared_address(shared);
+    // Barriers of each stage: its data are there; they are no longer needed.
+    const uint32_t full = base + STAGES * STAGE_BYTES, empty = full + STAGES * 8;
+    // The bias of the block's outputs.
+    constexpr uint32_t BIAS = STAGES * (STAGE_BYTES + 16);
+    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+    const int group = blockIdx.z / SPLIT, part = blockIdx.z % SPLIT, n0 = blockIdx.y * BN;
+
+    if (threadIdx.x == 0) {
+        prepare_map(a_map);
+        prepare_map(weight_map);
+        for (int i = 0; i < STAGES; i++) {
+            barrier_make(full + i * 8, 1);
+            barrier_make(empty + i * 8, WARPGROUPS * 4);
+        }
+        barriers_made();
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < BN && threadIdx.x < WORKERS; i += WORKERS) {
+        const float *bias = reinterpret_cast<const float *>(p.bias) + group * p.bias_group + n0;
+        reinterpret_cast<float *>(shared + BIAS)[i] = p.bias && n0 + i < p.n ? bias[i] : 0.0f;
+    }
+
+    // Steps of k: those of each tap, then of this part.
+    const int depth = SOURCE == ROWS ? p.k : p.channels;
+    const int steps_each = (depth + BK - 1) / BK;
+    const int all_steps = SOURCE == ROWS ? steps_each : 9 * steps_each;
+    const int begin = part * all_steps / SPLIT, steps = (part + 1) * all_steps / SPLIT - begin;
+
+    // Where the rectangle of pixels lies.
+    int image = 0, top = 0, left = 0;
+    if (SOURCE != ROWS) {
+        const int tile = blockIdx.x, height = BM >> feed.width_log2;
+        image = tile / feed.each;
+        const int place = tile - image * feed.each;
+        top = place / feed.across * height;
+        left = (place - place / feed.across * feed.across) << feed.width_log2;
+    }
+
+    if (warp == WARPGROUPS * 4) {
+        if (lane == 0) {
+            auto fetch_weight = [&](int step) {
+                const int stage = step % STAGES, k = begin + step;
+                const int tap = SOURCE == ROWS ? 0 : k / steps_each;
+                fetch(base + stage * STAGE_BYTES + A_BYTES, weight_map, full + stage * 8,
+                      tap * p.channels + (k - tap * steps_each) * BK, n0, group);
+            };
+            auto fetch_a = [&](int step) {
+                const int stage = step % STAGES, k = begin + step;
+                const uint32_t to = base + stage * STAGE_BYTES, barrier = full + stage * 8;
+                if (SOURCE == ROWS) {
+                    fetch(to, a_map, barrier, k * BK, blockIdx.x * BM, group);
+                } else {
+                    const int tap = k / steps_each;
+                    // Beyond the last image everything is zero, as beyond the borders.
+                    fetch(to, a_map, barrier, (k - tap * steps_each) * BK, left + tap % 3 - 1,
+                          top + tap / 3 - 1, image < feed.images ? group * feed.images + image : 1 << 24);
+                }
+            };
+            // The weights do not depend on launches before this one.
+            const int at_once = min(steps, STAGES);
+            for (int step = 0; step < at_once; step++) {
+                barrier_expect(full + step * 8, STAGE_BYTES);
+                fetch_weight(step);
+            }
+            wait_for_launches();
+            for (int step = 0; step < at_once; step++) fetch_a(step);
+            for (int step = at_once; step < steps; step++) {
+                barrier_wait(empty + step % STAGES * 8, (step / STAGES & 1) ^ 1);
+                barrier_expect(full + step % STAGES * 8, STAGE_BYTES);
+                fetch_weight(step);
+                fetch_a(step);
+            }
+        }
+        __syncwarp();
+        if (SPLIT > 1) {
+            cluster_arrive();
+            cluster_wait();
+            cluster_arrive();
+            cluster_wait();
+        }
+        return;
+    }
+
+    // Set before the first product begins: otherwise the compiler lets the products wait for each other.
+    float sums[BN / 2] = {};
+#pragma unroll
+    for (int i = 0; i < BN / 2; i++) asm volatile("" : "+f"(sums[i])::"memory");
+    auto release = [&](int step) {
+        if (lane == 0) barrier_arrive(empty + step % STAGES * 8);
+    };
+    for (int step = 0; step < steps; step++) {
+        const int stage = step % STAGES;
+        const uint32_t from = base + stage * STAGE_BYTES;
+        barrier_wait(full + stage * 8, step / STAGES & 1);
+        const uint64_t b = tile_descriptor(from + A_BYTES);
+        if constexpr (SOURCE == POSITIVE_PIXELS) {
+            uint32_t af[BK / 16][4];
+#pragma unroll
+            for (int k = 0; k < BK / 16; k++) {
+                load_matrices(af[k], from + tile_offset<CHUNKS>(warp * 16 + (lane & 15), k * 2 + (lane >> 4)));
+#pragma unroll
+                for (int j = 0; j < 4; j++) af[k][j] = relu2<T>(af[k][j]);
+            }
+            products_begin();
+#pragma unroll
+            for (int k = 0; k < BK / 16; k++) multiply_wide(sums, af[k], b + k * 2, T());
+            products_commit();
+            // The fragments are registers, which the next step overwrites.
+            products_wait<0>();
+            release(step);
+        } else {
+            const uint64_t a = tile_descriptor(from + warp / 4 * 64 * BK * 2);
+            products_begin();
+#pragma unroll
+            for (int k = 0; k < BK / 16; k++) multiply_wide(sums, a + k * 2, b + k * 2, T());
+            products_commit();
+            products_wait<1>();
+            if (step > 0) release(step - 1);
+        }
+    }
+    products_wait<0>();
+    let_next_launch();
+    // What the last stage's readers need is no longer there after this.
+    asm volatile("bar.sync 1, %0;\n" ::"n"(WORKERS) : "memory");
+    float *staged = reinterpret_cast<float *>(shared) + warp * 16 % FINISHED * STRIDE;
+    bool finishes = true;
+    if (SPLIT > 1) {
+        // Each of the two blocks finishes the rows of one warpgroup, and gets the other's sums of them.
+        const uint32_t other = address_at(base + FINISHED * STRIDE * 4 + threadIdx.x % 128 * 4,
+                                          1 - part);
+        const bool mine = warp / 4 == part;
+        cluster_arrive();
+        cluster_wait();
+        if (!mine) {
+#pragma unroll
+            for (int i = 0; i < BN / 2; i++) store_there(other + i * 512, sums[i]);
+        }
+        cluster_arrive();
+        cluster_wait();
+        finishes = mine;
+    }
+    if (finishes) {
+        const float *theirs = reinterpret_cast<const float *>(shared) + FINISHED * STRIDE + threadIdx.x % 128;
+#pragma unroll
+        for (int j = 0; j < BN / 8; j++) {
+            float all[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) all[i] = sums[4 * j + i] + (SPLIT > 1 ? theirs[(4 * j + i) * 128] : 0.0f);
+            float *to = staged + (lane >> 2) * STRIDE + j * 8 + (lane & 3) * 2;
+            *reinterpret_cast<float2 *>(to) = make_float2(all[0], all[1]);
+            *reinterpret_cast<float2 *>(to + 8 * STRIDE) = make_float2(all[2], all[3]);
+        }
+    }
+    __syncwarp();
+    wait_for_launches();
+    // Sixteen rows a warp, 64 outputs at a time: eight a lane in each of four rows.
+    int m[4];
+    bool inside[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int block_row = warp * 16 + i * 4 + (lane >> 3);
+        m[i] = blockIdx.x * BM + block_row;
+        inside[i] = m[i] < p.m;
+        if (SOURCE != ROWS) {
+            const int y = top + (block_row >> feed.width_log2);
+            const int x = left + (block_row & ((1 << feed.width_log2) - 1));
+            m[i] = (image * p.out_height + y) * p.out_width + x;
+            inside[i] = image < feed.images && y < p.out_height && x < p.out_width;
+        }
+    }
+    for (int column = (lane & 7) * 8; finishes && column < BN && n0 + column < p.n; column += 64) {
+        const Outputs<T> outputs(p, group, n0 + column);
+        Addends addends[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (inside[i]) addends[i] = outputs.addends(m[i]);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float v[8] = {};
+            add8(v, reinterpret_cast<const float *>(shared + BIAS) + column);
+            add8(v, staged + (i * 4 + (lane >> 3)) * STRIDE + column);
+            if (inside[i]) outputs.finish(v, m[i], addends[i]);
+        }
+    }
+}
+
+#endif
+
+} // namespace native

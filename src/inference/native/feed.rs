@@ -1,0 +1,377 @@
+//! Linear layers, convolutions and attention on Hopper: kernels that the tensor memory accelerator feeds
+//! (`fed.cuh`, `attend.cuh`), which code for compute capability 9.0 alone holds.
+
+use super::arguments::{self, AttentionArgs, FeedArgs, LinearArgs};
+use super::operand::{Addresses, HALF};
+use super::step::{Flags, Form, Linear, Map};
+use crate::gpu::{Context, CudaError, Extras, Grid, Kernel, Stream, TensorMap};
+
+/// Rows of a tile: two warpgroups multiply them.
+const ROWS: usize = 128;
+/// With the warp that fetches.
+const THREADS: u32 = 288;
+/// Values of the inputs in a stage.
+const DEPTH: usize = TensorMap::BOX_WIDTH as usize;
+/// Bytes of a stage's two barriers.
+const BARRIERS: usize = 16;
+/// A linear layer with fewer inputs is faster with the other kernels: what happens to its sums takes longer than the
+/// products. Measured on one H200.
+const FEWEST_INPUTS: usize = 2048;
+/// Convolutions of maps with up to so many pixels are split, as their blocks are few.
+const SMALL_MAP: usize = 1024;
+/// A convolution's inputs are filled up to multiples of [`DEPTH`], which must not add more than this share.
+const MOST_FILLED: f64 = 0.34;
+/// Outputs of a convolution up to which the other kernels have narrower tiles.
+const FEWEST_OUTPUTS: usize = 33;
+/// Blocks for each multiprocessor from which on two at a time are faster.
+const MANY_BLOCKS: usize = 4;
+
+/// What [`Fed::new`] is told of a kernel.
+#[derive(Debug, Clone, Copy)]
+struct Kind {
+    name: &'static str,
+    /// Outputs of a tile, which has [`ROWS`] rows.
+    outputs: usize,
+    stages: usize,
+    /// Blocks of a cluster that take a part of the inputs each.
+    parts: usize,
+}
+
+const fn kind(name: &'static str, outputs: usize, stages: usize, parts: usize) -> Kind {
+    Kind {
+        name,
+        outputs,
+        stages,
+        parts,
+    }
+}
+
+/// A kernel for linear layers or convolutions with one size of tiles.
+struct Fed {
+    kind: Kind,
+    kernel: Kernel,
+}
+
+impl Fed {
+    fn new(context: &Context, kind: Kind) -> Result<Self, CudaError> {
+        let fed = Self {
+            kind,
+            kernel: context.kernel(kind.name)?,
+        };
+        fed.kernel.allow_shared_bytes(fed.shared_bytes())?;
+        Ok(fed)
+    }
+
+    fn shared_bytes(&self) -> u32 {
+        let Kind {
+            outputs, stages, ..
+        } = self.kind;
+        let stage = (ROWS + outputs) * DEPTH * HALF + BARRIERS;
+        (stages * stage + outputs * size_of::<f32>()) as u32
+    }
+}
+
+/// Kernels for convolutions, or for convolutions of `max(x, 0)`.
+struct Convolutions {
+    /// For small maps.
+    split: Fed,
+    narrow: Fed,
+    wide: Fed,
+    /// For many blocks, two on a multiprocessor.
+    many: Option<Fed>,
+}
+
+/// A convolution's block of `rows` output pixels: the binary logarithm of its width, and how many such rectangles
+/// cover an image, the fewest there can be.
+fn rectangle(map: &Map, rows: usize) -> (u32, usize) {
+    let tiles = |log: u32| {
+        let (width, height) = (1 << log, rows >> log);
+        map.out_width.div_ceil(width) * map.out_height.div_ceil(height)
+    };
+    // The squarest of equals.
+    let of_equals = |log: u32| (tiles(log), log.abs_diff(3));
+    let best = (0..=rows.ilog2()).min_by_key(|&log| of_equals(log));
+    let best = best.unwrap_or_default();
+    (best, tiles(best))
+}
+
+/// Whether these kernels are faster for a convolution, from its map and outputs alone.
+fn suits(map: &Map, outputs: usize) -> bool {
+    let filled = map.channels.next_multiple_of(DEPTH) - map.channels;
+    map.step == 1 && outputs >= FEWEST_OUTPUTS && filled as f64 <= MOST_FILLED * map.channels as f64
+}
+
+/// Attention with heads of so many channels.
+const HEAD: usize = 64;
+/// Queries of a block, and keys at a time.
+const QUERIES: usize = 64;
+/// Keys and values on their way, with two barriers each, and the queries' barrier.
+const ATTEND_STAGES: usize = 4;
+const ATTEND_SHARED: usize =
+    (QUERIES + 2 * ATTEND_STAGES * QUERIES) * HEAD * HALF + 8 + 4 * 8 * ATTEND_STAGES;
+const ATTEND_THREADS: u32 = 160;
+
+/// All kernels of this file.
+pub(super) struct Feeds {
+    context: Context,
+    /// For linear layers with few and with many blocks.
+    narrow: Fed,
+    wide: Fed,
+    pixels: Convolutions,
+    positive: Convolutions,
+    attend: Kernel,
+}
+
+impl Feeds {
+    /// `None` where the program holds no code for them that this GPU runs.
+    pub(super) fn new(context: &Context) -> Result<Option<Self>, CudaError> {
+        let attend = match context.kernel("ms_native_attend_64_f16") {
+            Err(CudaError::NoKernel { .. }) => return Ok(None),
+            kernel => kernel?,
+        };
+        attend.allow_shared_bytes(ATTEND_SHARED as u32)?;
+        let fed = |kind| Fed::new(context, kind);
+        Ok(Some(Self {
+            narrow: fed(kind("ms_native_fed_64_f16", 64, 8, 1))?,
+            wide: fed(kind("ms_native_fed_128_f16", 128, 6, 1))?,
+            pixels: Convolutions {
+                split: fed(kind("ms_native_fed_conv_split_f16", 64, 8, 2))?,
+                narrow: fed(kind("ms_native_fed_conv_64_f16", 64, 4, 1))?,
+                wide: fed(kind("ms_native_fed_conv_128_f16", 128, 6, 1))?,
+                many: Some(fed(kind("ms_native_fed_conv_128_many_f16", 128, 3, 1))?),
+            },
+            positive: Convolutions {
+                split: fed(kind("ms_native_fed_conv_relu_split_f16", 64, 8, 2))?,
+                narrow: fed(kind("ms_native_fed_conv_relu_64_f16", 64, 4, 1))?,
+                wide: fed(kind("ms_native_fed_conv_relu_128_f16", 128, 6, 1))?,
+                many: None,
+            },
+            attend,
+            context: context.clone(),
+        }))
+    }
+
+    /// The kernel for a layer, or `None` where the others are faster. Whether a layer comes here, and whether its
+    /// inputs are split, does not depend on how many images there are: a batch has the same bits. Tiles of all sizes
+    /// add up in the same order.
+    fn best(&self, layer: &Linear) -> Option<&Fed> {
+        let multiprocessors = self.context.info().multiprocessors.max(1) as usize;
+        match layer.form {
+            Form::Convolution(map) => {
+                if !suits(&map, layer.outputs) {
+                    return None;
+                }
+                let positive = layer.flags.contains(Flags::RELU_INPUT);
+                let kinds = match positive {
+                    true => &self.positive,
+                    false => &self.pixels,
+                };
+                if map.out_height * map.out_width <= SMALL_MAP {
+                    return Some(&kinds.split);
+                }
+                if layer.outputs <= kinds.narrow.kind.outputs {
+                    return Some(&kinds.narrow);
+                }
+                let images = layer.rows / (map.out_height * map.out_width);
+                let columns = layer.outputs.div_ceil(kinds.wide.kind.outputs);
+                let blocks = images * rectangle(&map, ROWS).1 * columns * layer.groups;
+                match &kinds.many {
+                    Some(many) if blocks >= MANY_BLOCKS * multiprocessors => Some(many),
+                    _ => Some(&kinds.wide),
+                }
+            }
+            Form::Rows | Form::Patches { .. } => {
+                if layer.inputs < FEWEST_INPUTS {
+                    return None;
+                }
+                // Wide tiles read less, as long as narrow ones do not fit at once.
+                let blocks = layer.rows.div_ceil(ROWS)
+                    * layer.outputs.div_ceil(self.narrow.kind.outputs)
+                    * layer.groups;
+                match blocks <= multiprocessors {
+                    true => Some(&self.narrow),
+                    false => Some(&self.wide),
+                }
+            }
+        }
+    }
+
+    /// Enqueues a layer; `false`: none of these kernels suits it.
+    ///
+    /// # Safety
+    /// As for [`super::plan::Plan::enqueue`].
+    pub(super) unsafe fn linear(
+        &self,
+        stream: &Stream,
+        layer: &Linear,
+        addresses: &Addresses,
+        early: bool,
+    ) -> Result<bool, CudaError> {
+        let Some(fed) = self.best(layer) else {
+            return Ok(false);
+        };
+        let args = arguments::linear(layer, addresses);
+        let Kind { outputs, parts, .. } = fed.kind;
+        let (a, feed, tiles) = match layer.form {
+            Form::Convolution(map) => self.pixels_of(layer, &args, &map)?,
+            Form::Rows | Form::Patches { .. } => self.rows_of(layer, &args)?,
+        };
+        let weight = TensorMap::new(
+            &self.context,
+            args.weight,
+            [layer.inputs, layer.outputs, layer.groups],
+            [1, layer.inputs, layer.inputs * layer.outputs],
+            [outputs as u32, 1],
+        )?;
+        let grid = Grid {
+            blocks: (
+                tiles as u32,
+                layer.outputs.div_ceil(outputs) as u32,
+                (layer.groups * parts) as u32,
+            ),
+            threads: (THREADS, 1, 1),
+            shared_bytes: fed.shared_bytes(),
+        };
+        let extras = Extras {
+            cluster: (1, 1, parts as u32),
+            early,
+        };
+        // SAFETY: the operands have room for this step, see `Kernels::launch`, and the maps are of the same operands;
+        // the kernel waits for launches before it.
+        unsafe {
+            fed.kernel
+                .launch_with(stream, grid, extras, (args, feed, a, weight))
+        }?;
+        Ok(true)
+    }
+
+    /// The rows of `a` in boxes of [`ROWS`], and how many boxes there are.
+    fn rows_of(
+        &self,
+        layer: &Linear,
+        args: &LinearArgs,
+    ) -> Result<(TensorMap, FeedArgs, usize), CudaError> {
+        // With one group there is no distance between groups, and the driver wants one.
+        let group = layer.a_group.max(layer.a_stride);
+        let map = TensorMap::new(
+            &self.context,
+            args.a,
+            [layer.inputs, layer.rows, layer.groups],
+            [1, layer.a_stride, group],
+            [ROWS as u32, 1],
+        )?;
+        Ok((map, FeedArgs::default(), layer.rows.div_ceil(ROWS)))
+    }
+
+    /// The input of a convolution in rectangles of [`ROWS`] pixels.
+    fn pixels_of(
+        &self,
+        layer: &Linear,
+        args: &LinearArgs,
+        map: &Map,
+    ) -> Result<(TensorMap, FeedArgs, usize), CudaError> {
+        let images = layer.rows / (map.out_height * map.out_width);
+        let (width_log2, each) = rectangle(map, ROWS);
+        let (width, height) = (1 << width_log2, ROWS >> width_log2);
+        // The images of a group lie behind each other, and the groups do.
+        let line = map.width * map.channels;
+        let feed = FeedArgs {
+            across: map.out_width.div_ceil(width) as i32,
+            each: each as i32,
+            images: images as i32,
+            width_log2: width_log2 as i32,
+        };
+        let a = TensorMap::new(
+            &self.context,
+            args.a,
+            [map.channels, map.width, map.height, images * layer.groups],
+            [1, map.channels, line, map.height * line],
+            [width as u32, height as u32],
+        )?;
+        Ok((a, feed, images * each))
+    }
+
+    /// Enqueues attention of `wanted` items, whose arguments are `args`; `false`: not with heads of `head` channels.
+    ///
+    /// # Safety
+    /// As for [`super::plan::Plan::enqueue`].
+    pub(super) unsafe fn attention(
+        &self,
+        stream: &Stream,
+        args: AttentionArgs,
+        (heads, head, wanted): (usize, usize, usize),
+        early: bool,
+    ) -> Result<bool, CudaError> {
+        if head != HEAD {
+            return Ok(false);
+        }
+        let (tokens, items) = (args.tokens as usize, args.items as usize);
+        let map = |which: usize| {
+            TensorMap::new(
+                &self.context,
+                args.at[which],
+                [heads * head, tokens, items],
+                [1, args.stride[which] as usize, args.item[which] as usize],
+                [QUERIES as u32, 1],
+            )
+        };
+        let (q, k, v) = (map(0)?, map(1)?, map(2)?);
+        let grid = Grid {
+            blocks: (tokens.div_ceil(QUERIES) as u32, heads as u32, wanted as u32),
+            threads: (ATTEND_THREADS, 1, 1),
+            shared_bytes: ATTEND_SHARED as u32,
+        };
+        let extras = Extras {
+            early,
+            ..Extras::NONE
+        };
+        // SAFETY: as for `linear`.
+        unsafe { (self.attend).launch_with(stream, grid, extras, (args, q, k, v)) }?;
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Map, rectangle, suits};
+
+    fn map(height: usize, width: usize) -> Map {
+        Map {
+            height,
+            width,
+            out_height: height,
+            out_width: width,
+            channels: 64,
+            step: 1,
+        }
+    }
+
+    #[test]
+    fn strides_and_thin_maps_are_left_to_the_other_kernels() {
+        let of = |channels, step| Map {
+            channels,
+            step,
+            ..map(24, 32)
+        };
+        for channels in [48, 64, 96, 192, 768] {
+            assert!(suits(&of(channels, 1), 64), "{channels}");
+        }
+        assert!(!suits(&of(24, 1), 64));
+        assert!(!suits(&of(64, 2), 64));
+        assert!(!suits(&of(64, 1), 32));
+    }
+
+    #[test]
+    fn rectangles_cover_maps_with_few_blocks() {
+        // 16 × 8 pixels fit without rest; 12 × 16 take 128 × 1 no better than 8 × 16.
+        assert_eq!(rectangle(&map(24, 32), 128), (3, 6));
+        assert_eq!(rectangle(&map(12, 16), 128).1, 2);
+        assert_eq!(rectangle(&map(1, 200), 128), (7, 2));
+        assert_eq!(rectangle(&map(1, 1), 128).1, 1);
+        for (height, width) in [(3, 5), (17, 9), (384, 512)] {
+            let (log, tiles) = rectangle(&map(height, width), 128);
+            assert!(tiles * 128 >= height * width);
+            assert!(log <= 7);
+        }
+    }
+}
