@@ -36,6 +36,21 @@ pub enum CliError {
     /// The Gaussian map failed.
     #[error(transparent)]
     Splat(#[from] crate::compute::splat::SplatError),
+    /// A training cannot be continued.
+    #[error(transparent)]
+    SplatState(#[from] crate::slam_builder::splat::state::StateError),
+    /// A map has nothing to train on.
+    #[error(
+        "the map {path} has no keyframe whose image and points can be read, so there is nothing to make splats of; record the place again with `run --map`",
+        path = path.display()
+    )]
+    NoViews { path: PathBuf },
+    /// A map has no points to start from.
+    #[error(
+        "no point of the map {path} has a confidence above {confidence}; lower splat.C_conf",
+        path = path.display()
+    )]
+    NoPoints { path: PathBuf, confidence: f32 },
     /// A file of splats cannot be read.
     #[error(transparent)]
     Splats(#[from] crate::map::splat::SplatFileError),

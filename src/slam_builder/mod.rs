@@ -11,6 +11,7 @@ mod map;
 mod motion;
 mod results;
 mod settings;
+pub(crate) mod splat;
 
 #[cfg(feature = "tensorrt")]
 pub(crate) use assets::MINI_WEIGHTS;

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "cuda")]
 mod bench;
+mod train;
 
 use super::{CliError, Finished, say};
 use crate::map::splat::{self, Format, Reader, Splat};
@@ -11,6 +12,10 @@ use std::path::{Path, PathBuf};
 /// Make, inspect and convert maps of Gaussian splats.
 #[derive(Debug, Subcommand)]
 pub enum SplatCommand {
+    /// Make splats of a map's keyframes, refine them until they look as the images do, and write them to a file. The
+    /// quality is measured on keyframes that are left out. Without a GPU it takes long: use small images and few
+    /// iterations there.
+    Train(Box<train::TrainArgs>),
     /// Read a file of splats, and print what it holds: PLY in the layout of 3D Gaussian Splatting, compressed PLY or spz
     /// version 4.
     Info(InfoArgs),
@@ -43,6 +48,7 @@ pub struct ConvertArgs {
 /// Runs the sub-command.
 pub fn run(command: &SplatCommand) -> Result<Finished, CliError> {
     match command {
+        SplatCommand::Train(args) => return train::run(args),
         SplatCommand::Info(args) => info(&args.path),
         SplatCommand::Convert(args) => convert(args),
         #[cfg(feature = "cuda")]
@@ -122,13 +128,18 @@ fn format_of(path: &Path) -> Result<Format, CliError> {
     })
 }
 
+/// A file that is not replaced.
+fn exists(path: &Path) -> CliError {
+    CliError::Usage(format!(
+        "{} exists; choose another name or replace it with --force",
+        path.display()
+    ))
+}
+
 fn convert(args: &ConvertArgs) -> Result<(), CliError> {
     let format = format_of(&args.to)?;
     if args.to.exists() && !args.force {
-        return Err(CliError::Usage(format!(
-            "{} exists; choose another name or replace it with --force",
-            args.to.display()
-        )));
+        return Err(exists(&args.to));
     }
     let mut reader = Reader::open(&args.from)?;
     // An invalid row is named before anything is written.

@@ -1,0 +1,268 @@
+//! `mast3r-slam splat train`: a map of Gaussian splats from the keyframes of a map's file.
+
+use crate::cli::interrupt;
+use crate::cli::settings::{positive, threads};
+use crate::cli::{CliError, Finished, run::start_threads, say, tell};
+use crate::compute::splat::schedule::{Mode, Schedule};
+use crate::compute::splat::trainer::{Quality, Trainer, ViewSource};
+use crate::config::{Config, DeviceChoice};
+use crate::map::splat;
+use crate::slam::Slam;
+use crate::slam_builder::splat::{
+    DeviceRows, MapFile, OFFLINE_VIEWS, Views, make_device, pointmap, state,
+};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Interval at which the state is written meanwhile.
+const STATE_PERIOD: Duration = Duration::from_secs(60);
+
+/// Options of `splat train`.
+#[derive(Debug, Args)]
+pub struct TrainArgs {
+    /// A map of `run --map`, `run --save-map` or the node; its largest submap is used.
+    pub map: PathBuf,
+    /// The file to write: .ply, .compressed.ply or .spz. The state of the training is written beside it, with .state at
+    /// the end of the name.
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// Number of iterations [default: splat.iterations].
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub iterations: Option<usize>,
+    /// End after this time, if the iterations take longer.
+    #[arg(long, value_name = "SECONDS", value_parser = positive)]
+    pub seconds: Option<usize>,
+    /// Maximum number of Gaussians [default: splat.capacity].
+    #[arg(long, value_name = "ROWS", value_parser = positive)]
+    pub capacity: Option<usize>,
+    /// Go on with an earlier training of the same map, whose state is beside OUT.
+    #[arg(long)]
+    pub resume: bool,
+    /// Replace OUT if it exists.
+    #[arg(long)]
+    pub force: bool,
+    /// YAML file or name of a built-in configuration, whose section `splat` says how the map is made.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Set one key, such as splat.stride=4; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Device for the training.
+    #[arg(long, value_enum)]
+    pub device: Option<DeviceChoice>,
+    /// No progress bar (a pipe never shows one).
+    #[arg(long)]
+    pub no_progress: bool,
+    /// Threads [default: all cores].
+    #[arg(long, value_name = "N", value_parser = threads)]
+    pub jobs: Option<usize>,
+}
+
+impl TrainArgs {
+    fn config(&self) -> Result<Config, CliError> {
+        let mut builder = Slam::builder().set(self.set.iter().cloned());
+        if let Some(path) = &self.config {
+            builder = builder.config_file(path);
+        }
+        let mut config = builder.effective_config()?;
+        config.splat.iterations = self.iterations.unwrap_or(config.splat.iterations);
+        config.splat.capacity = self.capacity.unwrap_or(config.splat.capacity);
+        Ok(config)
+    }
+}
+
+/// The file of a training's state.
+fn state_of(out: &Path) -> PathBuf {
+    let mut name = out.as_os_str().to_owned();
+    name.push(".state");
+    name.into()
+}
+
+/// Runs the sub-command.
+pub fn run(args: &TrainArgs) -> Result<Finished, CliError> {
+    let format = super::format_of(&args.out)?;
+    if args.out.exists() && !args.force && !args.resume {
+        return Err(super::exists(&args.out));
+    }
+    let config = args.config()?;
+    start_threads(args.jobs)?;
+    let mut map = MapFile::open(&args.map, config.splat.c_conf)?;
+    let mut notes = Vec::new();
+    let choice = args.device.unwrap_or(config.device);
+    let device = make_device(choice, &config.splat, map.size(), &mut notes)?;
+    tell(&notes);
+    let iterations = config.splat.iterations as u64;
+    let schedule = Schedule::new(config.splat.clone(), Mode::Offline { iterations });
+    let mut trainer = Trainer::new(device, schedule);
+    let state = state_of(&args.out);
+    if args.resume {
+        state::resume(&state, &mut trainer)?;
+    }
+    let mut views = load(&mut map, &mut trainer)?;
+    if views.is_empty() {
+        return Err(CliError::NoViews {
+            path: args.map.clone(),
+        });
+    }
+    let (width, height) = map.size();
+    let counts = trainer.device().counts();
+    say(&format!(
+        "map: {}, {} keyframes of {width}×{height} pixels",
+        args.map.display(),
+        views.len()
+    ));
+    say(&format!(
+        "splats: {} of at most {}, on {}",
+        counts.rows,
+        counts.capacity,
+        trainer.device().name()
+    ));
+    if counts.rows == 0 {
+        return Err(CliError::NoPoints {
+            path: args.map.clone(),
+            confidence: config.splat.c_conf,
+        });
+    }
+    if args.resume {
+        say(&format!("resumed at iteration {}", trainer.step()));
+    }
+    interrupt::install_for(
+        "stopping after this iteration, then writing the splats; Ctrl-C again quits at once",
+    )?;
+    let before = measure(&mut trainer, &mut views)?;
+    say(&format!(
+        "quality before: {}",
+        told(&before, &trainer, &views)
+    ));
+    let start = Instant::now();
+    let seconds = args.seconds.map(|s| Duration::from_secs(s as u64));
+    let first = trainer.step();
+    iterate(
+        &mut trainer,
+        &mut views,
+        iterations,
+        seconds,
+        &state,
+        !args.no_progress,
+    )?;
+    let took = start.elapsed().as_secs_f64();
+    let done = trainer.step() - first;
+    let after = measure(&mut trainer, &mut views)?;
+    say(&format!(
+        "quality after: {}",
+        told(&after, &trainer, &views)
+    ));
+    say(&format!(
+        "{done} iterations in {took:.1} s ({:.1} per second); {} splats",
+        done as f64 / took.max(1e-9),
+        trainer.device().counts().rows
+    ));
+    save_state(&state, &mut trainer)?;
+    let bytes = splat::write(&args.out, format, &mut DeviceRows::new(trainer.device()))?;
+    say(&format!(
+        "written to {}: {} in {:.1} MB; {} goes on with --resume",
+        args.out.display(),
+        format.name(),
+        bytes as f64 / 1e6,
+        state.display()
+    ));
+    Ok(match interrupt::requested() {
+        true => Finished::Interrupted,
+        false => Finished::Done,
+    })
+}
+
+/// The keyframes as views. Those that are trained on become splats, unless there are some.
+fn load(map: &mut MapFile, trainer: &mut Trainer) -> Result<Views, CliError> {
+    let mut views = Views::new(map.intrinsics(), OFFLINE_VIEWS);
+    let stride = map.keyframes().len().div_ceil(OFFLINE_VIEWS).max(1);
+    let keyframes: Vec<_> = map.keyframes().iter().step_by(stride).copied().collect();
+    let seeds = trainer.device().counts().rows == 0;
+    for keyframe in &keyframes {
+        let Some(view) = map.view(keyframe.id) else {
+            continue;
+        };
+        let Some(index) = views.add(keyframe.id, keyframe.world_from_camera, &view) else {
+            continue;
+        };
+        if seeds && !trainer.is_held_out(index, keyframes.len()) {
+            let pose = &keyframe.world_from_camera;
+            trainer.seed(&pointmap(map.intrinsics(), keyframe.id, pose, &view))?;
+        }
+    }
+    Ok(views)
+}
+
+/// Whether quality is measured on views that are not trained on.
+fn is_held_out(trainer: &Trainer, views: &Views) -> bool {
+    (0..views.len()).any(|index| trainer.is_held_out(index, views.len()))
+}
+
+fn measure(trainer: &mut Trainer, views: &mut Views) -> Result<Quality, CliError> {
+    let all = !is_held_out(trainer, views);
+    Ok(trainer.evaluate(views, all)?)
+}
+
+fn told(quality: &Quality, trainer: &Trainer, views: &Views) -> String {
+    let what = match is_held_out(trainer, views) {
+        true => "held-out keyframes",
+        false => "keyframes, all trained on",
+    };
+    let Quality { views, psnr, ssim } = quality;
+    format!("PSNR {psnr:.2} dB, SSIM {ssim:.3} on {views} {what}")
+}
+
+fn save_state(path: &Path, trainer: &mut Trainer) -> Result<(), CliError> {
+    let saved = state::save(path, trainer);
+    saved.map_err(|e| crate::files::export::ExportError::io("write", path, e).into())
+}
+
+/// Trains until the iterations are done, the time is over or Ctrl-C was pressed.
+fn iterate(
+    trainer: &mut Trainer,
+    views: &mut Views,
+    iterations: u64,
+    seconds: Option<Duration>,
+    state: &Path,
+    progress: bool,
+) -> Result<(), CliError> {
+    let bar = (progress && std::io::stderr().is_terminal()).then(|| bar(iterations));
+    let start = Instant::now();
+    let mut stated = start;
+    while trainer.step() < iterations
+        && seconds.is_none_or(|limit| start.elapsed() < limit)
+        && !interrupt::requested()
+    {
+        let Some(report) = trainer.train(views)? else {
+            break;
+        };
+        if let Some(bar) = &bar {
+            bar.set_position(report.step);
+            bar.set_message(format!(
+                "PSNR {:.1} dB, {} splats",
+                -10.0 * report.loss.mse.max(1e-12).log10(),
+                trainer.device().counts().rows
+            ));
+        }
+        if stated.elapsed() >= STATE_PERIOD {
+            save_state(state, trainer)?;
+            stated = Instant::now();
+        }
+    }
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+    Ok(())
+}
+
+fn bar(iterations: u64) -> ProgressBar {
+    let bar = ProgressBar::new(iterations);
+    let template = "{bar:28} {pos}/{len} iterations, {per_sec}, {eta} left: {wide_msg}";
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
