@@ -5,11 +5,12 @@ use crate::files::folder_of;
 use std::path::{Path, PathBuf};
 
 /// Names of result files and folders.
-pub const RESULTS: [&str; 8] = [
+pub const RESULTS: [&str; 9] = [
     "trajectory.txt",
     "keyframes.txt",
     "frames.csv",
     "cloud.ply",
+    "splat.ply",
     "report.html",
     "keyframes.csv",
     "keyframes",

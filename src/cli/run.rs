@@ -13,6 +13,7 @@ use super::progress::Progress;
 use super::record::Recording;
 use super::session::{self, Ended};
 use super::settings::{ConfigArgs, RunOptions, threads};
+use super::splat::{self, live::RunSplat};
 #[cfg(feature = "view")]
 use super::view_args::ViewArgs;
 use super::{CliError, Finished, interrupt, say};
@@ -65,6 +66,10 @@ pub struct RunArgs {
     /// .yaml or .pgm with the other one beside it. `grid.*` in the configuration says how it is made.
     #[arg(long, value_name = "DIR_OR_FILE")]
     pub grid: Option<PathBuf>,
+    /// Make a map of 3D Gaussians beside the run and write it to FILE: .ply, .compressed.ply or .spz [default: splat.ply
+    /// in the output folder]. `splat.*` in the configuration says how it is made.
+    #[arg(long, value_name = "FILE")]
+    pub splat: Option<Option<PathBuf>>,
     /// An image of the camera's size that is black where the camera sees the robot itself, or anything else that is not
     /// the scene: those pixels match nothing and enter no pointmap, no cloud and no grid.
     #[arg(long, value_name = "IMAGE")]
@@ -107,6 +112,7 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
     if let Some(mask) = &args.mask {
         super::readable("the mask", mask)?;
     }
+    splat::live::check(args.splat.as_ref().and_then(Option::as_deref))?;
     if let Some(map) = &args.map {
         // Reject another file before the network is loaded.
         check_map(&saved::file_of(map), args.read_only)?;
@@ -153,6 +159,13 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
     #[cfg(all(feature = "bags", feature = "ros"))]
     let mut recording = Recording::begin(args.bag.record.as_deref(), source.as_mut(), &slam)?;
 
+    let splats = (args.splat.is_some() || settings.config.splat.enable)
+        .then(|| {
+            let named = args.splat.clone().flatten();
+            let path = named.unwrap_or_else(|| folder.path().join(splat::live::FILE_NAME));
+            RunSplat::start(&settings.config, &slam, path)
+        })
+        .flatten();
     #[cfg(feature = "view")]
     let feed = view.start(&slam);
     let camera = source.depth_camera();
@@ -179,6 +192,9 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
         if let Some(feed) = &feed {
             feed.frame(&tracked, &mut slam);
         }
+        if let Some(splats) = &splats {
+            splats.frame(&mut slam);
+        }
         Ok(tracked)
     };
     let stop = &interrupt::requested;
@@ -202,7 +218,9 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
         );
         map = map.with_grid(cells);
     }
+    let splatted = splats.map_or(Ok(()), |splats| splats.finish(map.snapshot()));
     let mut saved = map.write(folder.path()).map_err(CliError::from);
+    saved = saved.and_then(|results| splatted.map(|()| results));
     #[cfg(all(feature = "bags", feature = "ros"))]
     if let Some(recording) = recording {
         match recording.close(&map) {
@@ -468,6 +486,7 @@ pub fn demo(args: &DemoArgs) -> Result<Finished, CliError> {
         read_only: false,
         save_map: None,
         grid: None,
+        splat: None,
         mask: None,
         force: true,
         ground_truth: None,

@@ -1,8 +1,8 @@
 //! `mast3r-slam splat`: files of splats.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Output;
-use testkit::program::{assert_failed, message, program, text};
+use testkit::program::{assert_failed, message, program, run, sequence, text};
 
 fn splat(args: &[&str]) -> Output {
     let mut command = program(&["splat"]);
@@ -87,4 +87,88 @@ fn bad_files_and_names_are_named() {
     std::fs::write(&bad, b"solid\n").expect("a file");
     assert_failed(&splat(&["info", text(&bad)]), &["not a file of splats"]);
     assert_failed(&splat(&["info", text(&path("no.ply"))]), &["cannot read"]);
+}
+
+/// A saved map of the first frames of the bundled sequence.
+fn map(folder: &Path, frames: usize) -> PathBuf {
+    let sequence = sequence(folder, frames);
+    let path = folder.join("room.map");
+    let output = run(
+        &sequence,
+        &folder.join("out"),
+        &["--calibrated", "--save-map", text(&path)],
+    );
+    assert!(output.status.success(), "{}", message(&output));
+    path
+}
+
+/// The number after `word` in the line of `text` that starts with `line`.
+fn number(text: &str, line: &str, word: &str) -> f64 {
+    let line = text.lines().find(|l| l.starts_with(line));
+    let line = line.unwrap_or_else(|| panic!("no line {line:?} in: {text}"));
+    let rest = line.split(word).nth(1).expect("the word");
+    let number: String = rest
+        .trim_start()
+        .chars()
+        .take_while(|c| c.is_ascii_digit() || *c == '.')
+        .collect();
+    number.trim_end_matches('.').parse().expect("a number")
+}
+
+#[test]
+fn training_raises_the_quality_on_held_out_keyframes_and_goes_on_later() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let map = map(folder.path(), 90);
+    let out = folder.path().join("room.ply");
+    let train = |more: &[&str]| {
+        let mut args = vec!["train", text(&map), "--out", text(&out)];
+        args.extend(["--device", "cpu", "--capacity", "30000"]);
+        args.extend(["--set", "splat.holdout=3", "--set", "splat.stride=1"]);
+        args.extend(more);
+        splat(&args)
+    };
+    let told = said(&train(&["--iterations", "150"]));
+    let before = number(&told, "quality before", "PSNR");
+    let after = number(&told, "quality after", "PSNR");
+    assert!(told.contains("held-out"), "{told}");
+    assert!(
+        after > before + 1.0,
+        "{before} dB before, {after} dB after: {told}"
+    );
+    let rows = number(&said(&splat(&["info", text(&out)])), "rows", ":");
+    assert!(rows > 1000.0 && rows <= 30_000.0, "{rows}");
+    // Without --force, the file stays.
+    assert_eq!(train(&["--iterations", "150"]).status.code(), Some(2));
+    let told = said(&train(&["--iterations", "200", "--resume"]));
+    assert!(told.contains("resumed at iteration 150"), "{told}");
+    assert!(
+        (number(&told, "quality before", "PSNR") - after).abs() < 0.02,
+        "{told}"
+    );
+    assert!(told.contains("50 iterations in"), "{told}");
+}
+
+#[test]
+fn a_map_without_images_and_other_files_are_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let sequence = sequence(folder.path(), 12);
+    let path = folder.path().join("room.map");
+    let output = run(
+        &sequence,
+        &folder.path().join("out"),
+        &["--map", text(&path)],
+    );
+    assert!(output.status.success(), "{}", message(&output));
+    let database = rusqlite::Connection::open(&path).expect("a map");
+    database
+        .execute_batch("DELETE FROM image")
+        .expect("deleted");
+    drop(database);
+    let out = folder.path().join("room.ply");
+    let train = |map: &Path| splat(&["train", text(map), "--out", text(&out), "--device", "cpu"]);
+    assert_failed(&train(&path), &["room.map", "no keyframe whose image"]);
+    let other = folder.path().join("other.map");
+    std::fs::write(&other, b"text").expect("a file");
+    assert_failed(&train(&other), &["other.map"]);
+    assert!(!out.exists());
 }

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "cuda")]
 mod bench;
+pub mod live;
 mod train;
 
 use super::{CliError, Finished, say};

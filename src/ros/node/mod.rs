@@ -42,6 +42,8 @@ mod service;
 mod services;
 mod settings;
 mod shared;
+mod splat_slot;
+mod splats;
 mod status;
 mod supervisor;
 mod tf_listener;
@@ -468,6 +470,9 @@ fn slam_of(
     }
     if settings.use_mask {
         builder = builder.set_value("tracking.masks", true.into());
+    }
+    if settings.splat {
+        builder = builder.set_value("splat.enable", true.into());
     }
     if settings.use_depth {
         builder = builder.depth();

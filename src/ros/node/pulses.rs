@@ -20,6 +20,7 @@ pub struct Pulses {
     pub depth: Pulse,
     pub grid: Pulse,
     pub incidents: Pulse,
+    pub splat: Pulse,
     mapping: ArcSwapOption<Pulse>,
 }
 
@@ -41,6 +42,7 @@ impl Pulses {
             ("depth", Some(&self.depth)),
             ("grid", Some(&self.grid)),
             ("incidents", Some(&self.incidents)),
+            ("splats", Some(&self.splat)),
         ];
         let words = threads.into_iter().filter_map(|(name, pulse)| {
             let busy = pulse?.busy_for(now).filter(|busy| *busy >= STANDS)?;

@@ -17,6 +17,8 @@ use super::pulses::Pulses;
 use super::service::Progress;
 use super::settings::{Settings, Transport};
 use super::shared::{CameraSlot, Event, Shared};
+use super::splat_slot::SplatSlot;
+use super::splats;
 use super::status::{State, Status};
 use super::supervisor::Supervisor;
 use super::tf_listener::TfBuffer;
@@ -98,6 +100,8 @@ impl Running {
             odometry: MotionInbox::default(),
             rates: MotionInbox::default(),
             depth: DepthSlot::default(),
+            splat_slot: SplatSlot::default(),
+            splats: ArcSwapOption::empty(),
             page: door.feed(),
             incidents: beside.incidents,
             closing: AtomicBool::new(false),
@@ -139,6 +143,13 @@ impl Running {
             let topics = GridTopics::new(middleware.as_ref())?;
             let shared = Arc::clone(&running.shared);
             running.thread("grid", move || grid::run(shared, topics, options))?;
+        }
+        if config.splat.enable {
+            let topic = splats::advertise(middleware.as_ref())?;
+            let (shared, config) = (Arc::clone(&running.shared), config.clone());
+            running.thread("splats", move || {
+                splats::run(&shared, topic.as_ref(), &config);
+            })?;
         }
         let shared = Arc::clone(&running.shared);
         running.thread("watchdog", move || {

@@ -235,6 +235,8 @@ parameters! {
         "maximum size of a cloud message in bytes; 0: one message per cloud, for suitably configured networks";
     cloud_rate: f64 = 10.0, Constraint::Double(0.0, 1000.0), Always,
         "maximum rate of ~/cloud in Hz, by the images' stamps; 0: every tracked frame";
+    splat: bool = false, ANY, Unconfigured,
+        "make a map of 3D Gaussians beside SLAM: ~/splat_image shows it, and ~/save_map writes it as PLY; slam.splat.* says how it is made";
     view_port: usize = 0i64, Constraint::Integer(0, 65_535), Unconfigured,
         "port of the live page and of metrics for Prometheus; 0: off";
     view_address: String = "127.0.0.1", ANY, Unconfigured,

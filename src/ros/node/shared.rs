@@ -10,6 +10,7 @@ use super::motion_inbox::MotionInbox;
 use super::page_feed::PageFeed;
 use super::pulses::Pulses;
 use super::settings::Settings;
+use super::splat_slot::SplatSlot;
 use super::status::Status;
 use super::supervisor::Supervisor;
 use super::tf_listener::TfBuffer;
@@ -18,6 +19,7 @@ use crate::map::grid::GridOptions;
 use crate::slam::{PoseTable, TrackedFrame};
 use crate::slam_builder::SlamBuilder;
 use crate::source::ImuReading;
+use crate::slam_builder::splat::Asker;
 use crate::source::camera_info;
 use crate::time::Stamp;
 use crate::wire::messages::sensor::CameraInfo;
@@ -118,6 +120,10 @@ pub struct Shared {
     pub rates: MotionInbox<ImuReading>,
     /// Input of the depth thread.
     pub depth: DepthSlot,
+    /// Input of the splats thread.
+    pub splat_slot: SplatSlot,
+    /// The Gaussian map, once there is one.
+    pub splats: ArcSwapOption<Asker>,
     /// The live page.
     pub page: PageFeed,
     /// Takes requests for incidents.

@@ -11,6 +11,7 @@ use super::masks::Masking;
 use super::motion_input::{self, MotionInput};
 use super::settings::{Settings, Transport};
 use super::shared::{Event, Shared};
+use super::splat_slot::SplatCamera;
 use super::status::State;
 use crate::compute::device::DeviceError;
 use crate::image::RgbImage;
@@ -345,6 +346,17 @@ impl Tracker {
                     self.shared.page.frame(&tracked, &mut engine.slam);
                 }
                 let scale = (!lost).then_some(tracked.world_from_camera.scale);
+                if !lost
+                    && self.shared.splat_slot.wanted()
+                    && let Some(engine) = &self.engine
+                {
+                    self.shared.splat_slot.put(SplatCamera {
+                        stamp,
+                        camera_frame: Arc::clone(&engine.camera_frame),
+                        size: engine.slam.network_image().0,
+                        world_from_camera: tracked.world_from_camera,
+                    });
+                }
                 self.shared.tell(Event::Frame(tracked, Instant::now()));
                 if let Some(scale) = scale.filter(|_| self.shared.depth.wanted()) {
                     self.depth(stamp, scale);

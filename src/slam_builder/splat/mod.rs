@@ -1,10 +1,14 @@
 //! Maps of Gaussian splats, made from keyframes: offline from a map's file, or beside SLAM.
 
+mod hand_over;
+mod live;
 mod map_file;
 mod rows;
 pub mod state;
 mod views;
 
+pub use hand_over::{HandOver, HandedOver};
+pub use live::{Asker, Live, LiveSource, LiveSplat};
 pub use map_file::MapFile;
 pub use rows::DeviceRows;
 pub use views::{OFFLINE_VIEWS, Views, pointmap};

@@ -37,6 +37,11 @@ impl Views {
         }
     }
 
+    /// The camera of all views.
+    pub fn intrinsics(&self) -> Intrinsics {
+        self.intrinsics
+    }
+
     /// Adds a keyframe; returns its index. A keyframe whose image is lost, or that is there already, is left out.
     pub fn add(&mut self, id: u32, world_from_camera: Sim3, view: &KeyframeView) -> Option<usize> {
         let size = (view.image.width, view.image.height);

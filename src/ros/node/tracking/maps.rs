@@ -8,9 +8,10 @@ use crate::ros::node::inbox::{Checked, OnText, Order};
 use crate::ros::node::saving::{self, SavedGrid};
 use crate::ros::node::shared::{Event, LoadedPlace};
 use crate::ros::node::status::State;
-use crate::ros::node::{engine, grid};
+use crate::ros::node::{engine, grid, splats};
 use crate::slam::{SavedMap, SavedMapError};
-use std::path::PathBuf;
+use crate::slam_builder::splat::Asker;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 
@@ -28,6 +29,10 @@ impl Tracker {
                 submap,
             })
         });
+        let reply = match self.shared.splats.load_full() {
+            Some(asker) => with_splats(asker, &file, results.as_deref(), reply),
+            None => reply,
+        };
         let Some(engine) = &mut self.engine else {
             return;
         };
@@ -267,4 +272,27 @@ impl Tracker {
             self.keep();
         }
     }
+}
+
+/// `reply`, after the splats were written beside the map too. They are written by a thread of their own: the mapping
+/// thread does not wait for them.
+fn with_splats(asker: Arc<Asker>, file: &Path, results: Option<&Path>, reply: OnText) -> OnText {
+    let path = splats::file_for(file, results);
+    Box::new(move |saved: Result<String, String>| {
+        let text = match saved {
+            Ok(text) => text,
+            Err(why) => return reply(Err(why)),
+        };
+        let thread = std::thread::Builder::new().name("save-splats".into());
+        let spawned = thread.spawn(move || {
+            let written = splats::save(&asker, &path);
+            reply(match written {
+                Ok(splats) => Ok(format!("{text}; {splats}")),
+                Err(why) => Err(format!("{text}; {why}")),
+            });
+        });
+        if let Err(error) = spawned {
+            tracing::error!("cannot write the splats: {error}");
+        }
+    })
 }
