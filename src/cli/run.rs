@@ -168,6 +168,11 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
         .flatten();
     #[cfg(feature = "view")]
     let feed = view.start(&slam);
+    #[cfg(feature = "view")]
+    if let (Some(feed), Some(splats)) = (&feed, &splats) {
+        let asker = splats.asker();
+        feed.show_splats(crate::view::SplatReader::new(move || asker.shown()));
+    }
     let camera = source.depth_camera();
     let mut depth = camera.and_then(|camera| DepthFeed::new(&slam, camera));
     let mut motion = MotionFeed::new(&mut slam, motion);

@@ -44,6 +44,7 @@
       set('points', scene?.pointCount.toLocaleString('en'));
       set('lost', value.lost_s?.toFixed(1));
       set('matched', value.matched === null ? null : `${(100 * value.matched).toFixed(0)} % of the pixels`);
+      element('splats').hidden = !value.splats;
       times(value.times_ms);
       facts(value);
       if (value.world_from_camera) scene?.setCamera(value.world_from_camera, value.submap);

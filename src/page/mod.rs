@@ -1,6 +1,6 @@
 //! The page that shows a map: its HTML, its scripts and the binary form of clouds. The live page (`view`) and the report
-//! embed the same viewer; both work without internet. `vendor/` holds twgl.js 7.0.0 as published on npm, with its
-//! licence (MIT).
+//! embed the same viewer; both work without internet. `vendor/` holds twgl.js 7.0.0 and gsplat.js 1.2.9 (for splats) as
+//! published on npm, with their licences (MIT).
 
 mod cloud;
 pub mod messages;
@@ -9,6 +9,10 @@ pub use cloud::{Cloud, MAX_POINTS};
 
 /// The WebGL helper library.
 const LIBRARY: &str = include_str!("vendor/twgl.js");
+/// The viewer of splats, an ES module.
+pub const SPLAT_VIEWER: &str = include_str!("vendor/gsplat.js");
+const SPLATS: &str = include_str!("splats.js");
+const SPLATS_PAGE: &str = include_str!("splats.html");
 /// Draws a map: clouds, trajectory, keyframes, loops, a grid; orbit, pan and zoom.
 const SCENE: &str = include_str!("scene.js");
 /// Decodes messages of the server, and the report's data.
@@ -24,6 +28,12 @@ const PAGE: &str = include_str!("page.html");
 pub fn live() -> String {
     let page = PAGE.replace("/*STYLE*/", STYLE);
     page.replace("/*SCRIPTS*/", &joined(&[LIBRARY, MESSAGES, SCENE, LIVE]))
+}
+
+/// The page of splats, which loads `splats/viewer.js` ([`SPLAT_VIEWER`]) and `splats/data`.
+pub fn splats() -> String {
+    let page = SPLATS_PAGE.replace("/*STYLE*/", STYLE);
+    page.replace("/*SCRIPT*/", SPLATS)
 }
 
 /// The scripts of a report, which draw on the element `map` what is in the element `map-data` in base64.
@@ -47,8 +57,21 @@ mod tests {
         // Closing the script early would show the rest as text.
         assert_eq!(page.matches("</script").count(), 1);
         assert!(!report_scripts().contains("</script"));
+        let splats = splats();
+        assert!(!splats.contains("/*STYLE*/") && !splats.contains("/*SCRIPT*/"));
+        assert_eq!(splats.matches("</script").count(), 1);
         // Every address is relative, so that a proxy may serve the page below any path.
-        let own = [MESSAGES, SCENE, LIVE, REPORT, STYLE, PAGE].join("\n");
+        let own = [
+            MESSAGES,
+            SCENE,
+            LIVE,
+            REPORT,
+            STYLE,
+            PAGE,
+            SPLATS,
+            SPLATS_PAGE,
+        ]
+        .join("\n");
         for address in [
             "http:",
             "https:",

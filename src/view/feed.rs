@@ -10,6 +10,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use heapless::Deque;
 use nalgebra::{Isometry3, Vector3};
 use prometheus_client::registry::Registry;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -89,6 +90,28 @@ pub struct GridImage {
     pub world_from_grid: Isometry3<f64>,
 }
 
+/// Reads the splats of the map as they are now, 32 bytes each as [`Splat::packed`](crate::map::splat::Splat::packed) has
+/// them; `None` if there is no map of splats any more. May wait for seconds.
+#[derive(Clone)]
+pub struct SplatReader(Arc<dyn Fn() -> Option<Vec<u8>> + Send + Sync>);
+
+impl SplatReader {
+    /// A reader.
+    pub fn new(read: impl Fn() -> Option<Vec<u8>> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(read))
+    }
+
+    pub(super) fn read(&self) -> Option<Vec<u8>> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for SplatReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SplatReader")
+    }
+}
+
 /// Shared by the tracking thread and the server.
 #[derive(Debug)]
 pub struct Feed {
@@ -105,6 +128,7 @@ pub struct Feed {
     wanted: Mutex<Option<Request>>,
     wants: AtomicBool,
     grid: Mutex<Option<GridImage>>,
+    splats: Mutex<Option<SplatReader>>,
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -126,6 +150,7 @@ impl Feed {
             wanted: Mutex::default(),
             wants: AtomicBool::new(false),
             grid: Mutex::default(),
+            splats: Mutex::default(),
         }
     }
 
@@ -226,6 +251,20 @@ impl Feed {
     /// Shows a grid.
     pub fn show_grid(&self, grid: GridImage) {
         *lock(&self.grid) = Some(grid);
+    }
+
+    /// Has pages show the splats that `reader` reads.
+    pub fn show_splats(&self, reader: SplatReader) {
+        *lock(&self.splats) = Some(reader);
+    }
+
+    /// Whether there are splats to show.
+    pub(super) fn has_splats(&self) -> bool {
+        lock(&self.splats).is_some()
+    }
+
+    pub(super) fn splats(&self) -> Option<SplatReader> {
+        lock(&self.splats).clone()
     }
 
     /// Whether a page is open.

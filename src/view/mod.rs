@@ -18,7 +18,7 @@ mod server;
 mod stream;
 mod trail;
 
-pub use feed::{Feed, GridImage};
+pub use feed::{Feed, GridImage, SplatReader};
 pub use host::{Host, HostReport};
 pub use stream::MAX_PAGES;
 
@@ -131,6 +131,7 @@ impl Door {
             registry,
             board: Arc::default(),
             page: server::page(),
+            reading_splats: Arc::default(),
         });
         let end = EndSlot::default();
         let (stop, stopped) = oneshot::channel();

@@ -100,6 +100,7 @@ impl Scraped {
             "keyframes": size.as_ref().map_or(0, |size| size.keyframes),
             "loop_edges": size.as_ref().map_or(0, |size| size.loops),
             "map_full": now.full,
+            "splats": self.feed.has_splats(),
             "scale": scale.map(|s| json!({"factor": s.factor, "sigma": s.sigma, "source": s.source.name()})),
             "dropped": drops.map(|(why, n)| (why.to_owned(), n)).collect::<serde_json::Map<_, _>>(),
             "pages": self.feed.watchers().load(Ordering::Relaxed),

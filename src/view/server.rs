@@ -30,6 +30,8 @@ pub struct Site {
     pub registry: Registry,
     pub board: Arc<Mutex<Board>>,
     pub page: Bytes,
+    /// Held while splats are read: one page at a time, as they take megabytes.
+    pub reading_splats: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// Where the end of the program is left for the server.
@@ -54,6 +56,9 @@ pub async fn run(
     let router = Router::new()
         .route("/", get(live))
         .route("/stream", get(stream))
+        .route("/splats", get(splats))
+        .route("/splats/viewer.js", get(splat_viewer))
+        .route("/splats/data", get(splat_data))
         .route("/status", get(status))
         .route("/healthz", get(health))
         .route("/metrics", get(metrics))
@@ -82,6 +87,12 @@ async fn compose(mut composer: Composer, scraped: Arc<Scraped>, end: EndSlot) {
         }
     }
 }
+
+/// What the page of splats may do beside: its viewer is a module of this server and sorts in a worker of its own, in
+/// WebAssembly.
+const SPLAT_POLICY: &str = "default-src 'none'; script-src 'self' 'unsafe-inline' 'wasm-unsafe-eval'; \
+                            worker-src blob:; style-src 'unsafe-inline'; img-src blob: data:; connect-src 'self'; \
+                            base-uri 'none'; form-action 'none'";
 
 fn answer(kind: &'static str, body: impl Into<Body>) -> Response {
     let mut response = Response::new(body.into());
@@ -117,6 +128,48 @@ async fn stream(State(site): State<Arc<Site>>) -> Response {
             );
             (StatusCode::SERVICE_UNAVAILABLE, answer(TEXT, why)).into_response()
         }
+    }
+}
+
+async fn splats() -> Response {
+    let mut response = answer("text/html; charset=utf-8", page::splats());
+    let policy = HeaderValue::from_static(SPLAT_POLICY);
+    response
+        .headers_mut()
+        .insert(header::CONTENT_SECURITY_POLICY, policy);
+    response
+}
+
+async fn splat_viewer() -> Response {
+    answer("text/javascript; charset=utf-8", page::SPLAT_VIEWER)
+}
+
+async fn splat_data(State(site): State<Arc<Site>>) -> Response {
+    let refuse =
+        |status: StatusCode, why: &'static str| (status, answer(TEXT, why)).into_response();
+    let Some(read) = site.scraped.feed.splats() else {
+        return refuse(
+            StatusCode::NOT_FOUND,
+            "there are no splats: start with --splat, or splat:=true\n",
+        );
+    };
+    // Dropped with the answer of the thread that reads, even if the page is closed meanwhile.
+    let Ok(reading) = Arc::clone(&site.reading_splats).try_lock_owned() else {
+        return refuse(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "another page is reading the splats; try again\n",
+        );
+    };
+    let data = tokio::task::spawn_blocking(move || {
+        let _reading = reading;
+        read.read()
+    });
+    match data.await {
+        Ok(Some(data)) => answer("application/octet-stream", data),
+        _ => refuse(
+            StatusCode::NOT_FOUND,
+            "the splats cannot be read now; try again\n",
+        ),
     }
 }
 

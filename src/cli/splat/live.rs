@@ -5,6 +5,8 @@ use crate::config::Config;
 use crate::map::MapSnapshot;
 use crate::map::splat;
 use crate::slam::Slam;
+#[cfg(feature = "view")]
+use crate::slam_builder::splat::Asker;
 use crate::slam_builder::splat::{DeviceRows, HandOver, HandedOver, Live, LiveSplat, make_device};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,6 +53,12 @@ impl RunSplat {
             thread,
             path,
         })
+    }
+
+    /// The way to ask the thread, for the live page.
+    #[cfg(feature = "view")]
+    pub fn asker(&self) -> Asker {
+        self.thread.asker()
     }
 
     /// A frame was processed. Does not wait.

@@ -9,7 +9,7 @@ use crate::config::{Config, DeviceChoice};
 use crate::map::splat;
 use crate::slam::Slam;
 use crate::slam_builder::splat::{
-    DeviceRows, MapFile, OFFLINE_VIEWS, Views, make_device, pointmap, state,
+    DeviceRows, MapFile, OFFLINE_VIEWS, Views, make_device, pointmap, quality, seed, state, train,
 };
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -132,11 +132,8 @@ pub fn run(args: &TrainArgs) -> Result<Finished, CliError> {
     interrupt::install_for(
         "stopping after this iteration, then writing the splats; Ctrl-C again quits at once",
     )?;
-    let before = measure(&mut trainer, &mut views)?;
-    say(&format!(
-        "quality before: {}",
-        told(&before, &trainer, &views)
-    ));
+    let before = quality(&mut trainer, &mut views)?;
+    say(&format!("quality before: {}", told(&before)));
     let start = Instant::now();
     let seconds = args.seconds.map(|s| Duration::from_secs(s as u64));
     let first = trainer.step();
@@ -150,11 +147,8 @@ pub fn run(args: &TrainArgs) -> Result<Finished, CliError> {
     )?;
     let took = start.elapsed().as_secs_f64();
     let done = trainer.step() - first;
-    let after = measure(&mut trainer, &mut views)?;
-    say(&format!(
-        "quality after: {}",
-        told(&after, &trainer, &views)
-    ));
+    let after = quality(&mut trainer, &mut views)?;
+    say(&format!("quality after: {}", told(&after)));
     say(&format!(
         "{done} iterations in {took:.1} s ({:.1} per second); {} splats",
         done as f64 / took.max(1e-9),
@@ -190,24 +184,17 @@ fn load(map: &mut MapFile, trainer: &mut Trainer) -> Result<Views, CliError> {
         };
         if seeds && !trainer.is_held_out(index, keyframes.len()) {
             let pose = &keyframe.world_from_camera;
-            trainer.seed(&pointmap(map.intrinsics(), keyframe.id, pose, &view))?;
+            seed(
+                trainer,
+                &pointmap(map.intrinsics(), keyframe.id, pose, &view),
+            )?;
         }
     }
     Ok(views)
 }
 
-/// Whether quality is measured on views that are not trained on.
-fn is_held_out(trainer: &Trainer, views: &Views) -> bool {
-    (0..views.len()).any(|index| trainer.is_held_out(index, views.len()))
-}
-
-fn measure(trainer: &mut Trainer, views: &mut Views) -> Result<Quality, CliError> {
-    let all = !is_held_out(trainer, views);
-    Ok(trainer.evaluate(views, all)?)
-}
-
-fn told(quality: &Quality, trainer: &Trainer, views: &Views) -> String {
-    let what = match is_held_out(trainer, views) {
+fn told((quality, held_out): &(Quality, bool)) -> String {
+    let what = match held_out {
         true => "held-out keyframes",
         false => "keyframes, all trained on",
     };
@@ -236,7 +223,7 @@ fn iterate(
         && seconds.is_none_or(|limit| start.elapsed() < limit)
         && !interrupt::requested()
     {
-        let Some(report) = trainer.train(views)? else {
+        let Some(report) = train(trainer, views)? else {
             break;
         };
         if let Some(bar) = &bar {

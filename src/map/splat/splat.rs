@@ -59,6 +59,25 @@ impl Splat {
         }
     }
 
+    /// The row in the 32 bytes of a `.splat` file, which viewers in browsers read: position and scale in metres, colour
+    /// and opacity, rotation. Without higher coefficients.
+    pub fn packed(&self) -> [u8; 32] {
+        let mut out = [0; 32];
+        let floats = self.mean.into_iter().chain(self.scale.map(f32::exp));
+        for (bytes, value) in out.chunks_exact_mut(4).zip(floats) {
+            bytes.copy_from_slice(&value.to_le_bytes());
+        }
+        // Casts saturate.
+        let colour = self
+            .dc
+            .map(|dc| (255.0 * (0.5 + 0.282_094_8 * dc) + 0.5) as u8);
+        out[24..27].copy_from_slice(&colour);
+        out[27] = (255.0 / (1.0 + (-self.opacity).exp()) + 0.5) as u8;
+        let rotation = self.unit_rotation().map(|q| (128.0 * q + 128.5) as u8);
+        out[28..].copy_from_slice(&rotation);
+        out
+    }
+
     /// The rotation with unit length.
     pub(super) fn unit_rotation(&self) -> [f32; 4] {
         let square: f32 = self.rotation.iter().map(|q| q * q).sum();

@@ -129,6 +129,7 @@ fn start(shared: &Arc<Shared>, config: &Config) -> Result<Option<LiveSplat>, Str
     let live = Live::new(device, &config.splat, config.output.c_conf);
     let map = LiveSplat::start(live, Box::new(source)).map_err(|error| error.to_string())?;
     shared.splats.store(Some(Arc::new(map.asker())));
+    shared.page.show_splats(map.asker());
     Ok(Some(map))
 }
 

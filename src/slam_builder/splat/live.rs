@@ -1,13 +1,14 @@
 //! A Gaussian map that is made beside SLAM, in a thread of its own with a limited part of the time. Tracking never waits
 //! for it: it reads the published poses, asks for keyframes, and answers questions between two steps.
 
+use super::rows::packed;
 use super::views::{LIVE_VIEWS, Views, pointmap};
 use crate::compute::splat::SplatError;
 use crate::compute::splat::budget::Budget;
 use crate::compute::splat::camera::{Camera, Rendering};
 use crate::compute::splat::device::{AnchorMove, SplatDevice};
 use crate::compute::splat::schedule::{Mode, Schedule};
-use crate::compute::splat::trainer::{Quality, Trainer, ViewSource};
+use crate::compute::splat::trainer::{Quality, Trainer};
 use crate::config::SplatConfig;
 use crate::geometry::{Intrinsics, Sim3};
 use crate::map::colmap::estimate_intrinsics;
@@ -100,10 +101,7 @@ impl Live {
         let Some(views) = &mut self.views else {
             return Ok(Default::default());
         };
-        let count = views.len();
-        let held_out = (0..count).any(|index| self.trainer.is_held_out(index, count));
-        let quality = self.trainer.evaluate(views, !held_out)?;
-        Ok((quality, held_out))
+        super::quality(&mut self.trainer, views)
     }
 
     /// Starts over if another map, or another submap, is being made.
@@ -186,7 +184,7 @@ impl Live {
         // Whether it is held out once there are many.
         if !self.trainer.is_held_out(index, usize::MAX) {
             let pointmap = pointmap(views.intrinsics(), keyframe.id, &pose, &view);
-            let seeded = self.trainer.seed(&pointmap)?;
+            let seeded = super::seed(&mut self.trainer, &pointmap)?;
             if seeded.added < seeded.wanted {
                 tracing::debug!(
                     "the Gaussian map is full: {} of {} pixels of keyframe {} were added",
@@ -226,7 +224,7 @@ impl Live {
         if self.config.ms_per_second <= 0.0 {
             return Ok(None);
         }
-        let trained = self.trainer.train(views)?;
+        let trained = super::train(&mut self.trainer, views)?;
         Ok(trained.map(|_| began.elapsed()))
     }
 
@@ -267,6 +265,28 @@ impl Asker {
     /// its own, which is dropped if the map has failed.
     pub fn ask(&self, question: impl FnOnce(&mut Live) + Send + 'static) -> bool {
         self.0.try_send(Box::new(question)).is_ok()
+    }
+}
+
+/// Splats that a page shows: 6.4 MB of them.
+const SHOWN: u64 = 200_000;
+/// How long a page waits for them.
+const SHOW_PATIENCE: Duration = Duration::from_secs(20);
+
+impl Asker {
+    /// Reads at most 200,000 splats for a page, in the form of [`Splat::packed`](crate::map::splat::Splat::packed); waits
+    /// for the map's thread. `None` if it has ended or is too busy.
+    pub fn shown(&self) -> Option<Vec<u8>> {
+        let (reply, read) = sync_channel(1);
+        let asked = self.ask(move |live: &mut Live| {
+            if let Ok(rows) = packed(live.trainer().device(), SHOWN) {
+                // The page has given up if this fails.
+                let _ = reply.try_send(rows);
+            }
+        });
+        asked
+            .then(|| read.recv_timeout(SHOW_PATIENCE).ok())
+            .flatten()
     }
 }
 

@@ -10,13 +10,64 @@ mod views;
 pub use hand_over::{HandOver, HandedOver};
 pub use live::{Asker, Live, LiveSource, LiveSplat};
 pub use map_file::MapFile;
-pub use rows::DeviceRows;
+pub use rows::{DeviceRows, packed};
 pub use views::{OFFLINE_VIEWS, Views, pointmap};
 
-use crate::compute::splat::device::SplatDevice;
+use crate::compute::splat::camera::Pointmap;
+use crate::compute::splat::device::{Seeded, SplatDevice};
+use crate::compute::splat::trainer::{Quality, StepReport, Trainer, ViewSource};
 use crate::compute::splat::{CpuSplat, SplatError};
 use crate::config::{DeviceChoice, SplatConfig};
 use crate::slam::Note;
+
+/// Trains on one view. A view that shows more than a GPU's buffers hold is skipped. `None` without views or rows.
+///
+/// # Errors
+/// Other errors of the device.
+pub fn train(trainer: &mut Trainer, views: &mut Views) -> Result<Option<StepReport>, SplatError> {
+    match trainer.train(views) {
+        Err(error @ SplatError::Crowded { .. }) => {
+            tracing::debug!("a view is not trained on: {error}");
+            let step = trainer.step() + 1;
+            trainer.resume(step);
+            Ok(Some(StepReport {
+                step,
+                ..StepReport::default()
+            }))
+        }
+        trained => trained,
+    }
+}
+
+/// Quality on held-out views, and `true`; on all views, and `false`, if there are too few to hold any out.
+///
+/// # Errors
+/// If the device fails.
+pub fn quality(trainer: &mut Trainer, views: &mut Views) -> Result<(Quality, bool), SplatError> {
+    let count = views.len();
+    let held_out = (0..count).any(|index| trainer.is_held_out(index, count));
+    match trainer.evaluate(views, !held_out) {
+        Err(error @ SplatError::Crowded { .. }) => {
+            tracing::warn!("the quality is not known: {error}");
+            Ok((Quality::default(), held_out))
+        }
+        measured => Ok((measured?, held_out)),
+    }
+}
+
+/// Adds rows for a keyframe. One that shows more than a GPU's buffers hold is left out.
+///
+/// # Errors
+/// Other errors of the device.
+pub fn seed(trainer: &mut Trainer, pointmap: &Pointmap<'_>) -> Result<Seeded, SplatError> {
+    match trainer.seed(pointmap) {
+        Err(error @ SplatError::Crowded { .. }) => {
+            tracing::debug!("keyframe {} adds no splats: {error}", pointmap.anchor);
+            Ok(Seeded::default())
+        }
+        seeded => seeded,
+    }
+}
 
 /// The device for a Gaussian map. If the choice is open and no GPU can be used, a note explains why and the CPU is used.
 ///

@@ -26,6 +26,32 @@ impl<'a> DeviceRows<'a> {
     }
 }
 
+/// At most `max` rows, evenly chosen, in the form of [`Splat::packed`].
+///
+/// # Errors
+/// If the device fails.
+pub fn packed(device: &mut dyn SplatDevice, max: u64) -> io::Result<Vec<u8>> {
+    let mut rows = DeviceRows::new(device);
+    let stride = rows.count().div_ceil(max.max(1)).max(1);
+    let mut out = Vec::new();
+    let mut block = vec![Splat::default(); BLOCK];
+    let mut first = 0;
+    while first < rows.count() {
+        let now = (rows.count() - first).min(BLOCK as u64) as usize;
+        rows.read(first, &mut block[..now])?;
+        for (row, index) in block[..now].iter().zip(first..) {
+            if index.is_multiple_of(stride) {
+                out.extend(row.packed());
+            }
+        }
+        first += now as u64;
+    }
+    Ok(out)
+}
+
+/// Rows read at a time.
+const BLOCK: usize = 1 << 14;
+
 /// Row `row` of a block.
 fn splat(block: &RowBlock, row: usize) -> Splat {
     let degree = block.degree();

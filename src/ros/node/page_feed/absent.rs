@@ -2,6 +2,7 @@
 
 use crate::map::grid::OccupancyMap;
 use crate::slam::{Slam, TrackedFrame};
+use crate::slam_builder::splat::Asker;
 use nalgebra::Isometry3;
 
 /// Nothing is filled.
@@ -12,6 +13,8 @@ impl PageFeed {
     pub fn start(&self, _: &Slam) {}
 
     pub fn frame(&self, _: &TrackedFrame, _: &mut Slam) {}
+
+    pub fn show_splats(&self, _: Asker) {}
 
     pub fn serve(&self, _: &mut Slam) {}
 

@@ -2,7 +2,8 @@
 
 use crate::map::grid::OccupancyMap;
 use crate::slam::{Slam, TrackedFrame};
-use crate::view::{Feed, GridImage};
+use crate::slam_builder::splat::Asker;
+use crate::view::{Feed, GridImage, SplatReader};
 use nalgebra::Isometry3;
 use std::sync::Arc;
 
@@ -27,6 +28,13 @@ impl PageFeed {
     pub fn frame(&self, tracked: &TrackedFrame, slam: &mut Slam) {
         if let Some(feed) = &self.0 {
             feed.frame(tracked, slam);
+        }
+    }
+
+    /// Shows the Gaussian map.
+    pub fn show_splats(&self, asker: Asker) {
+        if let Some(feed) = &self.0 {
+            feed.show_splats(SplatReader::new(move || asker.shown()));
         }
     }
 
