@@ -4,7 +4,7 @@ use super::frames::{self, FrameRange};
 use super::output::check_folder_of;
 use super::progress::Progress;
 use super::settings::{ConfigArgs, RunOptions, positive, threads};
-use super::{CliError, Finished, run::start_threads, say};
+use super::{CliError, Finished, jobs::start_threads, say};
 use crate::compute::retrieval::{BuildOptions, RetrievalError, RetrievalModel};
 use crate::files::export::ExportError;
 use crate::image::{PreprocessOptions, Preprocessor, RgbImage};

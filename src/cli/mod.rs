@@ -17,6 +17,7 @@ mod eval;
 mod frames;
 mod grid;
 mod interrupt;
+mod jobs;
 mod manual;
 mod map;
 mod motion_args;

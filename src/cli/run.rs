@@ -6,6 +6,7 @@ use super::bag_args::BagArgs;
 use super::frames;
 use super::frames::FrameRange;
 use super::grid;
+use super::jobs::start_threads;
 use super::motion_args::MotionArgs;
 use super::output::OutputFolder;
 use super::progress::Progress;
@@ -407,19 +408,6 @@ pub fn with_build_progress(builder: SlamBuilder) -> SlamBuilder {
         true,
     )));
     builder
-}
-
-/// Sets the size of the thread pool; returns it.
-pub fn start_threads(jobs: Option<usize>) -> Result<usize, CliError> {
-    let jobs = match jobs {
-        Some(jobs) => jobs,
-        None => std::thread::available_parallelism().map_or(1, usize::from),
-    };
-    rayon::ThreadPoolBuilder::new()
-        .num_threads(jobs)
-        .build_global()
-        .map_err(|cause| CliError::Threads { jobs, cause })?;
-    Ok(jobs)
 }
 
 /// Summarises frames, keyframes and edges.

@@ -48,6 +48,7 @@ pub const RULES: &[Rule] = &[
             "src/map/store/lock.rs",
             "src/ros/node/service/notify.rs",
             "src/ros/priority.rs",
+            "src/slam_builder/splat/priority.rs",
         ],
     },
     Rule {

@@ -2,7 +2,7 @@
 
 use crate::cli::interrupt;
 use crate::cli::settings::{positive, threads};
-use crate::cli::{CliError, Finished, run::start_threads, say, tell};
+use crate::cli::{CliError, Finished, jobs::start_threads, say, tell};
 use crate::compute::splat::schedule::{Mode, Schedule};
 use crate::compute::splat::trainer::{Quality, Trainer, ViewSource};
 use crate::config::{Config, DeviceChoice};

@@ -1,6 +1,7 @@
 //! A Gaussian map that is made beside SLAM, in a thread of its own with a limited part of the time. Tracking never waits
 //! for it: it reads the published poses, asks for keyframes, and answers questions between two steps.
 
+use super::priority::lower_priority;
 use super::rows::packed;
 use super::views::{LIVE_VIEWS, Views, pointmap};
 use crate::compute::splat::SplatError;
@@ -400,11 +401,3 @@ fn run(
 
 /// Milliseconds of a second for seeding, if there is no training.
 const SEEDING_RATE: f32 = 50.0;
-
-/// Gives the current thread the lowest priority. Elsewhere than on Linux, that of the process stays.
-fn lower_priority() {
-    #[cfg(target_os = "linux")]
-    if let Err(error) = rustix::process::setpriority_process(None, 19) {
-        tracing::debug!("the Gaussian map has a thread of normal priority: {error}");
-    }
-}

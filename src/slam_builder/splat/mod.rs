@@ -3,6 +3,7 @@
 mod hand_over;
 mod live;
 mod map_file;
+mod priority;
 mod rows;
 pub mod state;
 mod views;
@@ -99,9 +100,21 @@ pub fn make_device(
     }
 }
 
+#[cfg(feature = "cuda")]
+fn on_gpu(config: &SplatConfig, size: (usize, usize)) -> Result<Box<dyn SplatDevice>, SplatError> {
+    use crate::compute::cuda::KERNELS;
+    use crate::compute::cuda::splat::{CudaSplat, SplatSizes};
+    use crate::gpu::Context;
+
+    let context = Context::open(0, &KERNELS)?;
+    let sizes = SplatSizes::new(config.capacity as u64, config.degree as u8, size);
+    Ok(Box::new(CudaSplat::allocate(&context, sizes)?))
+}
+
+#[cfg(not(feature = "cuda"))]
 fn on_gpu(_: &SplatConfig, _: (usize, usize)) -> Result<Box<dyn SplatDevice>, SplatError> {
     Err(SplatError::Device {
         device: "the GPU",
-        cause: "this program makes Gaussian maps on the CPU only".into(),
+        cause: super::WITHOUT_CUDA.into(),
     })
 }
