@@ -30,7 +30,7 @@ function show(data) {
   const renderer = new SPLAT.WebGLRenderer(canvas);
   const [scene, camera] = [new SPLAT.Scene(), new SPLAT.Camera()];
   const target = new SPLAT.Vector3(...centre);
-  const controls = new SPLAT.OrbitControls(camera, canvas, 0.5, 0.3, Math.max(0.1, 2 * radius), true, target);
+  const controls = new SPLAT.OrbitControls(camera, canvas, 0.5, 0.3, Math.max(0.1, 4 * radius), true, target);
   SPLAT.Loader.LoadFromArrayBuffer(data, scene);
   const resize = () => renderer.setSize(canvas.clientWidth, canvas.clientHeight);
   window.addEventListener('resize', resize);

@@ -172,3 +172,43 @@ fn a_map_without_images_and_other_files_are_named() {
     assert_failed(&train(&other), &["other.map"]);
     assert!(!out.exists());
 }
+
+#[test]
+fn a_run_makes_splats_beside_and_writes_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let sequence = sequence(folder.path(), 60);
+    let out = folder.path().join("out");
+    let more = [
+        "--calibrated",
+        "--device",
+        "cpu",
+        "--splat",
+        "--set",
+        "splat.capacity=30000",
+    ];
+    let told = said(&run(&sequence, &out, &more));
+    assert!(told.contains("splats: at most 30000, on"), "{told}");
+    assert!(told.contains("PSNR"), "{told}");
+    let told = said(&splat(&["info", text(&out.join("splat.ply"))]));
+    assert!(number(&told, "rows", ":") > 500.0, "{told}");
+    // Another format is refused before any work.
+    let refused = run(&sequence, &out, &["--force", "--splat", "a.splat"]);
+    assert_eq!(refused.status.code(), Some(2));
+    // What does not fit is left out.
+    let more = [
+        "--force",
+        "--device",
+        "cpu",
+        "--splat",
+        "--set",
+        "splat.capacity=4000000000",
+    ];
+    let output = run(&sequence, &out, &more);
+    assert!(output.status.success(), "{}", message(&output));
+    assert!(
+        message(&output).contains("the Gaussian map is left out"),
+        "{}",
+        message(&output)
+    );
+    assert!(!out.join("splat.ply").exists());
+}

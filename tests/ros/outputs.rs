@@ -296,3 +296,47 @@ fn covariances_are_positive_of_each_message_s_axes_and_grow_while_lost() {
         "{traces:?}"
     );
 }
+
+#[test]
+fn splats_are_rendered_for_subscribers_and_saved_with_the_map() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut stage = Stage::ready(&format!(
+        "splat:=true slam.splat.capacity:=20000 slam.splat.stride:=4 map_path:={}",
+        folder.path().join("room.map").display()
+    ));
+    stage.track(25);
+    assert_eq!(stage.graph.count("/slam/splat_image"), 0);
+    stage.graph.listen(1);
+    // The first keyframe becomes splats when the second one follows.
+    wait("a picture with colours", || {
+        stage.track(1);
+        stage
+            .graph
+            .last_bytes("/slam/splat_image")
+            .is_some_and(|bytes| {
+                let image = Image::decode(&bytes).unwrap();
+                assert_eq!((image.width, image.height), (128, 96));
+                assert_eq!(
+                    (image.encoding.as_str(), image.data.len()),
+                    ("rgb8", 128 * 96 * 3)
+                );
+                let lit = image.data.iter().filter(|v| **v > 20).count();
+                lit > image.data.len() / 4
+            })
+    });
+    let answer = stage.trigger("save_map");
+    assert!(answer.success, "{}", answer.message);
+    assert!(answer.message.contains("splats in"), "{}", answer.message);
+    let splats = mast3r_slam::map::splat::load(&folder.path().join("room.splat.ply"), 20_000);
+    assert!(!splats.unwrap().is_empty());
+}
+
+#[test]
+fn splats_that_do_not_fit_are_left_out_and_tracking_goes_on() {
+    // 184 bytes each: 700 GB.
+    let mut stage = Stage::ready("splat:=true slam.splat.capacity:=4000000000");
+    stage.graph.listen(1);
+    stage.track(25);
+    assert_eq!(stage.graph.count("/slam/splat_image"), 0);
+    assert!(stage.posed() >= 25);
+}

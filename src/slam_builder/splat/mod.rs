@@ -16,9 +16,11 @@ pub use views::{OFFLINE_VIEWS, Views, pointmap};
 
 use crate::compute::splat::camera::Pointmap;
 use crate::compute::splat::device::{Seeded, SplatDevice};
+use crate::compute::splat::layout::Layout;
 use crate::compute::splat::trainer::{Quality, StepReport, Trainer, ViewSource};
 use crate::compute::splat::{CpuSplat, SplatError};
 use crate::config::{DeviceChoice, SplatConfig};
+use crate::files::memory;
 use crate::slam::Note;
 
 /// Trains on one view. A view that shows more than a GPU's buffers hold is skipped. `None` without views or rows.
@@ -81,8 +83,18 @@ pub fn make_device(
     notes: &mut Vec<Note>,
 ) -> Result<Box<dyn SplatDevice>, SplatError> {
     let on_cpu = || -> Result<Box<dyn SplatDevice>, SplatError> {
-        let device = CpuSplat::new(config.capacity as u64, config.degree as u8)?;
-        Ok(Box::new(device))
+        let (capacity, degree) = (config.capacity as u64, config.degree as u8);
+        // An allocation that fails would end the program.
+        let needed = Layout::new(capacity, degree)?.bytes();
+        match memory::available() {
+            Some(available) if needed > available => Err(SplatError::Memory {
+                capacity,
+                needed,
+                available,
+                fits: Layout::rows_in(available, degree),
+            }),
+            _ => Ok(Box::new(CpuSplat::new(capacity, degree)?)),
+        }
     };
     match choice {
         DeviceChoice::Cpu => on_cpu(),
