@@ -7,4 +7,5 @@ mod pages;
 mod report;
 mod rules;
 mod soak;
+mod splats;
 mod walk;
