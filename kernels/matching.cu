@@ -478,9 +478,9 @@ __device__ __forceinline__ void refine(const RefineArgs& a) {
 
     // Lane 0 of each pair finishes its pixel. These two are read again, because the loops above need the registers.
     const bool valid = inside && *const_cast<const volatile unsigned char*>(a.valid + n) != 0;
-    const unsigned found = inside ? *const_cast<const volatile unsigned*>(a.index + n) : 0;
     const bool ok = valid && half == 0;
     const unsigned end = v * a.width + u;
+    const bool moved = ok && *const_cast<const volatile unsigned*>(a.index + n) != end;
     bool good = false, used = false;
     if (inside && half == 0) {
         a.index[n] = end;
@@ -501,7 +501,7 @@ __device__ __forceinline__ void refine(const RefineArgs& a) {
         }
     }
     count(&totals[0], ok);
-    count(&totals[1], ok && end != found);
+    count(&totals[1], moved);
     count(&totals[2], good);
     count(&totals[3], used);
     const unsigned valid_lanes = __ballot_sync(kFull, ok);

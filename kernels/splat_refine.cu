@@ -379,8 +379,9 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     }
 }
 
-// Writes second rows, and changes split rows in place. Does nothing if both passes disagree.
-extern "C" __global__ void __launch_bounds__(kThreads)
+// Writes second rows, and changes split rows in place. Does nothing if both passes disagree. One block a multiprocessor
+// is asked for, as two would need registers to spill on sm_110 and sm_120.
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
     ms_splat_refine_apply(SplatPool pool, unsigned rest, unsigned long long rows, unsigned long long holes,
                           unsigned long long extras, unsigned long long capacity, Rules rules,
                           const Counters* counters) {

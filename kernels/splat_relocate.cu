@@ -74,26 +74,23 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     }
     __syncthreads();
     const unsigned long long first = static_cast<unsigned long long>(tile) * kTile + threadIdx.x * kPerThread;
-    unsigned weights[kPerThread];
+    // Weights wait in the statistics: more registers would be needed beside the sums of the block.
     unsigned long long own = 0;
-#pragma unroll
-    for (unsigned k = 0; k < kPerThread; ++k) {
-        weights[k] = 0;
-        if (first + k < rows && !dead(pool, first + k, limit)) {
+    for (unsigned k = 0; k < kPerThread && first + k < rows; ++k) {
+        unsigned weight = 0;
+        if (!dead(pool, first + k, limit)) {
             const double opacity = 1.0 / (1.0 + exp(-static_cast<double>(pool.planes[0][kOpacity][first + k])));
-            weights[k] = static_cast<unsigned>(static_cast<float>(opacity) * 16777216.0f);
+            weight = static_cast<unsigned>(static_cast<float>(opacity) * 16777216.0f);
         }
-        own += weights[k];
+        pool.gradient[first + k] = __uint_as_float(weight);
+        own += weight;
     }
     unsigned long long all;
     unsigned long long sum = sums_before(own, tile, words, all);
-#pragma unroll
-    for (unsigned k = 0; k < kPerThread; ++k) {
-        sum += weights[k];
-        if (first + k < rows) {
-            pool.gradient[first + k] = __uint_as_float(static_cast<unsigned>(sum));
-            pool.seen[first + k] = static_cast<unsigned>(sum >> 32);
-        }
+    for (unsigned k = 0; k < kPerThread && first + k < rows; ++k) {
+        sum += __float_as_uint(pool.gradient[first + k]);
+        pool.gradient[first + k] = __uint_as_float(static_cast<unsigned>(sum));
+        pool.seen[first + k] = static_cast<unsigned>(sum >> 32);
     }
     if (threadIdx.x == 0 && static_cast<unsigned long long>(tile + 1) * kTile >= rows) {
         *total = all;

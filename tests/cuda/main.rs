@@ -19,6 +19,7 @@ mod retrieval;
 mod saved;
 mod slam;
 mod slots;
+mod splat;
 mod tracking;
 
 use mast3r_slam::compute::cuda::KERNELS;

@@ -51,8 +51,7 @@ fn ssim_channel(width: usize, height: usize, x: &[f64], y: &[f64]) -> (f64, Vec<
     let n = width * height;
     let (mut sum, mut by_mean, mut by_xx, mut by_xy) =
         (0.0, vec![0.0; n], vec![0.0; n], vec![0.0; n]);
-    for i in 0..n {
-        let (mx, my) = (mean_x[i], mean_y[i]);
+    for (i, (mx, my)) in mean_x.into_iter().zip(mean_y).enumerate() {
         let a1 = 2.0 * mx * my + SSIM_C1;
         let a2 = 2.0 * (xy[i] - mx * my) + SSIM_C2;
         let b1 = mx * mx + my * my + SSIM_C1;

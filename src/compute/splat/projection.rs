@@ -230,11 +230,16 @@ pub fn project_backward(row: &Row, camera: &Camera, g: &ProjectedGradient) -> Ro
     let (y, slopes) = (basis(&d), basis_gradient(&d));
     let mut sh = [Vector3::zeros(); MAX_COEFFICIENTS];
     let mut by_direction = Vector3::zeros();
-    for n in 0..bands {
-        sh[n] = by_color * y[n];
+    let terms = sh.iter_mut().zip(y).zip(slopes).zip(&row.sh);
+    for (((sh, y), slope), old) in terms.take(bands) {
+        *sh = by_color * y;
         // A channel without gradient may have coefficients that are not finite.
-        for channel in (0..3).filter(|channel| by_color[*channel] != 0.0) {
-            by_direction += slopes[n] * (row.sh[n][channel] * by_color[channel]);
+        for (old, by) in old
+            .iter()
+            .zip(by_color.iter())
+            .filter(|(_, by)| **by != 0.0)
+        {
+            by_direction += slope * (old * by);
         }
     }
     let by_view = (by_direction - d * d.dot(&by_direction)) / distance;

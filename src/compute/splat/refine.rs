@@ -253,10 +253,11 @@ fn close(store: &mut Store, rows: usize, after: usize, holes: usize, extras: usi
     while behind < holes && hole(store, behind) < after {
         behind += 1;
     }
+    let mut next = behind;
     for rank in extras..behind {
-        while behind < holes && hole(store, behind) == source {
+        while next < holes && hole(store, next) == source {
             source += 1;
-            behind += 1;
+            next += 1;
         }
         debug_assert!(source < rows);
         store.copy_row(source, hole(store, rank));

@@ -93,6 +93,10 @@ mod tests {
     }
 
     #[test]
+    #[allow(
+        clippy::needless_range_loop,
+        reason = "several arrays are read at one axis"
+    )]
     fn normals_have_mean_zero_variance_one_and_no_correlation() {
         let n = 200_000;
         let (mut sum, mut square, mut product) = ([0.0; 3], [0.0; 3], [0.0; 3]);

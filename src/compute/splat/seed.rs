@@ -34,8 +34,7 @@ fn point(map: &Pointmap<'_>, pixel: usize) -> Option<Vector3<f64>> {
 /// Whether the map, rendered from the pointmap's camera, lacks a pixel of depth `z`.
 fn is_new(image: &Image, pixel: usize, z: f64, rules: &SeedRules) -> bool {
     let silhouette = image.silhouette[pixel];
-    // Written so that NaN is new.
-    if !(silhouette >= f64::from(rules.max_silhouette)) {
+    if silhouette.is_nan() || silhouette < f64::from(rules.max_silhouette) {
         return true;
     }
     image.depth[pixel] / silhouette > z * (1.0 + f64::from(rules.depth_margin))
@@ -61,8 +60,7 @@ fn normal(map: &Pointmap<'_>, x: usize, y: usize, p: &Vector3<f64>) -> Option<Ve
 fn surfel(map: &Pointmap<'_>, x: usize, y: usize, rules: &SeedRules) -> Option<Surfel> {
     let pixel = y * map.camera.width + x;
     let confidence = map.confidence[pixel];
-    // Written so that NaN is not used.
-    if !(confidence > rules.min_confidence) {
+    if confidence.is_nan() || confidence <= rules.min_confidence {
         return None;
     }
     let p = point(map, pixel)?;

@@ -10,11 +10,11 @@ mod compressed;
 mod header;
 mod ply;
 mod reader;
-mod splat;
+mod row;
 mod spz;
 
 pub use reader::{Info, Reader, load};
-pub use splat::{Splat, Splats, coefficients};
+pub use row::{Splat, Splats, coefficients};
 
 use crate::files::export::{self, ExportError};
 use std::io;

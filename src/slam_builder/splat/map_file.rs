@@ -23,8 +23,8 @@ pub struct FileKeyframe {
 
 #[derive(Debug)]
 enum Source {
-    Saved(saved::Reader),
-    Store(store::Reader),
+    Saved(Box<saved::Reader>),
+    Store(Box<store::Reader>),
 }
 
 /// An open map, of which the largest submap is read.
@@ -63,7 +63,7 @@ impl MapFile {
                 for row in reader.keyframes() {
                     add(row.id, row.submap, row.world_from_camera);
                 }
-                Source::Store(reader)
+                Source::Store(Box::new(reader))
             }
             _ => {
                 let mut reader = saved::Reader::open(&path)?;
@@ -74,7 +74,7 @@ impl MapFile {
                     numbers.insert(keyframe.id, number);
                     add(keyframe.id, keyframe.submap, keyframe.world_from_camera);
                 }
-                Source::Saved(reader)
+                Source::Saved(Box::new(reader))
             }
         };
         let largest = largest(all.iter().map(|(submap, _)| *submap));

@@ -11,7 +11,7 @@ mod views;
 pub use hand_over::{HandOver, HandedOver};
 pub use live::{Asker, Live, LiveSource, LiveSplat};
 pub use map_file::MapFile;
-pub use rows::{DeviceRows, packed};
+pub use rows::DeviceRows;
 pub use views::{OFFLINE_VIEWS, Views, pointmap};
 
 use crate::compute::splat::camera::Pointmap;

@@ -30,7 +30,7 @@ impl<'a> DeviceRows<'a> {
 ///
 /// # Errors
 /// If the device fails.
-pub fn packed(device: &mut dyn SplatDevice, max: u64) -> io::Result<Vec<u8>> {
+pub(super) fn packed(device: &mut dyn SplatDevice, max: u64) -> io::Result<Vec<u8>> {
     let mut rows = DeviceRows::new(device);
     let stride = rows.count().div_ceil(max.max(1)).max(1);
     let mut out = Vec::new();

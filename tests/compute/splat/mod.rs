@@ -1,4 +1,8 @@
 //! The Gaussian map on the CPU.
+#![allow(
+    clippy::needless_range_loop,
+    reason = "several planes are read at one row or axis"
+)]
 
 pub mod common;
 mod gradients;
