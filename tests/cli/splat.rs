@@ -118,7 +118,7 @@ fn number(text: &str, line: &str, word: &str) -> f64 {
 #[test]
 fn training_raises_the_quality_on_held_out_keyframes_and_goes_on_later() {
     let folder = tempfile::tempdir().expect("a folder");
-    let map = map(folder.path(), 90);
+    let map = map(folder.path(), 25);
     let out = folder.path().join("room.ply");
     let train = |more: &[&str]| {
         let mut args = vec!["train", text(&map), "--out", text(&out)];
@@ -127,20 +127,20 @@ fn training_raises_the_quality_on_held_out_keyframes_and_goes_on_later() {
         args.extend(more);
         splat(&args)
     };
-    let told = said(&train(&["--iterations", "150"]));
+    let told = said(&train(&["--iterations", "400"]));
     let before = number(&told, "quality before", "PSNR");
     let after = number(&told, "quality after", "PSNR");
     assert!(told.contains("held-out"), "{told}");
     assert!(
-        after > before + 1.0,
+        after > before + 5.0,
         "{before} dB before, {after} dB after: {told}"
     );
     let rows = number(&said(&splat(&["info", text(&out)])), "rows", ":");
     assert!(rows > 1000.0 && rows <= 30_000.0, "{rows}");
     // Without --force, the file stays.
-    assert_eq!(train(&["--iterations", "150"]).status.code(), Some(2));
-    let told = said(&train(&["--iterations", "200", "--resume"]));
-    assert!(told.contains("resumed at iteration 150"), "{told}");
+    assert_eq!(train(&["--iterations", "400"]).status.code(), Some(2));
+    let told = said(&train(&["--iterations", "450", "--resume"]));
+    assert!(told.contains("resumed at iteration 400"), "{told}");
     assert!(
         (number(&told, "quality before", "PSNR") - after).abs() < 0.02,
         "{told}"
@@ -201,7 +201,7 @@ fn a_run_makes_splats_beside_and_writes_them() {
         "cpu",
         "--splat",
         "--set",
-        "splat.capacity=4000000000",
+        "splat.capacity=1073741823",
     ];
     let output = run(&sequence, &out, &more);
     assert!(output.status.success(), "{}", message(&output));

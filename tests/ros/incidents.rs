@@ -110,7 +110,7 @@ fn an_error_is_an_incident_and_the_node_goes_on() {
             name.contains("-error-")
         })
     });
-    assert_eq!(stage.diagnostics().0, 2);
+    wait("the failure", || stage.diagnostics().0 == 2);
     assert!(stage.trigger("reset").success);
     stage.track(3);
 }

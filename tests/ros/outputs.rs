@@ -333,8 +333,8 @@ fn splats_are_rendered_for_subscribers_and_saved_with_the_map() {
 
 #[test]
 fn splats_that_do_not_fit_are_left_out_and_tracking_goes_on() {
-    // 184 bytes each: 700 GB.
-    let mut stage = Stage::ready("splat:=true slam.splat.capacity:=4000000000");
+    // 184 bytes each: 200 GB.
+    let mut stage = Stage::ready("splat:=true slam.splat.capacity:=1073741823");
     stage.graph.listen(1);
     stage.track(25);
     assert_eq!(stage.graph.count("/slam/splat_image"), 0);

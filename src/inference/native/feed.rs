@@ -364,7 +364,7 @@ mod tests {
     #[test]
     fn rectangles_cover_maps_with_few_blocks() {
         // 16 × 8 pixels fit without rest; 12 × 16 take 128 × 1 no better than 8 × 16.
-        assert_eq!(rectangle(&map(24, 32), 128), (3, 6));
+        assert_eq!(rectangle(&map(24, 32), 128), (4, 6));
         assert_eq!(rectangle(&map(12, 16), 128).1, 2);
         assert_eq!(rectangle(&map(1, 200), 128), (7, 2));
         assert_eq!(rectangle(&map(1, 1), 128).1, 1);

@@ -19,6 +19,7 @@ mod frame_cloud;
 mod grid;
 mod image_filter;
 mod inbox;
+mod incident_requests;
 mod incidents;
 mod lifecycle;
 mod localization;

@@ -103,7 +103,7 @@ impl Running {
             splat_slot: SplatSlot::default(),
             splats: ArcSwapOption::empty(),
             page: door.feed(),
-            incidents: beside.incidents,
+            incidents: beside.requests,
             closing: AtomicBool::new(false),
             active: AtomicBool::new(false),
             paused: AtomicBool::new(false),

@@ -4,7 +4,7 @@ use super::correction_slot::Correction;
 use super::depth_inbox::DepthInbox;
 use super::depth_slot::DepthSlot;
 use super::inbox::Inbox;
-use super::incidents::Incidents;
+use super::incident_requests::IncidentRequests;
 use super::masks::MaskSlot;
 use super::motion_inbox::MotionInbox;
 use super::page_feed::PageFeed;
@@ -127,7 +127,7 @@ pub struct Shared {
     /// The live page.
     pub page: PageFeed,
     /// Takes requests for incidents.
-    pub incidents: Incidents,
+    pub incidents: IncidentRequests,
     /// Whether the threads should end.
     pub closing: AtomicBool,
     /// Whether the node is active.

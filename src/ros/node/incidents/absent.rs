@@ -2,15 +2,12 @@
 
 use super::Beside;
 use crate::ros::middleware::{Middleware, MiddlewareError};
-use crate::ros::node::inbox::OnText;
+use crate::ros::node::incident_requests::IncidentRequests;
 use crate::ros::node::settings::Settings;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 const MISSING: &str = "this program was built without the feature `bags`";
-
-/// Nothing is kept.
-pub struct Incidents;
 
 /// Fails if a folder for incidents is set.
 pub fn beside(
@@ -19,7 +16,7 @@ pub fn beside(
 ) -> Result<Beside, MiddlewareError> {
     if settings.incident_folder.is_empty() {
         return Ok(Beside {
-            incidents: Incidents,
+            requests: IncidentRequests::refused(),
             client: Arc::clone(client),
             threads: Vec::new(),
         });
@@ -29,13 +26,6 @@ pub fn beside(
         name: settings.incident_folder.clone(),
         cause: format!("{MISSING}; leave incident_folder empty"),
     })
-}
-
-impl Incidents {
-    /// Says that nothing is kept.
-    pub fn request(&self, reply: OnText) {
-        reply(Err(MISSING.into()));
-    }
 }
 
 /// Writes nothing.

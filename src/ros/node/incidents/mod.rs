@@ -13,10 +13,11 @@ mod shelf;
 mod watch;
 
 #[cfg(not(feature = "bags"))]
-pub use absent::{Incidents, beside, report};
+pub use absent::{beside, report};
 #[cfg(feature = "bags")]
-pub use present::{Incidents, beside, report};
+pub use present::{beside, report};
 
+use super::incident_requests::IncidentRequests;
 use super::shared::Shared;
 use crate::ros::middleware::Middleware;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use std::sync::Arc;
 /// A client that the last minute of is kept.
 pub struct Beside {
     /// Takes requests.
-    pub incidents: Incidents,
+    pub requests: IncidentRequests,
     /// The client for the node.
     pub client: Arc<dyn Middleware>,
     /// The threads that do the work, with their names; they run until the node closes.

@@ -6,7 +6,7 @@ use super::shelf::Shelf;
 use super::watch;
 use crate::image::RgbImage;
 use crate::ros::middleware::{Middleware, MiddlewareError};
-use crate::ros::node::inbox::OnText;
+use crate::ros::node::incident_requests::IncidentRequests;
 use crate::ros::node::settings::Settings;
 use crate::ros::node::shared::Shared;
 use crate::ros::node::supervisor::Flow;
@@ -19,16 +19,10 @@ use crate::wire::messages::diagnostic::{DiagnosticArray, DiagnosticStatus, ERROR
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
-/// Requests that may wait; further ones are refused.
-const REQUESTS: usize = 4;
 /// Interval at which the end of the node is noticed.
 const TICK: Duration = Duration::from_millis(100);
-
-/// Keeps the last minute, if there is a folder for incidents.
-pub struct Incidents(Option<SyncSender<OnText>>);
 
 /// One megabyte in the parameters.
 const MEGABYTE: usize = 1_000_000;
@@ -43,7 +37,7 @@ pub fn beside(
 ) -> Result<Beside, MiddlewareError> {
     if settings.incident_folder.is_empty() {
         return Ok(Beside {
-            incidents: Incidents(None),
+            requests: IncidentRequests::refused(),
             client: Arc::clone(client),
             threads: Vec::new(),
         });
@@ -60,10 +54,10 @@ pub fn beside(
         image_period: if rate > 0.0 { (1e9 / rate) as i64 } else { 0 },
     }));
     let tap = Tap::beside(Arc::clone(client), Arc::clone(&ring));
-    let (requests, receiver) = sync_channel(REQUESTS);
+    let (requests, receiver) = IncidentRequests::queue();
     let (written, compressed) = (Arc::clone(&ring), Arc::clone(&ring));
     Ok(Beside {
-        incidents: Incidents(Some(requests)),
+        requests,
         client: Arc::new(tap),
         threads: vec![
             (
@@ -76,22 +70,6 @@ pub fn beside(
             ),
         ],
     })
-}
-
-impl Incidents {
-    /// Asks for an incident; `reply` receives the file's path.
-    pub fn request(&self, reply: OnText) {
-        let Some(requests) = &self.0 else {
-            return reply(Err(
-                "no incidents are kept: start the node with incident_folder".into(),
-            ));
-        };
-        if let Err(TrySendError::Full(reply) | TrySendError::Disconnected(reply)) =
-            requests.try_send(reply)
-        {
-            reply(Err("too many requests are waiting; try again".into()));
-        }
-    }
 }
 
 /// Compresses images until the node closes.
