@@ -142,6 +142,13 @@ pub fn messages(
             row.optional()
         });
         match read {
+            // In a damaged file, a search for what comes after a row can find it again.
+            Ok(Some((id, ..))) if id <= last => {
+                ended = true;
+                let found = format!("{id} after {last}; everything before it was read");
+                let expected = "ids of messages that ascend";
+                Some(Err(BagError::content(&named, expected, found)))
+            }
             Ok(Some((id, topic_id, nanos, data))) => {
                 last = id;
                 let topic = ids.iter().find(|(known, _)| *known == topic_id);
