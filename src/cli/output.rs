@@ -10,7 +10,7 @@ pub const RESULTS: [&str; 9] = [
     "keyframes.txt",
     "frames.csv",
     "cloud.ply",
-    "splat.ply",
+    crate::map::splat::FILE_NAME,
     "report.html",
     "keyframes.csv",
     "keyframes",

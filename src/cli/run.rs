@@ -163,7 +163,7 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
     let splats = (args.splat.is_some() || settings.config.splat.enable)
         .then(|| {
             let named = args.splat.clone().flatten();
-            let path = named.unwrap_or_else(|| folder.path().join(splat::live::FILE_NAME));
+            let path = named.unwrap_or_else(|| folder.path().join(crate::map::splat::FILE_NAME));
             RunSplat::start(&settings.config, &slam, path)
         })
         .flatten();

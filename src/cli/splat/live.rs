@@ -11,9 +11,6 @@ use crate::slam_builder::splat::{DeviceRows, HandOver, HandedOver, Live, LiveSpl
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// File name in the output folder.
-pub const FILE_NAME: &str = "splat.ply";
-
 /// The Gaussian map of a run.
 pub struct RunSplat {
     hand_over: Arc<HandOver>,
@@ -73,20 +70,14 @@ impl RunSplat {
         let mut live = self.thread.end()?;
         live.complete(map)?;
         let (steps, busy) = live.effort();
-        let (quality, held_out) = live.quality()?;
+        let quality = live.quality()?;
         let device = live.trainer().device();
         let rows = device.counts().rows;
         let bytes = splat::write(&self.path, format, &mut DeviceRows::new(device))?;
-        let what = match held_out {
-            true => "held-out keyframes",
-            false => "keyframes, all trained on",
-        };
         say(&format!(
-            "splats: {rows} after {steps} iterations in {:.1} s, PSNR {:.2} dB, SSIM {:.3} on {} {what}; {:.1} MB in {}",
+            "splats: {rows} after {steps} iterations in {:.1} s, {}; {:.1} MB in {}",
             busy.as_secs_f64(),
-            quality.psnr,
-            quality.ssim,
-            quality.views,
+            super::told(&quality),
             bytes as f64 / 1e6,
             self.path.display()
         ));

@@ -6,6 +6,7 @@ pub mod live;
 mod train;
 
 use super::{CliError, Finished, say};
+use crate::compute::splat::trainer::Quality;
 use crate::map::splat::{self, Format, Reader, Splat};
 use clap::{Args, Subcommand};
 use std::path::{Path, PathBuf};
@@ -127,6 +128,16 @@ fn format_of(path: &Path) -> Result<Format, CliError> {
             path.display()
         ))
     })
+}
+
+/// How good splats are, in words; `true`: on held-out keyframes.
+fn told((quality, held_out): &(Quality, bool)) -> String {
+    let what = match held_out {
+        true => "held-out keyframes",
+        false => "keyframes, all trained on",
+    };
+    let Quality { views, psnr, ssim } = quality;
+    format!("PSNR {psnr:.2} dB, SSIM {ssim:.3} on {views} {what}")
 }
 
 /// A file that is not replaced.

@@ -4,7 +4,7 @@ use crate::cli::interrupt;
 use crate::cli::settings::{positive, threads};
 use crate::cli::{CliError, Finished, jobs::start_threads, say, tell};
 use crate::compute::splat::schedule::{Mode, Schedule};
-use crate::compute::splat::trainer::{Quality, Trainer, ViewSource};
+use crate::compute::splat::trainer::{Trainer, ViewSource};
 use crate::config::{Config, DeviceChoice};
 use crate::map::splat;
 use crate::slam::Slam;
@@ -133,7 +133,7 @@ pub fn run(args: &TrainArgs) -> Result<Finished, CliError> {
         "stopping after this iteration, then writing the splats; Ctrl-C again quits at once",
     )?;
     let before = quality(&mut trainer, &mut views)?;
-    say(&format!("quality before: {}", told(&before)));
+    say(&format!("quality before: {}", super::told(&before)));
     let start = Instant::now();
     let seconds = args.seconds.map(|s| Duration::from_secs(s as u64));
     let first = trainer.step();
@@ -148,7 +148,7 @@ pub fn run(args: &TrainArgs) -> Result<Finished, CliError> {
     let took = start.elapsed().as_secs_f64();
     let done = trainer.step() - first;
     let after = quality(&mut trainer, &mut views)?;
-    say(&format!("quality after: {}", told(&after)));
+    say(&format!("quality after: {}", super::told(&after)));
     say(&format!(
         "{done} iterations in {took:.1} s ({:.1} per second); {} splats",
         done as f64 / took.max(1e-9),
@@ -191,15 +191,6 @@ fn load(map: &mut MapFile, trainer: &mut Trainer) -> Result<Views, CliError> {
         }
     }
     Ok(views)
-}
-
-fn told((quality, held_out): &(Quality, bool)) -> String {
-    let what = match held_out {
-        true => "held-out keyframes",
-        false => "keyframes, all trained on",
-    };
-    let Quality { views, psnr, ssim } = quality;
-    format!("PSNR {psnr:.2} dB, SSIM {ssim:.3} on {views} {what}")
 }
 
 fn save_state(path: &Path, trainer: &mut Trainer) -> Result<(), CliError> {

@@ -20,6 +20,8 @@ use crate::files::export::{self, ExportError};
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// File name in a folder of results.
+pub const FILE_NAME: &str = "splat.ply";
 /// Rows of a file: a cloud of more has no use here, and a damaged header may claim any number.
 pub const MAX_ROWS: u64 = 1 << 30;
 /// Rows that are converted at a time: 3.8 MB of them.

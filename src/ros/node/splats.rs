@@ -181,8 +181,8 @@ fn colours(rendering: &Rendering, dst: &mut Vec<u8>) {
 /// The file of the splats for a map's file.
 pub fn file_for(map: &Path, results: Option<&Path>) -> PathBuf {
     match results {
-        Some(folder) => folder.join("splat.ply"),
-        None => map.with_extension("splat.ply"),
+        Some(folder) => folder.join(splat::FILE_NAME),
+        None => map.with_extension(splat::FILE_NAME),
     }
 }
 

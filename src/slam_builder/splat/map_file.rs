@@ -159,7 +159,8 @@ impl MapFile {
     }
 }
 
-/// The value that occurs most often; the smallest of several.
+/// The value that occurs most often; the smallest of several. A map's file has no frames, of which
+/// [`MapSnapshot::largest_submap`](crate::map::MapSnapshot::largest_submap) compares the numbers first.
 fn largest(submaps: impl Iterator<Item = u32>) -> u32 {
     let mut counts = BTreeMap::new();
     for submap in submaps {

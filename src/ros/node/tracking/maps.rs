@@ -283,16 +283,25 @@ fn with_splats(asker: Arc<Asker>, file: &Path, results: Option<&Path>, reply: On
             Ok(text) => text,
             Err(why) => return reply(Err(why)),
         };
+        // A thread that does not start drops what it was given: the reply comes from here then.
+        let (ready, given) = sync_channel::<(String, OnText)>(1);
         let thread = std::thread::Builder::new().name("save-splats".into());
         let spawned = thread.spawn(move || {
+            let Ok((text, reply)) = given.recv() else {
+                return;
+            };
             let written = splats::save(&asker, &path);
             reply(match written {
                 Ok(splats) => Ok(format!("{text}; {splats}")),
                 Err(why) => Err(format!("{text}; {why}")),
             });
         });
-        if let Err(error) = spawned {
-            tracing::error!("cannot write the splats: {error}");
+        match spawned {
+            Ok(_) => {
+                // The thread waits for the one message that there is room for.
+                let _ = ready.try_send((text, reply));
+            }
+            Err(error) => reply(Err(format!("{text}; cannot write the splats: {error}"))),
         }
     })
 }
