@@ -208,7 +208,8 @@ fn architectures() -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// Compiles one file, unless it, the headers that it includes and the command are as they were.
+/// Compiles one file, unless it, the headers that it includes and the command are as they were, or as for another set
+/// of the package's features.
 fn compile(
     compiler: &Compiler,
     architectures: &[String],
@@ -233,11 +234,9 @@ fn compile(
         };
         arguments.push(format!("-gencode=arch=compute_{number}{own},code={name}{own}").into());
     }
-    for (option, path) in [("-o", made("fatbin")), ("-MF", made("d"))] {
-        arguments.extend([option.into(), path.into_os_string()]);
-    }
-    arguments.extend(["-MD".into(), source.as_os_str().to_owned()]);
+    arguments.push(source.as_os_str().to_owned());
 
+    // Where the results go is not part of it.
     let fingerprint = |headers: &[PathBuf]| -> Option<String> {
         let mut hasher = DefaultHasher::new();
         (&compiler.path, compiler.release, &arguments).hash(&mut hasher);
@@ -246,17 +245,33 @@ fn compile(
         }
         Some(format!("{:016x}", hasher.finish()))
     };
-    let stamp = made("stamp");
-    if let (Ok(known), Ok(dependencies)) =
-        (fs::read_to_string(&stamp), fs::read_to_string(made("d")))
-        && made("fatbin").is_file()
-        && fingerprint(&own_files(source, &dependencies)).as_ref() == Some(&known)
-    {
+    let complete = |folder: &Path| {
+        let file = |extension| folder.join(stem(source)).with_extension(extension);
+        let known = fs::read_to_string(file("stamp")).ok();
+        let rule = fs::read_to_string(file("d")).unwrap_or_default();
+        file("fatbin").is_file()
+            && known.is_some()
+            && fingerprint(&own_files(source, &rule)) == known
+    };
+    if complete(out) {
         return Ok(());
     }
+    let stamp = made("stamp");
     let _ = fs::remove_file(&stamp);
+    if let Some(other) = other_outputs(out).into_iter().find(|other| complete(other)) {
+        let from = other.join(stem(source));
+        // The stamp last: with it the others are complete.
+        let copied = ["fatbin", "log", "d", "stamp"]
+            .into_iter()
+            .try_for_each(|e| fs::copy(from.with_extension(e), made(e)).map(drop));
+        if copied.is_ok() {
+            return Ok(());
+        }
+    }
     let output = Command::new(&compiler.path)
         .args(&arguments)
+        .arg("-MD")
+        .args(["-o".into(), made("fatbin"), "-MF".into(), made("d")])
         .output()
         .map_err(|e| format!("cannot run {}: {e}", compiler.path.display()))?;
     let log = String::from_utf8_lossy(&output.stderr).into_owned()
@@ -286,6 +301,20 @@ fn compile(
     let fingerprint = fingerprint(&own_files(source, &dependencies))
         .ok_or(format!("a header of {} vanished", source.display()))?;
     write(&stamp, &fingerprint)
+}
+
+/// The `OUT_DIR`s of this package with other features: cargo puts them into `build/PACKAGE-HASH/out`.
+fn other_outputs(out: &Path) -> Vec<PathBuf> {
+    let builds = out.ancestors().nth(2);
+    let entries = builds.and_then(|builds| fs::read_dir(builds).ok());
+    let package = concat!(env!("CARGO_PKG_NAME"), "-");
+    let mut others: Vec<PathBuf> = (entries.into_iter().flatten().flatten())
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(package))
+        .map(|entry| entry.path().join("out"))
+        .filter(|other| other != out)
+        .collect();
+    others.sort();
+    others
 }
 
 /// The files of a make rule that lie beside `source`: the compiler's own headers change only with
