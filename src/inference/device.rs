@@ -2,6 +2,7 @@
 
 use super::{InferenceError, NetworkShape};
 use crate::gpu::{CudaError, DeviceBuffer, DeviceSlice, Stream};
+use serde::Serialize;
 
 /// Dense outputs of one view on the device; see [`super::ViewOutput`] for the host version.
 #[derive(Debug, Clone, Copy)]
@@ -97,6 +98,25 @@ pub struct Holding {
     pub bytes: u64,
 }
 
+/// Equal steps of a part of the network, see [`DeviceBackend::time_layers`].
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LayerTime {
+    /// `encoder` or `pair`.
+    pub part: &'static str,
+    /// The first one's name, where it has one, and the sizes of each.
+    pub layer: String,
+    /// Name of the kernel.
+    pub kernel: &'static str,
+    /// How many there are.
+    pub count: usize,
+    /// Median duration of one.
+    pub milliseconds: f64,
+    /// Multiplications and additions of one's products.
+    pub operations: u64,
+    /// Bytes of one's operands, each counted once.
+    pub bytes: u64,
+}
+
 /// A loaded network with inputs and outputs on the GPU.
 ///
 /// Enqueued work accesses only the slices of the call and the backend's own memory, and is complete
@@ -137,6 +157,11 @@ pub trait DeviceBackend: Send {
     fn prepare(&mut self, edges: usize) -> Result<(), InferenceError> {
         let _ = edges;
         Ok(())
+    }
+
+    /// What each kind of step of the encoder and of a pair takes by itself; `None` where a part runs as a whole.
+    fn time_layers(&mut self) -> Result<Option<Vec<LayerTime>>, InferenceError> {
+        Ok(None)
     }
 
     /// Enqueues encoding an image. `planes`: `3 × H × W`, `byte / 127.5 − 1`; `features`: `T × C`.

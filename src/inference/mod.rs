@@ -18,7 +18,7 @@ pub mod tensorrt;
 
 pub use check::{MAX_CONFIDENCE, sanitise, self_test};
 #[cfg(feature = "cuda")]
-pub use device::{DeviceBackend, DeviceView, Holding};
+pub use device::{DeviceBackend, DeviceView, Holding, LayerTime};
 
 use crate::image::RgbImage;
 use crate::network::InputSize;

@@ -17,7 +17,7 @@ use crate::gpu::{Carving, Context, CudaError, DeviceBuffer, Element};
 use crate::slam_builder::Wanted;
 use clap::Args;
 use measure::{Bench, Limits, Row, Stage};
-use network::NetworkRow;
+use network::{LayerRow, NetworkRow};
 use scene::Scene;
 use serde::Serialize;
 
@@ -33,6 +33,9 @@ pub struct BenchArgs {
     /// Only stages whose name contains this.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
+    /// The network's steps as well, each by itself (`--backend native`).
+    #[arg(long)]
+    layers: bool,
     /// Number of the GPU.
     #[arg(long, value_name = "N", default_value_t = 0)]
     gpu: usize,
@@ -84,6 +87,9 @@ struct Report {
     /// Backend that ran the network.
     backend: String,
     network: Vec<NetworkRow>,
+    /// Its steps, with `--layers`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    layers: Vec<LayerRow>,
 }
 
 /// Times the stages and prints the table.
@@ -116,8 +122,9 @@ pub fn run(args: &BenchArgs) -> Result<Finished, CliError> {
         // Made, timed and dropped one after the other: all of them together need not fit.
         rows.push(bench.time(make(&setup)?.as_mut())?);
     }
-    let mut network = None;
-    if network::STAGES.iter().any(|name| wanted(name)) && args.gpu == 0 {
+    let (mut network, mut layers) = (None, Vec::new());
+    let any = args.layers || network::STAGES.iter().any(|name| wanted(name));
+    if any && args.gpu == 0 {
         let of = Wanted {
             config: &settings.config,
             weights: &settings.weights,
@@ -129,6 +136,9 @@ pub fn run(args: &BenchArgs) -> Result<Finished, CliError> {
             ))),
         };
         network = network::time(&context, &of, args.samples, &wanted)?;
+        if args.layers {
+            layers = network::layers(&context, &of, bench.limits.bandwidth)?;
+        }
     }
     let (backend, network) = network.unwrap_or_default();
     let report = Report {
@@ -139,6 +149,7 @@ pub fn run(args: &BenchArgs) -> Result<Finished, CliError> {
         stages: rows,
         backend,
         network,
+        layers,
     };
     if args.json {
         let text = serde_json::to_string_pretty(&report);
@@ -149,6 +160,9 @@ pub fn run(args: &BenchArgs) -> Result<Finished, CliError> {
         }
         if !report.network.is_empty() {
             super::say(&network::table(&report.backend, &report.network));
+        }
+        if !report.layers.is_empty() {
+            super::say(&network::layers_table(&report.layers));
         }
     }
     Ok(Finished::Done)

@@ -5,7 +5,9 @@ use crate::cli::CliError;
 use crate::compute::cuda::sanitise::ViewBuffers;
 use crate::gpu::plan::{Group, human};
 use crate::gpu::{Carving, Context, DeviceBuffer, DeviceInfo, DeviceSlice, Priority, Stream};
-use crate::inference::{Backend, DeviceBackend, DeviceView, InferenceError, NetworkShape};
+use crate::inference::{
+    Backend, DeviceBackend, DeviceView, InferenceError, LayerTime, NetworkShape,
+};
 use crate::network::load_network;
 use crate::network::onnx::Views;
 use crate::slam_builder::{Wanted, load_backend};
@@ -104,6 +106,99 @@ pub fn time(
     let (after, _) = context.memory()?;
     let taken = before.saturating_sub(after + buffers.bytes);
     Ok(Some((format!("{name}, {} on the GPU", human(taken)), rows)))
+}
+
+/// Equal steps of a part of the network, with what they could take.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LayerRow {
+    #[serde(flatten)]
+    time: LayerTime,
+    /// Milliseconds that one takes at least: the longer of its products at the tensor cores' rate and of its bytes
+    /// at the memory's; without the products for a GPU whose rate is not known here.
+    limit: f64,
+    /// What that is: `products` or `memory`.
+    bound: &'static str,
+    /// Share of the limit that is reached.
+    fraction: f64,
+}
+
+/// The network's steps, each timed by itself; `bandwidth`: the memory's bytes a second.
+pub fn layers(
+    context: &Context,
+    wanted: &Wanted<'_>,
+    bandwidth: f64,
+) -> Result<Vec<LayerRow>, CliError> {
+    let mut notes = Vec::new();
+    let mut loaded = load_backend(wanted, &mut notes)?;
+    crate::cli::tell(&notes);
+    let name = loaded.name();
+    let times = match loaded.device() {
+        Some(device) => device.time_layers()?,
+        None => None,
+    };
+    let Some(times) = times else {
+        return Err(CliError::Usage(format!(
+            "--layers is for --backend native, and {name} runs the network"
+        )));
+    };
+    let rate = half_rate(context.info());
+    let row = |time: LayerTime| {
+        let products = rate.map_or(0.0, |rate| time.operations as f64 / rate * 1e3);
+        let memory = time.bytes as f64 / bandwidth * 1e3;
+        let limit = products.max(memory);
+        LayerRow {
+            limit,
+            bound: if products > memory {
+                "products"
+            } else {
+                "memory"
+            },
+            fraction: limit / time.milliseconds,
+            time,
+        }
+    };
+    Ok(times.into_iter().map(row).collect())
+}
+
+/// The table of steps for people.
+pub fn layers_table(rows: &[LayerRow]) -> String {
+    let mut text = format!(
+        "steps, each by itself; limit: products at the tensor cores' rate or bytes at the rate of copies\n\n\
+         {:<7} {:<58} {:>5} {:>9} {:>9} {:>9} {:>9} {:>12} {:>5}  {}\n",
+        "part", "step", "count", "µs", "all µs", "Mop", "kB", "limit µs", "%", "kernel"
+    );
+    let mut parts: Vec<(&str, f64, f64)> = Vec::new();
+    for row in rows {
+        let (time, all) = (&row.time, row.time.count as f64);
+        text += &format!(
+            "{:<7} {:<58} {:>5} {:>9.2} {:>9.1} {:>9.1} {:>9.0} {:>12} {:>5.1}  {}\n",
+            time.part,
+            time.layer,
+            time.count,
+            time.milliseconds * 1e3,
+            time.milliseconds * 1e3 * all,
+            time.operations as f64 * 1e-6,
+            time.bytes as f64 * 1e-3,
+            format!("{:.2} {}", row.limit * 1e3, &row.bound[..3]),
+            row.fraction * 100.0,
+            time.kernel,
+        );
+        match parts.iter_mut().find(|(part, ..)| *part == time.part) {
+            Some((_, sum, limit)) => {
+                *sum += time.milliseconds * all;
+                *limit += row.limit * all;
+            }
+            None => parts.push((time.part, time.milliseconds * all, row.limit * all)),
+        }
+    }
+    for (part, sum, limit) in parts {
+        text += &format!(
+            "{part}: {sum:.3} ms, limit {limit:.3} ms, {:.1} %\n",
+            limit / sum * 100.0
+        );
+    }
+    text.truncate(text.trim_end().len());
+    text
 }
 
 /// Gives the backend the memory that it needs for the stages.

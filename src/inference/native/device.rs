@@ -7,7 +7,7 @@ use super::plan::Plan;
 use super::{Loaded, NativeBackend, RUNTIME};
 use crate::gpu::{DeviceBuffer, DeviceSlice, Graph, Priority, Stream};
 use crate::inference::device::check_len;
-use crate::inference::{DeviceBackend, DeviceView, Holding, InferenceError};
+use crate::inference::{DeviceBackend, DeviceView, Holding, InferenceError, LayerTime};
 
 /// Sets of buffers for which a handle keeps a graph. Callers have a few; the oldest graph makes room.
 const GRAPHS: usize = 32;
@@ -165,6 +165,10 @@ impl DeviceBackend for NativeBackend {
             name: "weights of the network",
             bytes: self.loaded.weights.bytes() as u64,
         }]
+    }
+
+    fn time_layers(&mut self) -> Result<Option<Vec<LayerTime>>, InferenceError> {
+        self.layers().map(Some)
     }
 
     fn enqueue_encode(

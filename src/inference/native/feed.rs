@@ -196,6 +196,16 @@ impl Feeds {
         }
     }
 
+    /// The name of the kernel for a layer, or `None` where the others are faster.
+    pub(super) fn name_of(&self, layer: &Linear) -> Option<&'static str> {
+        Some(self.best(layer)?.kind.name)
+    }
+
+    /// The name of the kernel for attention with heads of `head` channels, or `None` without one.
+    pub(super) fn attention_name(&self, head: usize) -> Option<&'static str> {
+        (head == HEAD).then(|| self.attend.name())
+    }
+
     /// Enqueues a layer; `false`: none of these kernels suits it.
     ///
     /// # Safety

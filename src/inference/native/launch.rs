@@ -134,6 +134,37 @@ impl Kernels {
         best.unwrap_or(&self.narrow)
     }
 
+    /// The kernel for attention with heads of `head` channels, without Hopper's.
+    fn attention(&self, head: usize) -> &Kernel {
+        let which = HEADS.iter().position(|&known| known == head);
+        &self.attention[which.unwrap_or(0)]
+    }
+
+    /// The kernel for rows of `width` values.
+    fn norm(&self, width: usize) -> &Kernel {
+        &self.norms[usize::from(width > 256)]
+    }
+
+    /// The name of the kernel that does a step.
+    pub(super) fn name_of(&self, step: &Step) -> &'static str {
+        let feeds = self.feeds.as_ref();
+        match *step {
+            Step::Linear(ref layer) => feeds
+                .and_then(|feeds| feeds.name_of(layer))
+                .unwrap_or_else(|| self.tile(layer).kernel(layer).name()),
+            Step::Attention { head, .. } => feeds
+                .and_then(|feeds| feeds.attention_name(head))
+                .unwrap_or_else(|| self.attention(head).name()),
+            Step::Patches { .. } => self.patches.name(),
+            Step::Norm { width, .. } => self.norm(width).name(),
+            Step::Convert { .. } => self.convert.name(),
+            Step::Copy { .. } => self.copy.name(),
+            Step::Enlarge { .. } => self.enlarge.name(),
+            Step::Points { .. } => self.points.name(),
+            Step::Descriptors { .. } => self.descriptors.name(),
+        }
+    }
+
     /// Enqueues one step; `follows`: the launch ahead of it in the stream is a step of the same plan.
     ///
     /// # Safety
@@ -206,7 +237,6 @@ impl Kernels {
                         return Ok(());
                     }
                 }
-                let which = HEADS.iter().position(|&known| known == head).unwrap_or(0);
                 let grid = Grid {
                     blocks: (tokens.div_ceil(TILE) as u32, heads as u32, wanted as u32),
                     threads: (128, 1, 1),
@@ -214,7 +244,7 @@ impl Kernels {
                     shared_bytes: (4 * TILE * head * 2) as u32,
                 };
                 // SAFETY: the operands have room for this step, see above.
-                unsafe { Self::start(&self.attention[which], stream, grid, early, (args,)) }
+                unsafe { Self::start(self.attention(head), stream, grid, early, (args,)) }
             }
             Step::Patches {
                 height,
@@ -260,9 +290,8 @@ impl Kernels {
                 };
                 // A warp a row.
                 let grid = Grid::over(rows * 32, 128);
-                let kernel = &self.norms[usize::from(width > 256)];
                 // SAFETY: the operands have room for this step, see above.
-                unsafe { Self::start(kernel, stream, grid, early, (args,)) }
+                unsafe { Self::start(self.norm(width), stream, grid, early, (args,)) }
             }
             Step::Convert {
                 views,

@@ -12,6 +12,7 @@ mod feed;
 mod heads;
 mod launch;
 mod layer;
+mod layers;
 mod layout;
 mod operand;
 mod plan;

@@ -114,6 +114,11 @@ impl Plan {
         self.bytes
     }
 
+    /// Its launches, in order.
+    pub(super) fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
     /// Enqueues the run.
     ///
     /// # Safety

@@ -34,6 +34,15 @@ pub(super) struct Index {
     values: BTreeMap<String, usize>,
 }
 
+impl Index {
+    /// The name of the layer whose weights begin at this byte.
+    pub(super) fn name_of(&self, weight: usize) -> Option<&str> {
+        let mut layers = self.layers.iter();
+        let (name, _) = layers.find(|(_, layer)| layer.weight == weight)?;
+        Some(name)
+    }
+}
+
 /// Where a plan gets its weights from.
 pub(super) enum Source<'a> {
     /// They are laid out as they are asked for.
