@@ -117,6 +117,11 @@ pub fn run(args: &BenchArgs) -> Result<Finished, CliError> {
         bench: &bench,
         scene: Scene::new(args.size.0, args.size.1, 24),
     };
+    if args.layers && args.gpu != 0 {
+        return Err(CliError::Usage(
+            "--layers: the network runs on GPU 0 only; leave --gpu out".into(),
+        ));
+    }
     let mut rows = Vec::new();
     for (_, make) in STAGES.iter().filter(|(name, _)| wanted(name)) {
         // Made, timed and dropped one after the other: all of them together need not fit.

@@ -1,6 +1,7 @@
 //! The network on the program's own kernels, against the CPU.
 
 mod in_place;
+mod layers;
 
 use crate::cuda;
 use mast3r_slam::image::RgbImage;
