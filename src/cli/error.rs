@@ -51,6 +51,9 @@ pub enum CliError {
         path = path.display()
     )]
     NoPoints { path: PathBuf, confidence: f32 },
+    /// The frames of a training cannot be used.
+    #[error(transparent)]
+    SplatFrames(#[from] crate::slam_builder::splat::frames::FramesError),
     /// A file of splats cannot be read.
     #[error(transparent)]
     Splats(#[from] crate::map::splat::SplatFileError),

@@ -400,6 +400,15 @@ section! {
         lr_scale: f32 = 5e-3, "", NotNegative;
         /// Learning rate of rotations.
         lr_rotation: f32 = 1e-3, "", NotNegative;
+        /// Learning rate of the views' poses at the start, radians and extents; it falls to a hundredth over a run of
+        /// `splat train`. Only the splats are trained with these poses, the map of SLAM keeps its own; beside SLAM its poses
+        /// are used. 0: SLAM's poses.
+        lr_pose: f32 = 1e-3, "", NotNegative;
+        /// First iteration after which the views' poses are trained.
+        pose_from: usize = 500, "iterations", AtLeast(0);
+        /// Steps by which the pose of a held-out keyframe is aligned with the finished splats before it is compared; it is
+        /// compared at SLAM's pose too. 0: only there.
+        align: usize = 100, "steps", AtLeast(0);
         /// Iterations between two refinements.
         refine_every: usize = 150, "iterations", AtLeast(1);
         /// First iteration after which the map is refined.

@@ -8,6 +8,7 @@ mod train;
 use super::{CliError, Finished, say};
 use crate::compute::splat::trainer::Quality;
 use crate::map::splat::{self, Format, Reader, Splat};
+use crate::slam_builder::splat::Measured;
 use clap::{Args, Subcommand};
 use std::path::{Path, PathBuf};
 
@@ -130,14 +131,26 @@ fn format_of(path: &Path) -> Result<Format, CliError> {
     })
 }
 
-/// How good splats are, in words; `true`: on held-out keyframes.
-fn told((quality, held_out): &(Quality, bool)) -> String {
-    let what = match held_out {
+/// How good splats are, in words.
+fn told(measured: &Measured) -> String {
+    let what = match measured.held_out {
         true => "held-out keyframes",
         false => "keyframes, all trained on",
     };
-    let Quality { views, psnr, ssim } = quality;
-    format!("PSNR {psnr:.2} dB, SSIM {ssim:.3} on {views} {what}")
+    let Quality {
+        views, psnr, ssim, ..
+    } = measured.given;
+    let mut text = format!("PSNR {psnr:.2} dB, SSIM {ssim:.3} on {views} {what}, at SLAM's poses");
+    if let Some(Quality { psnr, ssim, .. }) = measured.aligned {
+        text += &format!("; {psnr:.2} dB, {ssim:.3} at poses aligned with the splats");
+    }
+    if let Some(Quality {
+        views, psnr, ssim, ..
+    }) = measured.trained
+    {
+        text += &format!("; {psnr:.2} dB, {ssim:.3} on the {views} trained on, at their poses");
+    }
+    text
 }
 
 /// A file that is not replaced.

@@ -1,24 +1,34 @@
 //! `mast3r-slam splat train`: a map of Gaussian splats from the keyframes of a map's file.
 
+use crate::cli::frames::FrameRange;
 use crate::cli::interrupt;
 use crate::cli::settings::{positive, threads};
 use crate::cli::{CliError, Finished, jobs::start_threads, say, tell};
+use crate::compute::splat::loss::psnr;
 use crate::compute::splat::schedule::{Mode, Schedule};
-use crate::compute::splat::trainer::{Trainer, ViewSource};
+use crate::compute::splat::trainer::{StepReport, Trainer, ViewSource};
 use crate::config::{Config, DeviceChoice};
 use crate::map::splat;
 use crate::slam::Slam;
+use crate::slam_builder::splat::frames::{self, Frame, FrameRules};
 use crate::slam_builder::splat::{
-    DeviceRows, MapFile, OFFLINE_VIEWS, Views, make_device, pointmap, quality, seed, state, train,
+    DeviceRows, FileKeyframe, MapFile, OFFLINE_VIEWS, Views, full_quality, make_device, pointmap,
+    quality, seed, state, train,
 };
+use crate::time::Stamp;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Interval at which the state is written meanwhile.
 const STATE_PERIOD: Duration = Duration::from_secs(60);
+
+/// Lines of progress in a pipe, and the least number of iterations between two.
+const LINES: u64 = 10;
+const LEAST_STEPS: u64 = 100;
 
 /// Options of `splat train`.
 #[derive(Debug, Args)]
@@ -29,6 +39,16 @@ pub struct TrainArgs {
     /// the end of the name.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
+    /// The sequence that the map was made of. Its frames between the keyframes are trained on too, and every n-th view
+    /// of all is held out (splat.holdout).
+    #[arg(long, value_name = "PATH", requires = "trajectory")]
+    pub frames: Option<PathBuf>,
+    /// Poses of the frames: trajectory.txt of the run that made the map.
+    #[arg(long, value_name = "FILE", requires = "frames")]
+    pub trajectory: Option<PathBuf>,
+    /// Calibration of the frames, if the run that made the map had one that is not the sequence's own.
+    #[arg(long, value_name = "FILE", requires = "frames")]
+    pub calib: Option<PathBuf>,
     /// Number of iterations [default: splat.iterations].
     #[arg(long, value_name = "N", value_parser = positive)]
     pub iterations: Option<usize>,
@@ -53,7 +73,7 @@ pub struct TrainArgs {
     /// Device for the training.
     #[arg(long, value_enum)]
     pub device: Option<DeviceChoice>,
-    /// No progress bar (a pipe never shows one).
+    /// No progress: neither a bar nor, in a pipe, ten lines.
     #[arg(long)]
     pub no_progress: bool,
     /// Threads [default: all cores].
@@ -71,6 +91,32 @@ impl TrainArgs {
         config.splat.iterations = self.iterations.unwrap_or(config.splat.iterations);
         config.splat.capacity = self.capacity.unwrap_or(config.splat.capacity);
         Ok(config)
+    }
+
+    /// The frames between the keyframes, if they are to be trained on.
+    fn read_frames(
+        &self,
+        map: &MapFile,
+        config: &Config,
+    ) -> Result<BTreeMap<Stamp, Frame>, CliError> {
+        let (Some(path), Some(trajectory)) = (&self.frames, &self.trajectory) else {
+            return Ok(BTreeMap::new());
+        };
+        let range = FrameRange {
+            start: 0,
+            end: None,
+            stride: 1,
+            depth: None,
+        };
+        let mut source = crate::cli::frames::open(path, &range, self.calib.as_deref())?;
+        let keyframes = map.keyframes().iter().map(|k| k.stamp).collect();
+        let rules = FrameRules {
+            size: map.size(),
+            intrinsics: map.is_calibrated().then(|| map.intrinsics()),
+            center: config.dataset.center_principle_point,
+            trajectory,
+        };
+        Ok(frames::read(source.as_mut(), &keyframes, &rules)?)
     }
 }
 
@@ -98,10 +144,15 @@ pub fn run(args: &TrainArgs) -> Result<Finished, CliError> {
     let schedule = Schedule::new(config.splat.clone(), Mode::Offline { iterations });
     let mut trainer = Trainer::new(device, schedule);
     let state = state_of(&args.out);
+    let mut corrections = Vec::new();
     if args.resume {
-        state::resume(&state, &mut trainer)?;
+        corrections = state::resume(&state, &mut trainer)?;
     }
-    let mut views = load(&mut map, &mut trainer)?;
+    let frames = args.read_frames(&map, &config)?;
+    let mut views = load(&mut map, frames, &mut trainer)?;
+    for (id, correction) in corrections {
+        views.correct(id, correction);
+    }
     if views.is_empty() {
         return Err(CliError::NoViews {
             path: args.map.clone(),
@@ -110,9 +161,13 @@ pub fn run(args: &TrainArgs) -> Result<Finished, CliError> {
     let (width, height) = map.size();
     let counts = trainer.device().counts();
     say(&format!(
-        "map: {}, {} keyframes of {width}×{height} pixels",
+        "map: {}, {} {} of {width}×{height} pixels",
         args.map.display(),
-        views.len()
+        views.len(),
+        match args.frames {
+            Some(_) => "keyframes and other frames",
+            None => "keyframes",
+        }
     ));
     say(&format!(
         "splats: {} of at most {}, on {}",
@@ -147,14 +202,14 @@ pub fn run(args: &TrainArgs) -> Result<Finished, CliError> {
     )?;
     let took = start.elapsed().as_secs_f64();
     let done = trainer.step() - first;
-    let after = quality(&mut trainer, &mut views)?;
+    let after = full_quality(&mut trainer, &mut views, config.splat.align)?;
     say(&format!("quality after: {}", super::told(&after)));
     say(&format!(
         "{done} iterations in {took:.1} s ({:.1} per second); {} splats",
         done as f64 / took.max(1e-9),
         trainer.device().counts().rows
     ));
-    save_state(&state, &mut trainer)?;
+    save_state(&state, &mut trainer, &views)?;
     let bytes = splat::write(&args.out, format, &mut DeviceRows::new(trainer.device()))?;
     say(&format!(
         "written to {}: {} in {:.1} MB; {} goes on with --resume",
@@ -169,20 +224,43 @@ pub fn run(args: &TrainArgs) -> Result<Finished, CliError> {
     })
 }
 
-/// The keyframes as views. Those that are trained on become splats, unless there are some.
-fn load(map: &mut MapFile, trainer: &mut Trainer) -> Result<Views, CliError> {
+/// What becomes a view.
+enum Shot {
+    Keyframe(FileKeyframe),
+    Frame(Frame),
+}
+
+/// The keyframes as views, and the frames between them, by stamp. Keyframes that are trained on become splats, unless
+/// there are some.
+fn load(
+    map: &mut MapFile,
+    frames: BTreeMap<Stamp, Frame>,
+    trainer: &mut Trainer,
+) -> Result<Views, CliError> {
     let mut views = Views::new(map.intrinsics(), OFFLINE_VIEWS);
     let stride = map.keyframes().len().div_ceil(OFFLINE_VIEWS).max(1);
-    let keyframes: Vec<_> = map.keyframes().iter().step_by(stride).copied().collect();
-    let seeds = trainer.device().counts().rows == 0;
-    for keyframe in &keyframes {
+    let keyframes = map.keyframes().iter().step_by(stride).copied();
+    let mut shots: Vec<(Stamp, Shot)> = keyframes.map(|k| (k.stamp, Shot::Keyframe(k))).collect();
+    if !frames.is_empty() {
+        shots.extend(frames.into_iter().map(|(stamp, f)| (stamp, Shot::Frame(f))));
+        shots.sort_by_key(|(stamp, _)| *stamp);
+    }
+    let (seeds, count) = (trainer.device().counts().rows == 0, shots.len());
+    for (number, (_, shot)) in (0..).zip(shots) {
+        let keyframe = match shot {
+            Shot::Frame(frame) => {
+                views.add_frame(number, frame.world_from_camera, frame.image);
+                continue;
+            }
+            Shot::Keyframe(keyframe) => keyframe,
+        };
         let Some(view) = map.view(keyframe.id) else {
             continue;
         };
         let Some(index) = views.add(keyframe.id, keyframe.world_from_camera, &view) else {
             continue;
         };
-        if seeds && !trainer.is_held_out(index, keyframes.len()) {
+        if seeds && !trainer.is_held_out(index, count) {
             let pose = &keyframe.world_from_camera;
             seed(
                 trainer,
@@ -193,8 +271,8 @@ fn load(map: &mut MapFile, trainer: &mut Trainer) -> Result<Views, CliError> {
     Ok(views)
 }
 
-fn save_state(path: &Path, trainer: &mut Trainer) -> Result<(), CliError> {
-    let saved = state::save(path, trainer);
+fn save_state(path: &Path, trainer: &mut Trainer, views: &Views) -> Result<(), CliError> {
+    let saved = state::save(path, trainer, views);
     saved.map_err(|e| crate::files::export::ExportError::io("write", path, e).into())
 }
 
@@ -210,6 +288,7 @@ fn iterate(
     let bar = (progress && std::io::stderr().is_terminal()).then(|| bar(iterations));
     let start = Instant::now();
     let mut stated = start;
+    let mut lines = (progress && bar.is_none()).then(|| Lines::new(iterations));
     while trainer.step() < iterations
         && seconds.is_none_or(|limit| start.elapsed() < limit)
         && !interrupt::requested()
@@ -225,8 +304,11 @@ fn iterate(
                 trainer.device().counts().rows
             ));
         }
+        if let Some(lines) = &mut lines {
+            lines.step(&report, trainer, views)?;
+        }
         if stated.elapsed() >= STATE_PERIOD {
-            save_state(state, trainer)?;
+            save_state(state, trainer, views)?;
             stated = Instant::now();
         }
     }
@@ -234,6 +316,52 @@ fn iterate(
         bar.finish_and_clear();
     }
     Ok(())
+}
+
+/// Progress for a pipe: a line now and then.
+struct Lines {
+    every: u64,
+    /// Sum of the views' PSNR since the last line, and their number.
+    psnr: f64,
+    steps: u64,
+}
+
+impl Lines {
+    fn new(iterations: u64) -> Self {
+        Self {
+            every: (iterations / LINES).max(LEAST_STEPS),
+            psnr: 0.0,
+            steps: 0,
+        }
+    }
+
+    fn step(
+        &mut self,
+        report: &StepReport,
+        trainer: &mut Trainer,
+        views: &mut Views,
+    ) -> Result<(), CliError> {
+        self.psnr += psnr(report.loss.mse.max(1e-12));
+        self.steps += 1;
+        if !report.step.is_multiple_of(self.every) {
+            return Ok(());
+        }
+        // Alignment goes on from line to line, and takes at most an eighth of the time.
+        let count = views.len();
+        let held_out = (0..count).filter(|index| trainer.is_held_out(*index, count));
+        let most = self.every as usize / 8 / held_out.count().max(1);
+        let steps = trainer.schedule().config().align.min(most);
+        let measured = full_quality(trainer, views, steps)?;
+        say(&format!(
+            "iteration {}: PSNR {:.2} dB on views trained on; {}; {} splats",
+            report.step,
+            self.psnr / self.steps as f64,
+            super::told(&measured),
+            trainer.device().counts().rows
+        ));
+        (self.psnr, self.steps) = (0.0, 0);
+        Ok(())
+    }
 }
 
 fn bar(iterations: u64) -> ProgressBar {

@@ -55,6 +55,11 @@ pub const BETA2: f32 = 0.999;
 /// Added to the root of Adam's second moment.
 pub const EPSILON: f32 = 1e-15;
 
+/// Largest distance by which a view's pose may be corrected, extents.
+pub const MAX_SHIFT: f64 = 0.3;
+/// Largest angle by which a view's pose may be corrected, radians.
+pub const MAX_TURN: f64 = 0.15;
+
 /// Side of SSIM's Gaussian window, pixels; beyond the image's edge its values are 0.
 pub const SSIM_WINDOW: usize = 11;
 /// Standard deviation of SSIM's window, pixels.

@@ -13,6 +13,7 @@ pub mod device;
 mod error;
 pub mod layout;
 pub mod loss;
+pub mod pose;
 mod projection;
 pub mod refine;
 pub mod relocate;

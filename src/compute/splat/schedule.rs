@@ -33,6 +33,8 @@ pub struct Schedule {
 const DEGREE_EVERY: u64 = 1000;
 /// Learning rate of the higher bands, as a part of that of the colour.
 const REST_RATE: f32 = 0.05;
+/// The learning rate of poses falls to this part over an offline run.
+const POSE_DECAY: f64 = 0.01;
 /// Weights of mean opacity and mean standard deviation in the loss of MCMC.
 const REGULAR: f32 = 0.01;
 /// Opacities are reset to this times `prune_opacity`.
@@ -106,6 +108,19 @@ impl Schedule {
             false => 1.0,
         };
         c.lr_mean * ratio.powf(part) * c.extent
+    }
+
+    /// Learning rate of views' poses: radians, and extents. Beside SLAM, which moves the views itself, it is 0.
+    pub fn pose_rate(&self, step: u64) -> f64 {
+        let c = &self.config;
+        if step <= c.pose_from as u64 {
+            return 0.0;
+        }
+        let part = match self.mode {
+            Mode::Live => return 0.0,
+            Mode::Offline { iterations } => (step as f64 / iterations.max(1) as f64).min(1.0),
+        };
+        f64::from(c.lr_pose) * POSE_DECAY.powf(part)
     }
 
     /// The optimiser's step.

@@ -5,11 +5,15 @@ use super::block::{BlockContent, RowBlock};
 use super::camera::{Camera, Pointmap, Rendering, View};
 use super::device::{AnchorMove, Counters, Loss, Relocated, Seeded, SplatDevice};
 use super::loss::{psnr, quality};
+use super::pose::{self, PoseCorrection};
 use super::rng::{Purpose, below, words};
 use super::schedule::{Mode, Schedule};
 
 /// Rows that are read from the device or given to it in one piece.
 pub const BLOCK_ROWS: usize = 1 << 16;
+/// Rate of the alignment of held-out views at its start, as a multiple of `splat.lr_pose`: it has fewer steps than the
+/// training.
+const ALIGN_RATE: f64 = 5.0;
 /// Newest views that half of the live steps train on.
 const RECENT: usize = 8;
 
@@ -22,13 +26,15 @@ pub struct LoadedView {
     pub image: Vec<u8>,
     /// `height × width` depths in world metres; empty if there are none.
     pub depth: Vec<f32>,
+    /// How the pose that is trained with differs from the camera's.
+    pub correction: PoseCorrection,
 }
 
 impl LoadedView {
-    /// The view for a device.
+    /// The view for a device, at its corrected pose.
     pub fn view(&self) -> View<'_> {
         View {
-            camera: self.camera,
+            camera: self.correction.apply(&self.camera),
             image: &self.image,
             depth: (!self.depth.is_empty()).then_some(&self.depth[..]),
         }
@@ -52,7 +58,7 @@ pub trait ViewSource {
     fn with(
         &mut self,
         index: usize,
-        with: &mut dyn FnMut(&LoadedView) -> Result<(), SplatError>,
+        with: &mut dyn FnMut(&mut LoadedView) -> Result<(), SplatError>,
     ) -> Result<(), SplatError>;
 }
 
@@ -64,9 +70,9 @@ impl ViewSource for Vec<LoadedView> {
     fn with(
         &mut self,
         index: usize,
-        with: &mut dyn FnMut(&LoadedView) -> Result<(), SplatError>,
+        with: &mut dyn FnMut(&mut LoadedView) -> Result<(), SplatError>,
     ) -> Result<(), SplatError> {
-        match self.get(index) {
+        match self.get_mut(index) {
             Some(view) => with(view),
             None => Err(SplatError::View {
                 id: index as u32,
@@ -89,7 +95,20 @@ pub struct StepReport {
     pub reset: bool,
 }
 
-/// How well held-out views are rendered.
+/// Which views are compared with the map, and where they were taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compared {
+    /// Held-out views at the poses that they were given.
+    HeldOut,
+    /// Held-out views at corrected poses, which [`Trainer::align`] sets.
+    HeldOutCorrected,
+    /// Views that are trained on, at the poses that they are trained with.
+    Trained,
+    /// All views at the poses that they were given.
+    All,
+}
+
+/// How well views are rendered.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Quality {
     /// Views that were compared.
@@ -98,6 +117,8 @@ pub struct Quality {
     pub psnr: f64,
     /// Mean SSIM.
     pub ssim: f64,
+    /// Mean silhouette: the part of the images that the map covers.
+    pub covered: f64,
 }
 
 /// A device, a schedule, and the number of steps so far. Views are passed in, so that they can be added meanwhile.
@@ -210,6 +231,12 @@ impl Trainer {
             let mut view = loaded.view();
             view.camera.degree = schedule.degree(step);
             report.loss = device.gradients(&view, &schedule.loss(step))?;
+            // The first view keeps its pose: it holds the map in its place.
+            let rate = schedule.pose_rate(step);
+            if rate > 0.0 && index > 0 {
+                let extent = f64::from(schedule.config().extent);
+                loaded.correction.step(&report.loss.pose, rate, extent);
+            }
             Ok(())
         })?;
         device.step(&schedule.adam(step))?;
@@ -228,35 +255,71 @@ impl Trainer {
         Ok(Some(report))
     }
 
-    /// Renders the held-out views, or with `all` every view, and compares them.
+    /// Renders views and compares them with their images.
     pub fn evaluate(
         &mut self,
         views: &mut dyn ViewSource,
-        all: bool,
+        compared: Compared,
     ) -> Result<Quality, SplatError> {
         let mut sum = Quality::default();
         let count = views.len();
         let degree = self.schedule.degree(self.step.max(1));
         for index in 0..count {
-            if !(all || self.is_held_out(index, count)) {
-                continue;
-            }
+            let held_out = self.is_held_out(index, count);
+            let corrected = match (compared, held_out) {
+                (Compared::All, _) | (Compared::HeldOut, true) => false,
+                (Compared::HeldOutCorrected, true) | (Compared::Trained, false) => true,
+                _ => continue,
+            };
             let (device, rendering) = (&mut self.device, &mut self.rendering);
             views.with(index, &mut |loaded| {
-                let mut camera = loaded.camera;
+                let mut camera = match corrected {
+                    true => loaded.correction.apply(&loaded.camera),
+                    false => loaded.camera,
+                };
                 camera.degree = degree;
                 device.render(&camera, rendering)?;
                 let (mse, ssim) = quality(rendering, &loaded.image)?;
                 sum.views += 1;
                 sum.psnr += psnr(mse);
                 sum.ssim += ssim;
+                let covered: f64 = rendering.silhouette.iter().copied().map(f64::from).sum();
+                sum.covered += covered / camera.pixels() as f64;
                 Ok(())
             })?;
         }
         let n = sum.views.max(1) as f64;
         sum.psnr /= n;
         sum.ssim /= n;
+        sum.covered /= n;
         Ok(sum)
+    }
+
+    /// Aligns the poses of held-out views with the map, with `steps` steps each from the present correction on. Without
+    /// refined poses (`splat.lr_pose` is 0) it does nothing.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn align(&mut self, views: &mut dyn ViewSource, steps: usize) -> Result<(), SplatError> {
+        let config = self.schedule.config();
+        let (rate, extent) = (f64::from(config.lr_pose), f64::from(config.extent));
+        if rate <= 0.0 || steps == 0 {
+            return Ok(());
+        }
+        let weights = self.schedule.loss(self.step.max(1));
+        let degree = self.schedule.degree(self.step.max(1));
+        let count = views.len();
+        for index in 0..count {
+            if !self.is_held_out(index, count) {
+                continue;
+            }
+            let device = self.device.as_mut();
+            views.with(index, &mut |loaded| {
+                let settings = (steps, ALIGN_RATE * rate, extent);
+                pose::align(device, loaded, &weights, settings, degree)
+            })?;
+        }
+        Ok(())
     }
 
     /// Passes all rows with their training state to `sink`, block by block. With [`Trainer::step`] they are the whole

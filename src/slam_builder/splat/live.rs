@@ -1,6 +1,7 @@
 //! A Gaussian map that is made beside SLAM, in a thread of its own with a limited part of the time. Tracking never waits
 //! for it: it reads the published poses, asks for keyframes, and answers questions between two steps.
 
+use super::Measured;
 use super::priority::lower_priority;
 use super::rows::packed;
 use super::views::{LIVE_VIEWS, Views, pointmap};
@@ -9,7 +10,7 @@ use crate::compute::splat::budget::Budget;
 use crate::compute::splat::camera::{Camera, Rendering};
 use crate::compute::splat::device::{AnchorMove, SplatDevice};
 use crate::compute::splat::schedule::{Mode, Schedule};
-use crate::compute::splat::trainer::{Quality, Trainer};
+use crate::compute::splat::trainer::Trainer;
 use crate::config::SplatConfig;
 use crate::geometry::{Intrinsics, Sim3};
 use crate::map::colmap::estimate_intrinsics;
@@ -97,8 +98,8 @@ impl Live {
         Ok(rendering)
     }
 
-    /// Quality on held-out keyframes; on all, with `false`, if there are too few to hold any out.
-    pub fn quality(&mut self) -> Result<(Quality, bool), SplatError> {
+    /// Quality on held-out keyframes at SLAM's poses; on all, if there are too few to hold any out.
+    pub fn quality(&mut self) -> Result<Measured, SplatError> {
         let Some(views) = &mut self.views else {
             return Ok(Default::default());
         };

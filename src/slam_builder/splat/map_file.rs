@@ -7,6 +7,7 @@ use crate::map::colmap::estimate_intrinsics;
 use crate::map::saved::{self, SavedKeyframe};
 use crate::map::store::{self, Kind};
 use crate::slam::SavedMapError;
+use crate::time::Stamp;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ const CAMERA_KEYFRAMES: usize = 16;
 #[derive(Debug, Clone, Copy)]
 pub struct FileKeyframe {
     pub id: u32,
+    pub stamp: Stamp,
     pub world_from_camera: Sim3,
 }
 
@@ -35,6 +37,7 @@ pub struct MapFile {
     /// Numbers in a file that was saved at once, by id.
     numbers: BTreeMap<u32, u32>,
     intrinsics: Intrinsics,
+    calibrated: bool,
     size: (usize, usize),
 }
 
@@ -48,10 +51,11 @@ impl MapFile {
         let path = saved::file_of(path);
         let mut numbers = BTreeMap::new();
         let mut all: Vec<(u32, FileKeyframe)> = Vec::new();
-        let mut add = |id, submap, world_from_camera: Sim3| {
+        let mut add = |id, submap, stamp, world_from_camera: Sim3| {
             if world_from_camera.is_finite() {
                 let keyframe = FileKeyframe {
                     id,
+                    stamp,
                     world_from_camera,
                 };
                 all.push((submap, keyframe));
@@ -61,7 +65,7 @@ impl MapFile {
             Kind::Store | Kind::Packed => {
                 let reader = store::Reader::open(&path)?;
                 for row in reader.keyframes() {
-                    add(row.id, row.submap, row.world_from_camera);
+                    add(row.id, row.submap, row.stamp, row.world_from_camera);
                 }
                 Source::Store(Box::new(reader))
             }
@@ -72,7 +76,10 @@ impl MapFile {
                 for number in 0..reader.header().keyframes {
                     reader.view(number, &mut keyframe)?;
                     numbers.insert(keyframe.id, number);
-                    add(keyframe.id, keyframe.submap, keyframe.world_from_camera);
+                    let SavedKeyframe {
+                        id, submap, stamp, ..
+                    } = keyframe;
+                    add(id, submap, stamp, keyframe.world_from_camera);
                 }
                 Source::Saved(Box::new(reader))
             }
@@ -95,6 +102,7 @@ impl MapFile {
                 cx: 0.0,
                 cy: 0.0,
             }),
+            calibrated: known.is_some(),
             size,
         };
         if known.is_none() {
@@ -115,6 +123,11 @@ impl MapFile {
     /// The camera of the keyframes' images.
     pub fn intrinsics(&self) -> Intrinsics {
         self.intrinsics
+    }
+
+    /// Whether that camera is the calibration of the map, not an estimate.
+    pub fn is_calibrated(&self) -> bool {
+        self.calibrated
     }
 
     /// Width and height of the images.

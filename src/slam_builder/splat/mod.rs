@@ -1,5 +1,6 @@
 //! Maps of Gaussian splats, made from keyframes: offline from a map's file, or beside SLAM.
 
+pub mod frames;
 mod hand_over;
 mod live;
 mod map_file;
@@ -10,14 +11,14 @@ mod views;
 
 pub use hand_over::{HandOver, HandedOver};
 pub use live::{Asker, Live, LiveSource, LiveSplat};
-pub use map_file::MapFile;
+pub use map_file::{FileKeyframe, MapFile};
 pub use rows::DeviceRows;
 pub use views::{OFFLINE_VIEWS, Views, pointmap};
 
 use crate::compute::splat::camera::Pointmap;
 use crate::compute::splat::device::{Seeded, SplatDevice};
 use crate::compute::splat::layout::Layout;
-use crate::compute::splat::trainer::{Quality, StepReport, Trainer, ViewSource};
+use crate::compute::splat::trainer::{Compared, Quality, StepReport, Trainer, ViewSource};
 use crate::compute::splat::{CpuSplat, SplatError};
 use crate::config::{DeviceChoice, SplatConfig};
 use crate::files::memory;
@@ -42,20 +43,77 @@ pub fn train(trainer: &mut Trainer, views: &mut Views) -> Result<Option<StepRepo
     }
 }
 
-/// Quality on held-out views, and `true`; on all views, and `false`, if there are too few to hold any out.
+/// How well views are rendered.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Measured {
+    /// Whether views are held out; else there are too few, and all were compared.
+    pub held_out: bool,
+    /// At SLAM's poses.
+    pub given: Quality,
+    /// Held-out views at poses that were aligned with the splats.
+    pub aligned: Option<Quality>,
+    /// Views that are trained on, at the poses that they are trained with.
+    pub trained: Option<Quality>,
+}
+
+/// Quality on held-out views, or on all if there are too few to hold any out.
 ///
 /// # Errors
 /// If the device fails.
-pub fn quality(trainer: &mut Trainer, views: &mut Views) -> Result<(Quality, bool), SplatError> {
+pub fn quality(trainer: &mut Trainer, views: &mut Views) -> Result<Measured, SplatError> {
+    measure(trainer, views, None)
+}
+
+/// The same, and on held-out views at poses that `steps` steps each align with the splats, and on the views that are
+/// trained on.
+///
+/// # Errors
+/// If the device fails.
+pub fn full_quality(
+    trainer: &mut Trainer,
+    views: &mut Views,
+    steps: usize,
+) -> Result<Measured, SplatError> {
+    measure(trainer, views, Some(steps))
+}
+
+fn measure(
+    trainer: &mut Trainer,
+    views: &mut Views,
+    full: Option<usize>,
+) -> Result<Measured, SplatError> {
     let count = views.len();
     let held_out = (0..count).any(|index| trainer.is_held_out(index, count));
-    match trainer.evaluate(views, !held_out) {
+    let mut measured = Measured {
+        held_out,
+        ..Measured::default()
+    };
+    let mut all = || {
+        measured.given = trainer.evaluate(
+            views,
+            match held_out {
+                true => Compared::HeldOut,
+                false => Compared::All,
+            },
+        )?;
+        if let Some(steps) = full {
+            let aligns = steps > 0 && trainer.schedule().config().lr_pose > 0.0;
+            if held_out && aligns {
+                trainer.align(views, steps)?;
+                let aligned = trainer.evaluate(views, Compared::HeldOutCorrected)?;
+                measured.aligned = Some(aligned);
+            }
+            measured.trained = Some(trainer.evaluate(views, Compared::Trained)?);
+        }
+        Ok(())
+    };
+    match all() {
         Err(error @ SplatError::Crowded { .. }) => {
             tracing::warn!("the quality is not known: {error}");
-            Ok((Quality::default(), held_out))
         }
-        measured => Ok((measured?, held_out)),
+        done => done?,
     }
+    Ok(measured)
 }
 
 /// Adds rows for a keyframe. One that shows more than a GPU's buffers hold is left out.

@@ -1,21 +1,31 @@
-//! The state of a training in a file, from which it goes on: all rows with their moments and statistics.
+//! The state of a training in a file, from which it goes on: all rows with their moments and statistics, and how the
+//! poses of views were corrected.
 //!
-//! Little-endian: `M3RSPLAT`, u32 version, u32 degree, u64 rows, u64 step; then blocks of rows, each plane after the
-//! other; SHA-256 of all before it.
+//! Little-endian: `M3RSPLAT`, u32 version, u32 degree, u64 rows, u64 step, u64 views; then blocks of rows, each plane
+//! after the other; for each view u32 id, u32 steps, 19 f64 (translation 3, quaternion x y z w, first and second moments
+//! 6 each); SHA-256 of all before it.
 
 use crate::compute::splat::block::{BlockContent, FieldBuffers, RowBlock};
 use crate::compute::splat::layout::Field;
+use crate::compute::splat::pose::PoseCorrection;
 use crate::compute::splat::trainer::{BLOCK_ROWS, Trainer};
 use crate::files;
+use crate::geometry::Sim3;
+use nalgebra::{Quaternion, UnitQuaternion, Vector3};
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Read, Write};
 use std::path::Path;
 
+use super::views::{OFFLINE_VIEWS, Views};
+
 const MAGIC: [u8; 8] = *b"M3RSPLAT";
-const VERSION: u32 = 1;
-const HEADER: u64 = 8 + 4 + 4 + 8 + 8;
+const VERSION: u32 = 2;
+const HEADER: u64 = 8 + 4 + 4 + 8 + 8 + 8;
 const CHECKSUM: u64 = 32;
+const VIEW_BYTES: u64 = 4 + 4 + 19 * 8;
+/// Views of a file: more are not trained on.
+const MAX_VIEWS: u64 = OFFLINE_VIEWS as u64;
 
 /// A writer that also hashes.
 struct Hashed<W> {
@@ -105,11 +115,48 @@ fn row_bytes(degree: u8) -> u64 {
     4 * (3 * floats as u64 + 4)
 }
 
+/// A view's id and correction.
+fn put_view(out: &mut dyn Write, id: u32, correction: &PoseCorrection) -> io::Result<()> {
+    out.write_all(&id.to_le_bytes())?;
+    out.write_all(&correction.steps.to_le_bytes())?;
+    let moved = correction.moved.to_array();
+    let values = moved[..7].iter();
+    let mut values = values.chain(&correction.first).chain(&correction.second);
+    values.try_for_each(|v| out.write_all(&v.to_le_bytes()))
+}
+
+/// What [`put_view`] wrote; `None` for a correction that is not a finite pose.
+fn get_view(src: &mut dyn Read) -> io::Result<Option<(u32, PoseCorrection)>> {
+    let mut word = [0; 4];
+    src.read_exact(&mut word)?;
+    let id = u32::from_le_bytes(word);
+    src.read_exact(&mut word)?;
+    let mut values = [0.0; 19];
+    for value in &mut values {
+        let mut bytes = [0; 8];
+        src.read_exact(&mut bytes)?;
+        *value = f64::from_le_bytes(bytes);
+    }
+    let quaternion = Quaternion::new(values[6], values[3], values[4], values[5]);
+    let correction = PoseCorrection {
+        moved: Sim3 {
+            translation: Vector3::new(values[0], values[1], values[2]),
+            rotation: UnitQuaternion::new_normalize(quaternion),
+            scale: 1.0,
+        },
+        first: std::array::from_fn(|k| values[7 + k]),
+        second: std::array::from_fn(|k| values[13 + k]),
+        steps: u32::from_le_bytes(word),
+    };
+    let sound = values.iter().all(|v| v.is_finite()) && correction.moved.is_finite();
+    Ok(sound.then_some((id, correction)))
+}
+
 /// Writes the state to `path`, completely or not at all.
 ///
 /// # Errors
 /// If the file cannot be written, or the device fails.
-pub fn save(path: &Path, trainer: &mut Trainer) -> io::Result<()> {
+pub fn save(path: &Path, trainer: &mut Trainer, views: &Views) -> io::Result<()> {
     let (rows, degree) = (
         trainer.device().counts().rows,
         trainer.device().layout().degree(),
@@ -125,6 +172,7 @@ pub fn save(path: &Path, trainer: &mut Trainer) -> io::Result<()> {
         out.write_all(&u32::from(degree).to_le_bytes())?;
         out.write_all(&rows.to_le_bytes())?;
         out.write_all(&step.to_le_bytes())?;
+        out.write_all(&(views.corrections().len() as u64).to_le_bytes())?;
         let mut failed = Ok(());
         let saved = trainer.save(&mut |block| {
             if failed.is_ok() {
@@ -134,6 +182,9 @@ pub fn save(path: &Path, trainer: &mut Trainer) -> io::Result<()> {
         });
         failed?;
         saved.map_err(io::Error::other)?;
+        for (id, correction) in views.corrections() {
+            put_view(&mut out, id, correction)?;
+        }
         let Hashed { to, hash } = out;
         to.write_all(&hash.finalize())
     })
@@ -158,11 +209,14 @@ pub enum StateError {
     },
 }
 
-/// Continues the training in `path` with a trainer whose device is empty.
+/// Continues the training in `path` with a trainer whose device is empty. Returns the views' corrections, by keyframe.
 ///
 /// # Errors
 /// If the file is not a complete state of this degree, or has more rows than the device's capacity.
-pub fn resume(path: &Path, trainer: &mut Trainer) -> Result<(), StateError> {
+pub fn resume(
+    path: &Path,
+    trainer: &mut Trainer,
+) -> Result<Vec<(u32, PoseCorrection)>, StateError> {
     let name = || path.display().to_string();
     let io = |cause| StateError::Io {
         path: name(),
@@ -189,7 +243,7 @@ pub fn resume(path: &Path, trainer: &mut Trainer) -> Result<(), StateError> {
     if header[..8] != MAGIC || word(8) != VERSION {
         return Err(unusable("it is another file".to_owned()));
     }
-    let (found, rows, step) = (word(12), wide(16), wide(24));
+    let (found, rows, step, views) = (word(12), wide(16), wide(24), wide(32));
     if found != u32::from(degree) {
         return Err(unusable(format!(
             "its colours have degree {found}, expected {degree}"
@@ -201,7 +255,12 @@ pub fn resume(path: &Path, trainer: &mut Trainer) -> Result<(), StateError> {
             "it has {rows} rows, the capacity is {capacity}"
         )));
     }
-    let expected = HEADER + rows * row_bytes(degree) + CHECKSUM;
+    if views > MAX_VIEWS {
+        return Err(unusable(format!(
+            "it has {views} views, at most {MAX_VIEWS} can be"
+        )));
+    }
+    let expected = HEADER + rows * row_bytes(degree) + views * VIEW_BYTES + CHECKSUM;
     if bytes != expected {
         return Err(unusable(format!(
             "it has {bytes} bytes, expected {expected}"
@@ -219,6 +278,11 @@ pub fn resume(path: &Path, trainer: &mut Trainer) -> Result<(), StateError> {
         trainer.device().append(&block).map_err(device)?;
         left -= block.rows() as u64;
     }
+    let mut corrections = Vec::with_capacity(views as usize);
+    for _ in 0..views {
+        // What is not sound does not pass the checksum either.
+        corrections.extend(get_view(&mut src).map_err(short)?);
+    }
     let Hashed { mut to, hash } = src;
     let mut sum = [0; CHECKSUM as usize];
     to.read_exact(&mut sum).map_err(short)?;
@@ -229,7 +293,7 @@ pub fn resume(path: &Path, trainer: &mut Trainer) -> Result<(), StateError> {
         ));
     }
     trainer.resume(step);
-    Ok(())
+    Ok(corrections)
 }
 
 #[cfg(test)]
@@ -238,6 +302,10 @@ mod tests {
     use crate::compute::splat::CpuSplat;
     use crate::compute::splat::schedule::{Mode, Schedule};
     use crate::config::SplatConfig;
+    use crate::geometry::Intrinsics;
+    use crate::image::RgbImage;
+    use crate::map::KeyframeView;
+    use std::sync::Arc;
 
     fn trainer(capacity: u64) -> Trainer {
         let device = CpuSplat::new(capacity, 1).unwrap();
@@ -268,6 +336,26 @@ mod tests {
         trainer
     }
 
+    /// Two views, of keyframes 3 and 7.
+    fn views() -> Views {
+        let k = Intrinsics {
+            fx: 4.0,
+            fy: 4.0,
+            cx: 1.5,
+            cy: 1.0,
+        };
+        let view = KeyframeView {
+            image: Arc::new(RgbImage::new(4, 3)),
+            points: Arc::new([0.0, 0.0, 1.0].repeat(12)),
+            confidence: Arc::new(vec![2.0; 12]),
+        };
+        let mut views = Views::new(k, 9);
+        for id in [3, 7] {
+            views.add(id, Sim3::identity(), &view).unwrap();
+        }
+        views
+    }
+
     fn state(trainer: &mut Trainer) -> Vec<RowBlock> {
         let mut all = Vec::new();
         let sink = &mut |block: &RowBlock| {
@@ -283,11 +371,28 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.state");
         let mut before = filled();
-        save(&path, &mut before).unwrap();
+        let mut views = views();
+        let mut moved = PoseCorrection::default();
+        for k in 0..3 {
+            moved.step(&[0.1, 0.2, -0.3, f64::from(k), 0.5, -0.6], 1e-3, 1.0);
+        }
+        views.correct(7, moved);
+        save(&path, &mut before, &views).unwrap();
         let bytes = path.metadata().unwrap().len();
-        assert_eq!(bytes, 32 + 70 * 4 * (3 * 23 + 4) + 32);
+        assert_eq!(bytes, 40 + 70 * 4 * (3 * 23 + 4) + 2 * 160 + 32);
         let mut after = trainer(70);
-        resume(&path, &mut after).unwrap();
+        let corrections = resume(&path, &mut after).unwrap();
+        assert_eq!(
+            (corrections[0].0, corrections[0].1),
+            (3, PoseCorrection::default())
+        );
+        let (id, found) = corrections[1];
+        assert_eq!(
+            (id, found.first, found.second, found.steps),
+            (7, moved.first, moved.second, 3)
+        );
+        let (distance, angle) = found.moved.apart(&moved.moved);
+        assert!(distance < 1e-15 && angle < 1e-7);
         assert_eq!(after.step(), 42);
         assert_eq!(state(&mut after), state(&mut before));
     }
@@ -296,13 +401,13 @@ mod tests {
     fn a_state_that_does_not_fit_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.state");
-        save(&path, &mut filled()).unwrap();
+        save(&path, &mut filled(), &views()).unwrap();
         let error = resume(&path, &mut trainer(69)).unwrap_err();
         assert!(error.to_string().contains("capacity is 69"), "{error}");
         let good = std::fs::read(&path).unwrap();
         for (change, word) in [
             (0, "another file"),
-            (40, "damaged"),
+            (48, "damaged"),
             (good.len() - 1, "damaged"),
         ] {
             let mut bad = good.clone();

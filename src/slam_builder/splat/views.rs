@@ -2,8 +2,10 @@
 
 use crate::compute::splat::SplatError;
 use crate::compute::splat::camera::{Camera, Pointmap};
+use crate::compute::splat::pose::PoseCorrection;
 use crate::compute::splat::trainer::{LoadedView, ViewSource};
 use crate::geometry::{Intrinsics, Sim3};
+use crate::image::RgbImage;
 use crate::map::KeyframeView;
 
 /// Views that are kept beside SLAM: 360 MB of images and depths at 512×384. Beyond that every second one goes, as those
@@ -11,6 +13,9 @@ use crate::map::KeyframeView;
 pub const LIVE_VIEWS: usize = 256;
 /// Views of an offline training; of more keyframes, every second, third, … is used.
 pub const OFFLINE_VIEWS: usize = 1024;
+
+/// Added to the numbers of frames that are no keyframes.
+const FRAMES: u32 = 1 << 31;
 
 /// A view with the pose that it was made with.
 #[derive(Debug)]
@@ -50,6 +55,26 @@ impl Views {
         if !complete || self.kept.iter().any(|kept| kept.loaded.id == id) {
             return None;
         }
+        let scale = world_from_camera.scale as f32;
+        let (points, _) = view.points.as_chunks::<3>();
+        let depth = points.iter().map(|p| p[2] * scale).collect();
+        let image = view.image.data.clone();
+        Some(self.push(id, world_from_camera, size, (image, depth)))
+    }
+
+    /// Adds a frame that is no keyframe, without depths; returns its index. `number` tells it from other frames.
+    pub fn add_frame(&mut self, number: u32, pose: Sim3, image: RgbImage) -> usize {
+        let size = (image.width, image.height);
+        self.push(FRAMES | number, pose, size, (image.data, Vec::new()))
+    }
+
+    fn push(
+        &mut self,
+        id: u32,
+        world_from_camera: Sim3,
+        size: (usize, usize),
+        (image, depth): (Vec<u8>, Vec<f32>),
+    ) -> usize {
         if self.kept.len() >= self.max {
             let mut number = 0;
             self.kept.retain(|_| {
@@ -57,18 +82,17 @@ impl Views {
                 number % 2 == 0
             });
         }
-        let scale = world_from_camera.scale as f32;
-        let (points, _) = view.points.as_chunks::<3>();
         self.kept.push(Kept {
             world_from_camera,
             loaded: LoadedView {
                 id,
                 camera: Camera::new(self.intrinsics, size, &world_from_camera),
-                image: view.image.data.clone(),
-                depth: points.iter().map(|p| p[2] * scale).collect(),
+                image,
+                depth,
+                correction: PoseCorrection::default(),
             },
         });
-        Some(self.kept.len() - 1)
+        self.kept.len() - 1
     }
 
     /// Moves the views of keyframes for which `pose` has another pose.
@@ -87,6 +111,22 @@ impl Views {
     }
 }
 
+impl Views {
+    /// Keyframes' ids and how their poses were corrected.
+    pub fn corrections(&self) -> impl ExactSizeIterator<Item = (u32, &PoseCorrection)> {
+        let kept = self.kept.iter();
+        kept.map(|kept| (kept.loaded.id, &kept.loaded.correction))
+    }
+
+    /// Corrects the pose of a keyframe, if it is there.
+    pub fn correct(&mut self, id: u32, correction: PoseCorrection) {
+        let mut kept = self.kept.iter_mut();
+        if let Some(kept) = kept.find(|kept| kept.loaded.id == id) {
+            kept.loaded.correction = correction;
+        }
+    }
+}
+
 impl ViewSource for Views {
     fn len(&self) -> usize {
         self.kept.len()
@@ -95,10 +135,10 @@ impl ViewSource for Views {
     fn with(
         &mut self,
         index: usize,
-        with: &mut dyn FnMut(&LoadedView) -> Result<(), SplatError>,
+        with: &mut dyn FnMut(&mut LoadedView) -> Result<(), SplatError>,
     ) -> Result<(), SplatError> {
-        match self.kept.get(index) {
-            Some(kept) => with(&kept.loaded),
+        match self.kept.get_mut(index) {
+            Some(kept) => with(&mut kept.loaded),
             None => Err(SplatError::View {
                 id: index as u32,
                 cause: "there is no such view".into(),
@@ -128,7 +168,6 @@ pub fn pointmap<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::RgbImage;
     use std::sync::Arc;
 
     const K: Intrinsics = Intrinsics {
@@ -154,7 +193,7 @@ mod tests {
         assert_eq!(views.add(3, pose, &keyframe(1.5)), Some(0));
         let look = |views: &mut Views| {
             let mut seen = None;
-            let with = &mut |view: &LoadedView| {
+            let with = &mut |view: &mut LoadedView| {
                 seen = Some((view.depth[5], view.camera.centre().x));
                 Ok(())
             };

@@ -5,11 +5,12 @@ use mast3r_slam::compute::splat::CpuSplat;
 use mast3r_slam::compute::splat::camera::{Camera, Pointmap, Rendering};
 use mast3r_slam::compute::splat::device::{SeedRules, SplatDevice};
 use mast3r_slam::compute::splat::layout::Field;
+use mast3r_slam::compute::splat::pose::PoseCorrection;
 use mast3r_slam::compute::splat::schedule::{Mode, Schedule};
-use mast3r_slam::compute::splat::trainer::{LoadedView, Trainer};
+use mast3r_slam::compute::splat::trainer::{Compared, LoadedView, Trainer};
 use mast3r_slam::config::{SplatConfig, SplatStrategy};
 use mast3r_slam::geometry::{Intrinsics, Sim3};
-use nalgebra::Vector3;
+use nalgebra::{UnitQuaternion, Vector2, Vector3};
 
 const WIDTH: usize = 64;
 const HEIGHT: usize = 48;
@@ -83,6 +84,7 @@ impl Shot {
             camera: self.camera(),
             image: self.image.clone(),
             depth: self.depth.clone(),
+            correction: PoseCorrection::default(),
         }
     }
 }
@@ -236,7 +238,9 @@ fn training_improves_a_view_that_was_held_out() {
     for strategy in [SplatStrategy::Adc, SplatStrategy::Mcmc] {
         let mut views = views();
         let mut trainer = seeded(config(strategy), 80);
-        let before = trainer.evaluate(&mut views, false).expect("a quality");
+        let before = trainer
+            .evaluate(&mut views, Compared::HeldOut)
+            .expect("a quality");
         assert_eq!(before.views, 1);
         let (mut grew, mut last) = (0, 0);
         while trainer.step() < 80 {
@@ -246,7 +250,9 @@ fn training_improves_a_view_that_was_held_out() {
             last = report.step;
             grew += u64::from(report.refined.is_some() || report.relocated.is_some());
         }
-        let after = trainer.evaluate(&mut views, false).expect("a quality");
+        let after = trainer
+            .evaluate(&mut views, Compared::HeldOut)
+            .expect("a quality");
         assert!(grew > 0);
         assert!(
             after.psnr > before.psnr + 3.0 && after.ssim > before.ssim,
@@ -254,6 +260,105 @@ fn training_improves_a_view_that_was_held_out() {
         );
         trainer.device().verify().expect("canaries");
     }
+}
+
+/// A camera that is 3 cm and half a degree from where it was.
+fn displace(view: &mut LoadedView) {
+    let moved = Sim3 {
+        translation: Vector3::new(0.02, -0.02, 0.01),
+        rotation: UnitQuaternion::from_euler_angles(0.006, -0.005, 0.004),
+        scale: 1.0,
+    };
+    let correction = PoseCorrection {
+        moved,
+        ..PoseCorrection::default()
+    };
+    view.camera = correction.apply(&view.camera);
+}
+
+/// Mean distance between what two cameras see of the wall, pixels: before it, shifts and turns are much alike.
+fn apart(a: &Camera, b: &Camera) -> f64 {
+    let wall = (-4..=4).flat_map(|x| (-3..=3).map(move |y| (x, y)));
+    let wall = wall.map(|(x, y)| Vector3::new(0.15 * f64::from(x), 0.15 * f64::from(y), 2.0));
+    let see = |camera: &Camera, point: &Vector3<f64>| {
+        let p = camera.rotation * point + camera.translation;
+        Vector2::new(p.x / p.z, p.y / p.z) * camera.intrinsics.fx
+    };
+    let distances = wall.map(|point| (see(a, &point) - see(b, &point)).norm());
+    distances.sum::<f64>() / 63.0
+}
+
+#[test]
+fn a_held_out_view_is_aligned_with_the_map() {
+    let mut views = views();
+    let settings = SplatConfig {
+        lr_pose: 1e-3,
+        ..config(SplatStrategy::Adc)
+    };
+    let mut trainer = seeded(settings, 120);
+    while trainer.step() < 120 {
+        trainer.train(&mut views).expect("a step").expect("a step");
+    }
+    let best = trainer.evaluate(&mut views, Compared::HeldOut);
+    let right = views[8].camera;
+    displace(&mut views[8]);
+    let away = apart(&views[8].camera, &right);
+    assert!(away > 0.6, "{away} pixels");
+    let rows = state(trainer.device());
+    trainer.align(&mut views, 100).expect("aligned");
+    let at_given = trainer.evaluate(&mut views, Compared::HeldOut);
+    let aligned = trainer.evaluate(&mut views, Compared::HeldOutCorrected);
+    let [best, at_given, aligned] = [best, at_given, aligned].map(|q| q.expect("a quality").psnr);
+    assert!(
+        aligned > best - 0.5 && aligned > at_given + 3.0,
+        "{best} dB at the right pose, {at_given} dB displaced, {aligned} dB aligned"
+    );
+    let found = views[8].correction.apply(&views[8].camera);
+    let left = apart(&found, &right);
+    assert!(left < 0.5 * away, "{away} pixels before, {left} after");
+    // The map and its statistics are as they were.
+    assert_eq!(state(trainer.device()), rows);
+}
+
+#[test]
+fn training_corrects_the_poses_of_its_views_but_not_of_the_first() {
+    let mut quality = [0.0; 2];
+    for (result, lr_pose) in quality.iter_mut().zip([0.0, 5e-3]) {
+        let mut views = views();
+        let right: Vec<Camera> = views.iter().map(|view| view.camera).collect();
+        for index in [2, 5] {
+            displace(&mut views[index]);
+        }
+        let settings = SplatConfig {
+            lr_pose,
+            pose_from: 30,
+            ..config(SplatStrategy::Adc)
+        };
+        let mut trainer = seeded(settings, 300);
+        while trainer.step() < 300 {
+            trainer.train(&mut views).expect("a step").expect("a step");
+        }
+        *result = (trainer.evaluate(&mut views, Compared::Trained))
+            .expect("a quality")
+            .psnr;
+        assert_eq!(views[0].correction, PoseCorrection::default());
+        let found = |i: usize| views[i].correction.apply(&views[i].camera);
+        for index in [2, 5] {
+            let (before, after) = (
+                apart(&views[index].camera, &right[index]),
+                apart(&found(index), &right[index]),
+            );
+            match lr_pose > 0.0 {
+                true => assert!(
+                    after < 0.6 * before,
+                    "{before} pixels before, {after} after"
+                ),
+                false => assert_eq!(after, before),
+            }
+        }
+    }
+    let [without, with] = quality;
+    assert!(with > without + 0.3, "{without} dB without, {with} dB with");
 }
 
 #[test]
@@ -288,7 +393,9 @@ fn without_views_or_rows_nothing_is_trained() {
     let mut trainer = seeded(config(SplatStrategy::Adc), 10);
     assert_eq!(trainer.train(&mut none).expect("no step"), None);
     assert_eq!(trainer.step(), 0);
-    let quality = trainer.evaluate(&mut none, true).expect("a quality");
+    let quality = trainer
+        .evaluate(&mut none, Compared::All)
+        .expect("a quality");
     assert_eq!(quality.views, 0);
 }
 
@@ -310,6 +417,7 @@ fn live_training_sees_every_view_and_the_newest_most() {
             camera: Camera::new(intrinsics(), (4, 4), &Sim3::identity()),
             image: vec![0; 48],
             depth: Vec::new(),
+            correction: PoseCorrection::default(),
         })
         .collect();
     let mut counts = [0; 30];
