@@ -1,7 +1,7 @@
 //! `mast3r-slam node`: SLAM as a ROS 2 node.
 
 use super::jobs::start_threads;
-use super::run::with_build_progress;
+use super::progress::with_build_progress;
 use super::settings;
 use super::{CliError, Finished, interrupt};
 use crate::ros::args::RosArgs;

@@ -1,6 +1,7 @@
 //! Progress of a run: a bar on a terminal, single lines in a pipe.
 
 use crate::map::{FrameRecord, TrackingState};
+use crate::slam_builder::SlamBuilder;
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use std::io::IsTerminal;
 
@@ -112,6 +113,15 @@ fn bar(total: Option<usize>) -> ProgressBar {
 fn rate(state: &ProgressState, out: &mut dyn std::fmt::Write) {
     // A terminal that rejects text cannot be helped.
     let _ = write!(out, "{:.1} per second", state.per_sec());
+}
+
+/// Makes `builder` show the progress of engine builds on the terminal.
+pub fn with_build_progress(builder: SlamBuilder) -> SlamBuilder {
+    #[cfg(all(feature = "tensorrt", feature = "cuda"))]
+    let builder = builder.observer(std::sync::Arc::new(super::engines::BuildProgress::new(
+        true,
+    )));
+    builder
 }
 
 #[cfg(test)]

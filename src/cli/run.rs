@@ -9,7 +9,7 @@ use super::grid;
 use super::jobs::start_threads;
 use super::motion_args::MotionArgs;
 use super::output::OutputFolder;
-use super::progress::Progress;
+use super::progress::{Progress, with_build_progress};
 #[cfg(all(feature = "bags", feature = "ros"))]
 use super::record::Recording;
 use super::session::{self, Ended};
@@ -399,15 +399,6 @@ fn default_out(path: &Path) -> PathBuf {
         false => full.file_stem(),
     };
     Path::new("logs").join(name.unwrap_or("run".as_ref()))
-}
-
-/// Makes `builder` show the progress of engine builds on the terminal.
-pub fn with_build_progress(builder: SlamBuilder) -> SlamBuilder {
-    #[cfg(all(feature = "tensorrt", feature = "cuda"))]
-    let builder = builder.observer(std::sync::Arc::new(super::engines::BuildProgress::new(
-        true,
-    )));
-    builder
 }
 
 /// Summarises frames, keyframes and edges.

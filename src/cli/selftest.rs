@@ -1,7 +1,7 @@
 //! `mast3r-slam selftest`.
 
 use super::jobs::start_threads;
-use super::run::with_build_progress;
+use super::progress::with_build_progress;
 use super::settings::{ConfigArgs, threads};
 use super::version::Build;
 use super::{CliError, Finished, say};
