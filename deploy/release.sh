@@ -14,7 +14,7 @@ mkdir -p "${CARGO_TARGET_DIR:-target}"
 target=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)
 out=$target/packages
 # A limit on what users download beside the model.
-max_bytes=52000000
+max_bytes=45000000
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 # `--version` names it, unless --no-build packs a program that was built without it.
 export MAST3R_SLAM_COMMIT=${MAST3R_SLAM_COMMIT:-$(git rev-parse --short=12 HEAD)}
