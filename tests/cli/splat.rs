@@ -149,6 +149,55 @@ fn training_raises_the_quality_on_held_out_keyframes_and_goes_on_later() {
 }
 
 #[test]
+fn the_frames_between_keyframes_are_trained_on_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let sequence = sequence(folder.path(), 20);
+    let (map, results) = (folder.path().join("room.map"), folder.path().join("out"));
+    let output = run(
+        &sequence,
+        &results,
+        &["--calibrated", "--save-map", text(&map)],
+    );
+    assert!(output.status.success(), "{}", message(&output));
+    let out = folder.path().join("room.ply");
+    let train = |more: &[&str]| {
+        let mut args = vec!["train", text(&map), "--out", text(&out), "--force"];
+        args.extend(["--device", "cpu", "--capacity", "5000", "--iterations", "3"]);
+        args.extend(["--set", "splat.stride=4", "--set", "splat.align=2"]);
+        args.extend(more);
+        splat(&args)
+    };
+    let trajectory = results.join("trajectory.txt");
+    let frames = ["--frames", text(&sequence), "--trajectory"];
+    let told = said(&train(&[&frames[..], &[text(&trajectory)]].concat()));
+    assert!(
+        told.contains("20 keyframes and other frames of") && told.contains("on 2 held-out views"),
+        "{told}"
+    );
+    assert!(
+        told.contains("aligned with the splats") && told.contains("on the 18 trained on"),
+        "{told}"
+    );
+    // The keyframes alone are trained on after a hint.
+    assert!(said(&train(&[])).contains("--frames SEQUENCE"));
+    // Poses of other frames, no poses, and frames of another camera.
+    let other = folder.path().join("other.txt");
+    std::fs::write(&other, "99 0 0 0 0 0 0 1\n").expect("a file");
+    let output = train(&[&frames[..], &[text(&other)]].concat());
+    assert_failed(&output, &["other.txt", "no frame has the stamp"]);
+    assert_eq!(train(&frames[..2]).status.code(), Some(2));
+    let calib = folder.path().join("calib.yaml");
+    let camera = std::fs::read_to_string(sequence.join("camera.yaml")).expect("a camera");
+    let camera = camera.replace("fx: 379", "fx: 479");
+    std::fs::write(&calib, camera).expect("a file");
+    let more = [text(&trajectory), "--calib", text(&calib)];
+    assert_failed(
+        &train(&[&frames[..], &more].concat()),
+        &["those of the map are"],
+    );
+}
+
+#[test]
 fn a_map_without_images_and_other_files_are_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let sequence = sequence(folder.path(), 12);

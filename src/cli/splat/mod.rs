@@ -134,8 +134,8 @@ fn format_of(path: &Path) -> Result<Format, CliError> {
 /// How good splats are, in words.
 fn told(measured: &Measured) -> String {
     let what = match measured.held_out {
-        true => "held-out keyframes",
-        false => "keyframes, all trained on",
+        true => "held-out views",
+        false => "views, all trained on",
     };
     let Quality {
         views, psnr, ssim, ..

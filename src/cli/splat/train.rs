@@ -12,7 +12,7 @@ use crate::map::splat;
 use crate::slam::Slam;
 use crate::slam_builder::splat::frames::{self, Frame, FrameRules};
 use crate::slam_builder::splat::{
-    DeviceRows, FileKeyframe, MapFile, OFFLINE_VIEWS, Views, full_quality, make_device, pointmap,
+    DeviceRows, FileKeyframe, MapFile, Measuring, OFFLINE_VIEWS, Views, make_device, pointmap,
     quality, seed, state, train,
 };
 use crate::time::Stamp;
@@ -29,6 +29,9 @@ const STATE_PERIOD: Duration = Duration::from_secs(60);
 /// Lines of progress in a pipe, and the least number of iterations between two.
 const LINES: u64 = 10;
 const LEAST_STEPS: u64 = 100;
+/// Views of each kind that are compared for a line, and at the end.
+const LINE_VIEWS: usize = 8;
+const FINAL_VIEWS: usize = 128;
 
 /// Options of `splat train`.
 #[derive(Debug, Args)]
@@ -181,18 +184,23 @@ pub fn run(args: &TrainArgs) -> Result<Finished, CliError> {
             confidence: config.splat.c_conf,
         });
     }
+    if args.frames.is_none() {
+        say(
+            "only the keyframes' images are trained on; --frames SEQUENCE --trajectory FILE adds the frames between them, \
+             with which the splats become much better",
+        );
+    }
     if args.resume {
         say(&format!("resumed at iteration {}", trainer.step()));
     }
     interrupt::install_for(
         "stopping after this iteration, then writing the splats; Ctrl-C again quits at once",
     )?;
-    let before = quality(&mut trainer, &mut views)?;
+    let before = quality(&mut trainer, &mut views, Measuring::GIVEN)?;
     say(&format!("quality before: {}", super::told(&before)));
-    let start = Instant::now();
     let seconds = args.seconds.map(|s| Duration::from_secs(s as u64));
     let first = trainer.step();
-    iterate(
+    let took = iterate(
         &mut trainer,
         &mut views,
         iterations,
@@ -200,9 +208,14 @@ pub fn run(args: &TrainArgs) -> Result<Finished, CliError> {
         &state,
         !args.no_progress,
     )?;
-    let took = start.elapsed().as_secs_f64();
+    let took = took.as_secs_f64();
     let done = trainer.step() - first;
-    let after = full_quality(&mut trainer, &mut views, config.splat.align)?;
+    let all = Measuring {
+        most: FINAL_VIEWS,
+        align: config.splat.align,
+        trained: true,
+    };
+    let after = quality(&mut trainer, &mut views, all)?;
     say(&format!("quality after: {}", super::told(&after)));
     say(&format!(
         "{done} iterations in {took:.1} s ({:.1} per second); {} splats",
@@ -276,7 +289,8 @@ fn save_state(path: &Path, trainer: &mut Trainer, views: &Views) -> Result<(), C
     saved.map_err(|e| crate::files::export::ExportError::io("write", path, e).into())
 }
 
-/// Trains until the iterations are done, the time is over or Ctrl-C was pressed.
+/// Trains until the iterations are done, the time is over or Ctrl-C was pressed. Returns the time that training took,
+/// without that of the lines.
 fn iterate(
     trainer: &mut Trainer,
     views: &mut Views,
@@ -284,13 +298,13 @@ fn iterate(
     seconds: Option<Duration>,
     state: &Path,
     progress: bool,
-) -> Result<(), CliError> {
+) -> Result<Duration, CliError> {
     let bar = (progress && std::io::stderr().is_terminal()).then(|| bar(iterations));
     let start = Instant::now();
-    let mut stated = start;
+    let (mut stated, mut measured) = (start, Duration::ZERO);
     let mut lines = (progress && bar.is_none()).then(|| Lines::new(iterations));
     while trainer.step() < iterations
-        && seconds.is_none_or(|limit| start.elapsed() < limit)
+        && seconds.is_none_or(|limit| start.elapsed() < limit + measured)
         && !interrupt::requested()
     {
         let Some(report) = train(trainer, views)? else {
@@ -305,7 +319,7 @@ fn iterate(
             ));
         }
         if let Some(lines) = &mut lines {
-            lines.step(&report, trainer, views)?;
+            measured += lines.step(&report, trainer, views)?;
         }
         if stated.elapsed() >= STATE_PERIOD {
             save_state(state, trainer, views)?;
@@ -315,7 +329,7 @@ fn iterate(
     if let Some(bar) = bar {
         bar.finish_and_clear();
     }
-    Ok(())
+    Ok(start.elapsed().saturating_sub(measured))
 }
 
 /// Progress for a pipe: a line now and then.
@@ -335,23 +349,24 @@ impl Lines {
         }
     }
 
+    /// After a step. Returns the time that a line took.
     fn step(
         &mut self,
         report: &StepReport,
         trainer: &mut Trainer,
         views: &mut Views,
-    ) -> Result<(), CliError> {
+    ) -> Result<Duration, CliError> {
         self.psnr += psnr(report.loss.mse.max(1e-12));
         self.steps += 1;
         if !report.step.is_multiple_of(self.every) {
-            return Ok(());
+            return Ok(Duration::ZERO);
         }
-        // Alignment goes on from line to line, and takes at most an eighth of the time.
-        let count = views.len();
-        let held_out = (0..count).filter(|index| trainer.is_held_out(*index, count));
-        let most = self.every as usize / 8 / held_out.count().max(1);
-        let steps = trainer.schedule().config().align.min(most);
-        let measured = full_quality(trainer, views, steps)?;
+        let start = Instant::now();
+        let measuring = Measuring {
+            most: LINE_VIEWS,
+            ..Measuring::GIVEN
+        };
+        let measured = quality(trainer, views, measuring)?;
         say(&format!(
             "iteration {}: PSNR {:.2} dB on views trained on; {}; {} splats",
             report.step,
@@ -360,7 +375,7 @@ impl Lines {
             trainer.device().counts().rows
         ));
         (self.psnr, self.steps) = (0.0, 0);
-        Ok(())
+        Ok(start.elapsed())
     }
 }
 

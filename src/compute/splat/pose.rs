@@ -3,10 +3,9 @@
 //! map the same way.
 
 use super::SplatError;
-use super::camera::Camera;
+use super::camera::{Camera, View};
 use super::constants::{BETA1, BETA2, EPSILON, MAX_SHIFT, MAX_TURN};
 use super::device::{LossWeights, SplatDevice};
-use super::trainer::LoadedView;
 use crate::geometry::{Sim3, Tangent};
 
 /// How a view's pose differs from the one that it was given, and the state of its optimiser.
@@ -79,40 +78,42 @@ impl PoseCorrection {
     }
 }
 
-/// Moves a view's pose to where the loss against the map as it is, is least: `steps` steps of Adam from the present
-/// correction on, whose rate falls from `rate` to a hundredth of it. Rows and statistics stay as they are.
+/// Moves the pose of a view to where the loss against the map as it is, is least: `steps` steps of Adam from the present
+/// correction on, whose rate falls from `rate` to a hundredth of it. `given` has the pose without the correction. Rows and
+/// statistics stay as they are.
 ///
 /// # Errors
 /// Those of [`SplatDevice::gradients`].
 pub fn align(
     device: &mut dyn SplatDevice,
-    view: &mut LoadedView,
+    given: &View<'_>,
+    correction: &mut PoseCorrection,
     weights: &LossWeights,
     (steps, rate, extent): (usize, f64, f64),
-    degree: u8,
 ) -> Result<(), SplatError> {
     let weights = LossWeights {
         statistics: false,
         ..*weights
     };
-    let mut correction = PoseCorrection {
-        moved: view.correction.moved,
+    let mut moving = PoseCorrection {
+        moved: correction.moved,
         ..PoseCorrection::default()
     };
     let mut best: Option<(f64, Sim3)> = None;
     for k in 0..=steps {
-        view.correction = correction;
-        let mut seen = view.view();
-        seen.camera.degree = degree;
-        let loss = device.gradients(&seen, &weights)?;
+        let view = View {
+            camera: moving.apply(&given.camera),
+            ..*given
+        };
+        let loss = device.gradients(&view, &weights)?;
         if best.is_none_or(|(least, _)| loss.total < least) {
-            best = Some((loss.total, correction.moved));
+            best = Some((loss.total, moving.moved));
         }
         let part = k as f64 / steps.max(1) as f64;
-        correction.step(&loss.pose, rate * 0.01_f64.powf(part), extent);
+        moving.step(&loss.pose, rate * 0.01_f64.powf(part), extent);
     }
-    view.correction = PoseCorrection {
-        moved: best.map_or(correction.moved, |(_, moved)| moved),
+    *correction = PoseCorrection {
+        moved: best.map_or(moving.moved, |(_, moved)| moved),
         ..PoseCorrection::default()
     };
     Ok(())

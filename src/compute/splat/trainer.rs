@@ -255,22 +255,28 @@ impl Trainer {
         Ok(Some(report))
     }
 
-    /// Renders views and compares them with their images.
+    /// Indices of at most `most` of the views that are compared, spread evenly.
+    fn chosen(&self, count: usize, compared: Compared, most: usize) -> Vec<usize> {
+        let all = Vec::from_iter((0..count).filter(|index| match compared {
+            Compared::All => true,
+            Compared::HeldOut | Compared::HeldOutCorrected => self.is_held_out(*index, count),
+            Compared::Trained => !self.is_held_out(*index, count),
+        }));
+        let stride = all.len().div_ceil(most.max(1)).max(1);
+        all.into_iter().step_by(stride).collect()
+    }
+
+    /// Renders views, at most `most` of them, and compares them with their images.
     pub fn evaluate(
         &mut self,
         views: &mut dyn ViewSource,
         compared: Compared,
+        most: usize,
     ) -> Result<Quality, SplatError> {
         let mut sum = Quality::default();
-        let count = views.len();
+        let corrected = matches!(compared, Compared::HeldOutCorrected | Compared::Trained);
         let degree = self.schedule.degree(self.step.max(1));
-        for index in 0..count {
-            let held_out = self.is_held_out(index, count);
-            let corrected = match (compared, held_out) {
-                (Compared::All, _) | (Compared::HeldOut, true) => false,
-                (Compared::HeldOutCorrected, true) | (Compared::Trained, false) => true,
-                _ => continue,
-            };
+        for index in self.chosen(views.len(), compared, most) {
             let (device, rendering) = (&mut self.device, &mut self.rendering);
             views.with(index, &mut |loaded| {
                 let mut camera = match corrected {
@@ -295,12 +301,17 @@ impl Trainer {
         Ok(sum)
     }
 
-    /// Aligns the poses of held-out views with the map, with `steps` steps each from the present correction on. Without
-    /// refined poses (`splat.lr_pose` is 0) it does nothing.
+    /// Aligns the poses of held-out views, at most `most` of them, with the map, with `steps` steps each from the present
+    /// correction on. Without refined poses (`splat.lr_pose` is 0) it does nothing.
     ///
     /// # Errors
     /// If the device fails.
-    pub fn align(&mut self, views: &mut dyn ViewSource, steps: usize) -> Result<(), SplatError> {
+    pub fn align(
+        &mut self,
+        views: &mut dyn ViewSource,
+        steps: usize,
+        most: usize,
+    ) -> Result<(), SplatError> {
         let config = self.schedule.config();
         let (rate, extent) = (f64::from(config.lr_pose), f64::from(config.extent));
         if rate <= 0.0 || steps == 0 {
@@ -308,15 +319,17 @@ impl Trainer {
         }
         let weights = self.schedule.loss(self.step.max(1));
         let degree = self.schedule.degree(self.step.max(1));
-        let count = views.len();
-        for index in 0..count {
-            if !self.is_held_out(index, count) {
-                continue;
-            }
+        for index in self.chosen(views.len(), Compared::HeldOut, most) {
             let device = self.device.as_mut();
             views.with(index, &mut |loaded| {
                 let settings = (steps, ALIGN_RATE * rate, extent);
-                pose::align(device, loaded, &weights, settings, degree)
+                let mut correction = loaded.correction;
+                let mut given = loaded.view();
+                given.camera = loaded.camera;
+                given.camera.degree = degree;
+                pose::align(device, &given, &mut correction, &weights, settings)?;
+                loaded.correction = correction;
+                Ok(())
             })?;
         }
         Ok(())

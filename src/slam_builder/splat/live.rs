@@ -1,10 +1,10 @@
 //! A Gaussian map that is made beside SLAM, in a thread of its own with a limited part of the time. Tracking never waits
 //! for it: it reads the published poses, asks for keyframes, and answers questions between two steps.
 
-use super::Measured;
 use super::priority::lower_priority;
 use super::rows::packed;
 use super::views::{LIVE_VIEWS, Views, pointmap};
+use super::{Measured, Measuring};
 use crate::compute::splat::SplatError;
 use crate::compute::splat::budget::Budget;
 use crate::compute::splat::camera::{Camera, Rendering};
@@ -103,7 +103,7 @@ impl Live {
         let Some(views) = &mut self.views else {
             return Ok(Default::default());
         };
-        super::quality(&mut self.trainer, views)
+        super::quality(&mut self.trainer, views, Measuring::GIVEN)
     }
 
     /// Starts over if another map, or another submap, is being made.

@@ -56,31 +56,34 @@ pub struct Measured {
     pub trained: Option<Quality>,
 }
 
+/// What is measured besides the quality at SLAM's poses, and on how many views.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Measuring {
+    /// Views of each kind, at most; they are spread evenly.
+    pub most: usize,
+    /// Steps that align each held-out view with the splats; 0: they are not compared there.
+    pub align: usize,
+    /// Whether the views that are trained on are compared too.
+    pub trained: bool,
+}
+
+impl Measuring {
+    /// At SLAM's poses only, on all held-out views.
+    pub const GIVEN: Self = Self {
+        most: usize::MAX,
+        align: 0,
+        trained: false,
+    };
+}
+
 /// Quality on held-out views, or on all if there are too few to hold any out.
 ///
 /// # Errors
 /// If the device fails.
-pub fn quality(trainer: &mut Trainer, views: &mut Views) -> Result<Measured, SplatError> {
-    measure(trainer, views, None)
-}
-
-/// The same, and on held-out views at poses that `steps` steps each align with the splats, and on the views that are
-/// trained on.
-///
-/// # Errors
-/// If the device fails.
-pub fn full_quality(
+pub fn quality(
     trainer: &mut Trainer,
     views: &mut Views,
-    steps: usize,
-) -> Result<Measured, SplatError> {
-    measure(trainer, views, Some(steps))
-}
-
-fn measure(
-    trainer: &mut Trainer,
-    views: &mut Views,
-    full: Option<usize>,
+    measuring: Measuring,
 ) -> Result<Measured, SplatError> {
     let count = views.len();
     let held_out = (0..count).any(|index| trainer.is_held_out(index, count));
@@ -88,32 +91,38 @@ fn measure(
         held_out,
         ..Measured::default()
     };
-    let mut all = || {
-        measured.given = trainer.evaluate(
-            views,
-            match held_out {
-                true => Compared::HeldOut,
-                false => Compared::All,
-            },
-        )?;
-        if let Some(steps) = full {
-            let aligns = steps > 0 && trainer.schedule().config().lr_pose > 0.0;
-            if held_out && aligns {
-                trainer.align(views, steps)?;
-                let aligned = trainer.evaluate(views, Compared::HeldOutCorrected)?;
-                measured.aligned = Some(aligned);
-            }
-            measured.trained = Some(trainer.evaluate(views, Compared::Trained)?);
-        }
-        Ok(())
-    };
-    match all() {
+    match measure(trainer, views, measuring, &mut measured) {
         Err(error @ SplatError::Crowded { .. }) => {
             tracing::warn!("the quality is not known: {error}");
         }
         done => done?,
     }
     Ok(measured)
+}
+
+fn measure(
+    trainer: &mut Trainer,
+    views: &mut Views,
+    Measuring {
+        most,
+        align,
+        trained,
+    }: Measuring,
+    measured: &mut Measured,
+) -> Result<(), SplatError> {
+    let given = match measured.held_out {
+        true => Compared::HeldOut,
+        false => Compared::All,
+    };
+    measured.given = trainer.evaluate(views, given, most)?;
+    if measured.held_out && align > 0 && trainer.schedule().config().lr_pose > 0.0 {
+        trainer.align(views, align, most)?;
+        measured.aligned = Some(trainer.evaluate(views, Compared::HeldOutCorrected, most)?);
+    }
+    if trained {
+        measured.trained = Some(trainer.evaluate(views, Compared::Trained, most)?);
+    }
+    Ok(())
 }
 
 /// Adds rows for a keyframe. One that shows more than a GPU's buffers hold is left out.

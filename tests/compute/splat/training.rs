@@ -239,7 +239,7 @@ fn training_improves_a_view_that_was_held_out() {
         let mut views = views();
         let mut trainer = seeded(config(strategy), 80);
         let before = trainer
-            .evaluate(&mut views, Compared::HeldOut)
+            .evaluate(&mut views, Compared::HeldOut, 99)
             .expect("a quality");
         assert_eq!(before.views, 1);
         let (mut grew, mut last) = (0, 0);
@@ -251,7 +251,7 @@ fn training_improves_a_view_that_was_held_out() {
             grew += u64::from(report.refined.is_some() || report.relocated.is_some());
         }
         let after = trainer
-            .evaluate(&mut views, Compared::HeldOut)
+            .evaluate(&mut views, Compared::HeldOut, 99)
             .expect("a quality");
         assert!(grew > 0);
         assert!(
@@ -299,15 +299,15 @@ fn a_held_out_view_is_aligned_with_the_map() {
     while trainer.step() < 120 {
         trainer.train(&mut views).expect("a step").expect("a step");
     }
-    let best = trainer.evaluate(&mut views, Compared::HeldOut);
+    let best = trainer.evaluate(&mut views, Compared::HeldOut, 99);
     let right = views[8].camera;
     displace(&mut views[8]);
     let away = apart(&views[8].camera, &right);
     assert!(away > 0.6, "{away} pixels");
     let rows = state(trainer.device());
-    trainer.align(&mut views, 100).expect("aligned");
-    let at_given = trainer.evaluate(&mut views, Compared::HeldOut);
-    let aligned = trainer.evaluate(&mut views, Compared::HeldOutCorrected);
+    trainer.align(&mut views, 100, 99).expect("aligned");
+    let at_given = trainer.evaluate(&mut views, Compared::HeldOut, 99);
+    let aligned = trainer.evaluate(&mut views, Compared::HeldOutCorrected, 99);
     let [best, at_given, aligned] = [best, at_given, aligned].map(|q| q.expect("a quality").psnr);
     assert!(
         aligned > best - 0.5 && aligned > at_given + 3.0,
@@ -338,7 +338,7 @@ fn training_corrects_the_poses_of_its_views_but_not_of_the_first() {
         while trainer.step() < 300 {
             trainer.train(&mut views).expect("a step").expect("a step");
         }
-        *result = (trainer.evaluate(&mut views, Compared::Trained))
+        *result = (trainer.evaluate(&mut views, Compared::Trained, 99))
             .expect("a quality")
             .psnr;
         assert_eq!(views[0].correction, PoseCorrection::default());
@@ -394,7 +394,7 @@ fn without_views_or_rows_nothing_is_trained() {
     assert_eq!(trainer.train(&mut none).expect("no step"), None);
     assert_eq!(trainer.step(), 0);
     let quality = trainer
-        .evaluate(&mut none, Compared::All)
+        .evaluate(&mut none, Compared::All, 99)
         .expect("a quality");
     assert_eq!(quality.views, 0);
 }
