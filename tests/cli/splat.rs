@@ -178,6 +178,15 @@ fn the_frames_between_keyframes_are_trained_on_too() {
         told.contains("aligned with the splats") && told.contains("on the 18 trained on"),
         "{told}"
     );
+    // A training of some seconds ends with them, whatever the number of iterations in the configuration.
+    let mut args = vec!["train", text(&map), "--out", text(&out), "--force"];
+    args.extend(["--device", "cpu", "--capacity", "5000", "--seconds", "4"]);
+    args.extend(["--set", "splat.stride=4", "--set", "splat.iterations=1"]);
+    let told = said(&splat(&args));
+    let line = told.lines().find(|l| l.contains("iterations in"));
+    let seconds = line.and_then(|l| l.split(" iterations in ").nth(1)?.split(' ').next());
+    let seconds: f64 = seconds.expect("a time").parse().expect("a number");
+    assert!((3.0..12.0).contains(&seconds), "{told}");
     // The keyframes alone are trained on after a hint.
     assert!(said(&train(&[])).contains("--frames SEQUENCE"));
     // Poses of other frames, no poses, and frames of another camera.

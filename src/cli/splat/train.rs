@@ -29,6 +29,12 @@ const STATE_PERIOD: Duration = Duration::from_secs(60);
 /// Lines of progress in a pipe, and the least number of iterations between two.
 const LINES: u64 = 10;
 const LEAST_STEPS: u64 = 100;
+/// Iterations after which those of a run of some seconds are planned anew.
+const PLAN_EVERY: u64 = 250;
+/// Part of the time after which they are, if it comes first.
+const PLANS: u32 = 10;
+/// Iterations a second that lines of such a run expect.
+const EXPECTED_RATE: u64 = 500;
 /// Views of each kind that are compared for a line, and at the end.
 const LINE_VIEWS: usize = 8;
 const FINAL_VIEWS: usize = 128;
@@ -55,7 +61,8 @@ pub struct TrainArgs {
     /// Number of iterations [default: splat.iterations].
     #[arg(long, value_name = "N", value_parser = positive)]
     pub iterations: Option<usize>,
-    /// End after this time, if the iterations take longer.
+    /// Train for this time. Without --iterations their number follows from it; with it, the training ends by what comes
+    /// first.
     #[arg(long, value_name = "SECONDS", value_parser = positive)]
     pub seconds: Option<usize>,
     /// Maximum number of Gaussians [default: splat.capacity].
@@ -200,11 +207,12 @@ pub fn run(args: &TrainArgs) -> Result<Finished, CliError> {
     say(&format!("quality before: {}", super::told(&before)));
     let seconds = args.seconds.map(|s| Duration::from_secs(s as u64));
     let first = trainer.step();
+    let timed = seconds.is_some() && args.iterations.is_none();
     let took = iterate(
         &mut trainer,
         &mut views,
         iterations,
-        seconds,
+        (seconds, timed),
         &state,
         !args.no_progress,
     )?;
@@ -289,20 +297,31 @@ fn save_state(path: &Path, trainer: &mut Trainer, views: &Views) -> Result<(), C
     saved.map_err(|e| crate::files::export::ExportError::io("write", path, e).into())
 }
 
-/// Trains until the iterations are done, the time is over or Ctrl-C was pressed. Returns the time that training took,
+/// Trains until the iterations are done, the time is over or Ctrl-C was pressed. With `timed`, the number of iterations
+/// follows from the time and the speed so far: rates fall and growth ends by it. Returns the time that training took,
 /// without that of the lines.
 fn iterate(
     trainer: &mut Trainer,
     views: &mut Views,
-    iterations: u64,
-    seconds: Option<Duration>,
+    mut iterations: u64,
+    (seconds, timed): (Option<Duration>, bool),
     state: &Path,
     progress: bool,
 ) -> Result<Duration, CliError> {
+    if timed {
+        // Until the speed is known.
+        iterations = iterations.max(trainer.step() + 2 * PLAN_EVERY);
+        trainer.plan(iterations);
+    }
     let bar = (progress && std::io::stderr().is_terminal()).then(|| bar(iterations));
     let start = Instant::now();
     let (mut stated, mut measured) = (start, Duration::ZERO);
-    let mut lines = (progress && bar.is_none()).then(|| Lines::new(iterations));
+    let expected = match seconds {
+        Some(limit) if timed => limit.as_secs() * EXPECTED_RATE,
+        _ => iterations,
+    };
+    let mut lines = (progress && bar.is_none()).then(|| Lines::new(expected));
+    let mut planned = (trainer.step(), Duration::ZERO);
     while trainer.step() < iterations
         && seconds.is_none_or(|limit| start.elapsed() < limit + measured)
         && !interrupt::requested()
@@ -310,6 +329,20 @@ fn iterate(
         let Some(report) = train(trainer, views)? else {
             break;
         };
+        if let Some(limit) = seconds.filter(|_| timed)
+            && let spent = start.elapsed().saturating_sub(measured)
+            && (report.step >= planned.0 + PLAN_EVERY || spent >= planned.1 + limit / PLANS)
+        {
+            let took = spent.saturating_sub(planned.1).as_secs_f64().max(1e-6);
+            let rate = (report.step - planned.0) as f64 / took;
+            let left = limit.saturating_sub(spent).as_secs_f64();
+            iterations = report.step + (rate * left) as u64;
+            trainer.plan(iterations);
+            planned = (report.step, spent);
+            if let Some(bar) = &bar {
+                bar.set_length(iterations);
+            }
+        }
         if let Some(bar) = &bar {
             bar.set_position(report.step);
             bar.set_message(format!(

@@ -60,6 +60,16 @@ impl Schedule {
         self.mode
     }
 
+    /// Plans an offline run anew: it ends after this many iterations.
+    pub fn set_iterations(&mut self, iterations: u64) {
+        if let Mode::Offline {
+            iterations: planned,
+        } = &mut self.mode
+        {
+            *planned = iterations;
+        }
+    }
+
     /// Step from which on the map does not grow.
     fn growth_end(&self) -> u64 {
         let until = self.config.refine_until as u64;

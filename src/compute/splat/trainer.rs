@@ -155,6 +155,11 @@ impl Trainer {
         &self.schedule
     }
 
+    /// Plans an offline run anew: it ends after this many iterations.
+    pub fn plan(&mut self, iterations: u64) {
+        self.schedule.set_iterations(iterations);
+    }
+
     /// The device with the rows.
     pub fn device(&mut self) -> &mut dyn SplatDevice {
         self.device.as_mut()
