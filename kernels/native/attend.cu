@@ -15,4 +15,5 @@ using namespace native;
     }
 
 ATTEND(ms_native_attend_64_f16, __half, 64, 4, 3)
+ATTEND(ms_native_attend_96_f16, __half, 96, 3, 2)
 #endif

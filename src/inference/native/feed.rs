@@ -14,9 +14,9 @@ const THREADS: u32 = 288;
 const DEPTH: usize = TensorMap::BOX_WIDTH as usize;
 /// Bytes of a stage's two barriers.
 const BARRIERS: usize = 16;
-/// A linear layer with fewer inputs is faster with the other kernels: what happens to its sums takes longer than the
-/// products. Measured on one H200.
-const FEWEST_INPUTS: usize = 2048;
+/// Linear layers with fewer inputs or outputs are left to the other kernels, which are as fast: measured on one H200.
+const FEWEST_INPUTS: usize = 128;
+const FEWEST_OUTPUTS_OF_ROWS: usize = 64;
 /// Convolutions of maps with up to so many pixels are split, as their blocks are few.
 const SMALL_MAP: usize = 1024;
 /// A convolution's inputs are filled up to multiples of [`DEPTH`], which must not add more than this share.
@@ -103,13 +103,36 @@ fn suits(map: &Map, outputs: usize) -> bool {
 
 /// Attention with heads of so many channels.
 const HEAD: usize = 64;
-/// Queries of a block, and keys at a time.
+/// Queries of a block.
 const QUERIES: usize = 64;
-/// Keys and values on their way, with two barriers each, and the queries' barrier.
-const ATTEND_STAGES: usize = 4;
-const ATTEND_SHARED: usize =
-    (QUERIES + 2 * ATTEND_STAGES * QUERIES) * HEAD * HALF + 8 + 4 * 8 * ATTEND_STAGES;
 const ATTEND_THREADS: u32 = 160;
+
+/// Attention with so many keys at a time.
+struct Attend {
+    kernel: Kernel,
+    keys: usize,
+    shared_bytes: u32,
+}
+
+impl Attend {
+    fn new(
+        context: &Context,
+        name: &'static str,
+        keys: usize,
+        stages: usize,
+    ) -> Result<Self, CudaError> {
+        let kernel = context.kernel(name)?;
+        // Queries, keys and values with two barriers each, and the queries' barrier.
+        let rows = QUERIES + 2 * stages * keys;
+        let shared_bytes = (rows * HEAD * HALF + 8 + 4 * 8 * stages) as u32;
+        kernel.allow_shared_bytes(shared_bytes)?;
+        Ok(Self {
+            kernel,
+            keys,
+            shared_bytes,
+        })
+    }
+}
 
 /// All kernels of this file.
 pub(super) struct Feeds {
@@ -119,17 +142,18 @@ pub(super) struct Feeds {
     wide: Fed,
     pixels: Convolutions,
     positive: Convolutions,
-    attend: Kernel,
+    /// For one image, and for several at once.
+    attend: [Attend; 2],
 }
 
 impl Feeds {
     /// `None` where the program holds no code for them that this GPU runs.
     pub(super) fn new(context: &Context) -> Result<Option<Self>, CudaError> {
-        let attend = match context.kernel("ms_native_attend_64_f16") {
+        let several = match Attend::new(context, "ms_native_attend_64_f16", 64, 4) {
             Err(CudaError::NoKernel { .. }) => return Ok(None),
-            kernel => kernel?,
+            attend => attend?,
         };
-        attend.allow_shared_bytes(ATTEND_SHARED as u32)?;
+        let one = Attend::new(context, "ms_native_attend_96_f16", 96, 3)?;
         let fed = |kind| Fed::new(context, kind);
         Ok(Some(Self {
             narrow: fed(kind("ms_native_fed_64_f16", 64, 8, 1))?,
@@ -146,7 +170,7 @@ impl Feeds {
                 wide: fed(kind("ms_native_fed_conv_relu_128_f16", 128, 6, 1))?,
                 many: None,
             },
-            attend,
+            attend: [one, several],
             context: context.clone(),
         }))
     }
@@ -181,7 +205,7 @@ impl Feeds {
                 }
             }
             Form::Rows | Form::Patches { .. } => {
-                if layer.inputs < FEWEST_INPUTS {
+                if layer.inputs < FEWEST_INPUTS || layer.outputs < FEWEST_OUTPUTS_OF_ROWS {
                     return None;
                 }
                 // Wide tiles read less, as long as narrow ones do not fit at once.
@@ -202,8 +226,13 @@ impl Feeds {
     }
 
     /// The name of the kernel for attention with heads of `head` channels, or `None` without one.
-    pub(super) fn attention_name(&self, head: usize) -> Option<&'static str> {
-        (head == HEAD).then(|| self.attend.name())
+    pub(super) fn attention_name(&self, head: usize, items: usize) -> Option<&'static str> {
+        (head == HEAD).then(|| self.attend(items).kernel.name())
+    }
+
+    /// The kernel for so many items, of which the encoder has one and the decoder never has.
+    fn attend(&self, items: usize) -> &Attend {
+        &self.attend[usize::from(items > 1)]
     }
 
     /// Enqueues a layer; `false`: none of these kernels suits it.
@@ -316,27 +345,28 @@ impl Feeds {
             return Ok(false);
         }
         let (tokens, items) = (args.tokens as usize, args.items as usize);
-        let map = |which: usize| {
+        let attend = self.attend(items);
+        let map = |which: usize, rows: usize| {
             TensorMap::new(
                 &self.context,
                 args.at[which],
                 [heads * head, tokens, items],
                 [1, args.stride[which] as usize, args.item[which] as usize],
-                [QUERIES as u32, 1],
+                [rows as u32, 1],
             )
         };
-        let (q, k, v) = (map(0)?, map(1)?, map(2)?);
+        let (q, k, v) = (map(0, QUERIES)?, map(1, attend.keys)?, map(2, attend.keys)?);
         let grid = Grid {
             blocks: (tokens.div_ceil(QUERIES) as u32, heads as u32, wanted as u32),
             threads: (ATTEND_THREADS, 1, 1),
-            shared_bytes: ATTEND_SHARED as u32,
+            shared_bytes: attend.shared_bytes,
         };
         let extras = Extras {
             early,
             ..Extras::NONE
         };
         // SAFETY: as for `linear`.
-        unsafe { (self.attend).launch_with(stream, grid, extras, (args, q, k, v)) }?;
+        unsafe { (attend.kernel).launch_with(stream, grid, extras, (args, q, k, v)) }?;
         Ok(true)
     }
 }

@@ -152,8 +152,8 @@ impl Kernels {
             Step::Linear(ref layer) => feeds
                 .and_then(|feeds| feeds.name_of(layer))
                 .unwrap_or_else(|| self.tile(layer).kernel(layer).name()),
-            Step::Attention { head, .. } => feeds
-                .and_then(|feeds| feeds.attention_name(head))
+            Step::Attention { head, items, .. } => feeds
+                .and_then(|feeds| feeds.attention_name(head, items))
                 .unwrap_or_else(|| self.attention(head).name()),
             Step::Patches { .. } => self.patches.name(),
             Step::Norm { width, .. } => self.norm(width).name(),

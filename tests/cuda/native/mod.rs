@@ -151,11 +151,11 @@ fn wide_network() -> Network {
         hidden: 2048,
     };
     let architecture = Architecture {
-        encoder: stack(256, 2),
-        decoder: stack(192, 4),
+        encoder: stack(512, 2),
+        decoder: stack(512, 4),
         hooks: [0, 2, 3, 4],
         feature_dim: 128,
-        descriptor_hidden: 4 * (256 + 192),
+        descriptor_hidden: 4 * (512 + 512),
         ..Architecture::official()
     };
     let mut checkpoint = Checkpoint::default();
