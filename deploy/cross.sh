@@ -62,6 +62,13 @@ if [ $install = 1 ]; then
     rustup target add "${targets[@]}"
 fi
 
+# Where a cross compiler finds the headers of C and C++, as options for libclang, which reads TensorRT's. libclang has
+# the compiler's own headers itself.
+headers() { # COMPILER
+    "$1" -E -x c++ -v /dev/null 2>&1 | sed -n '/^#include <...>/,/^End of search/s/^ //p' |
+        sed -E '\#/gcc(-cross)?/[^/]*/[^/]*/include(-fixed)?$#d; s/^/-isystem /' | tr '\n' ' '
+}
+
 for target in "${targets[@]}"; do
     compiler=CC_${target//-/_}
     if ! command -v "${!compiler}" >/dev/null; then
@@ -72,6 +79,9 @@ for target in "${targets[@]}"; do
         echo "$0: Rust has no library for $target; add it: rustup target add $target" >&2
         exit 1
     fi
+    cxx=CXX_${target//-/_}
+    BINDGEN_EXTRA_CLANG_ARGS=$(headers "${!cxx}")
+    export BINDGEN_EXTRA_CLANG_ARGS
     case ${CROSS_COMMAND:-build} in
     test) cargo test --locked --release --target "$target" "$@" ;;
     *) cargo "${CROSS_COMMAND:-build}" --locked --release --target "$target" --bin mast3r-slam "$@" ;;
