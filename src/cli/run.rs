@@ -25,9 +25,7 @@ use crate::files::folder_of;
 use crate::map::store::{self, Kind};
 use crate::map::{MapSnapshot, TrackingState, saved};
 use crate::slam::{MapMode, MappingCounts, SavedMapError, Slam};
-use crate::slam_builder::{
-    DEMO_SEQUENCE, DepthFeed, Map, MotionFeed, SlamBuilder, Written, find_asset,
-};
+use crate::slam_builder::{DEMO_SEQUENCE, DepthFeed, Map, MotionFeed, Written, find_asset};
 use crate::source::{DepthOptions, Source, SourceFrame};
 use clap::Args;
 use std::path::{Path, PathBuf};

@@ -68,7 +68,7 @@ fn described(size: (usize, usize), k: Option<Intrinsics>) -> String {
 
 /// Reads the frames of a sequence whose stamps have a pose and are not those of `keyframes`, by stamp. If they are more
 /// than can be trained on beside the keyframes, every second, third, … is read. A frame that cannot be decoded is left
-/// out.
+/// out. There may be none, if all frames with a pose are keyframes.
 ///
 /// # Errors
 /// If the trajectory or the sequence cannot be read, no frame has a pose, or the camera is not that of the map.
@@ -130,7 +130,7 @@ pub fn read(
             },
         );
     }
-    if frames.is_empty() {
+    if frames.is_empty() && !wanted.is_empty() {
         return Err(FramesError::None {
             trajectory: rules.trajectory.to_owned(),
         });
