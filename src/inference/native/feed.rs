@@ -15,14 +15,14 @@ const DEPTH: usize = TensorMap::BOX_WIDTH as usize;
 /// Bytes of a stage's two barriers.
 const BARRIERS: usize = 16;
 /// Linear layers with fewer inputs or outputs are left to the other kernels, which are as fast: measured on one H200.
-const FEWEST_INPUTS: usize = 128;
-const FEWEST_OUTPUTS_OF_ROWS: usize = 64;
+const MIN_INPUTS: usize = 128;
+const MIN_OUTPUTS_OF_ROWS: usize = 64;
 /// Convolutions of maps with up to so many pixels are split, as their blocks are few.
 const SMALL_MAP: usize = 1024;
 /// A convolution's inputs are filled up to multiples of [`DEPTH`], which must not add more than this share.
-const MOST_FILLED: f64 = 0.34;
+const MAX_FILLED: f64 = 0.34;
 /// Outputs of a convolution up to which the other kernels have narrower tiles.
-const FEWEST_OUTPUTS: usize = 33;
+const MIN_OUTPUTS: usize = 33;
 /// Blocks for each multiprocessor from which on two at a time are faster.
 const MANY_BLOCKS: usize = 4;
 
@@ -98,7 +98,7 @@ fn rectangle(map: &Map, rows: usize) -> (u32, usize) {
 /// Whether these kernels are faster for a convolution, from its map and outputs alone.
 fn suits(map: &Map, outputs: usize) -> bool {
     let filled = map.channels.next_multiple_of(DEPTH) - map.channels;
-    map.step == 1 && outputs >= FEWEST_OUTPUTS && filled as f64 <= MOST_FILLED * map.channels as f64
+    map.step == 1 && outputs >= MIN_OUTPUTS && filled as f64 <= MAX_FILLED * map.channels as f64
 }
 
 /// Attention with heads of so many channels.
@@ -205,7 +205,7 @@ impl Feeds {
                 }
             }
             Form::Rows | Form::Patches { .. } => {
-                if layer.inputs < FEWEST_INPUTS || layer.outputs < FEWEST_OUTPUTS_OF_ROWS {
+                if layer.inputs < MIN_INPUTS || layer.outputs < MIN_OUTPUTS_OF_ROWS {
                     return None;
                 }
                 // Wide tiles read less, as long as narrow ones do not fit at once.
