@@ -127,7 +127,7 @@ pub fn run(args: &BenchArgs) -> Result<Finished, CliError> {
         // Made, timed and dropped one after the other: all of them together need not fit.
         rows.push(bench.time(make(&setup)?.as_mut())?);
     }
-    let (mut network, mut layers) = (None, Vec::new());
+    let mut network = None;
     let any = args.layers || network::STAGES.iter().any(|name| wanted(name));
     if any && args.gpu == 0 {
         let of = Wanted {
@@ -140,21 +140,19 @@ pub fn run(args: &BenchArgs) -> Result<Finished, CliError> {
                 true,
             ))),
         };
-        network = network::time(&context, &of, args.samples, &wanted)?;
-        if args.layers {
-            layers = network::layers(&context, &of, bench.limits.bandwidth)?;
-        }
+        let bandwidth = args.layers.then_some(bench.limits.bandwidth);
+        network = network::time(&context, &of, args.samples, &wanted, bandwidth)?;
     }
-    let (backend, network) = network.unwrap_or_default();
+    let network = network.unwrap_or_default();
     let report = Report {
         device: context.info().name.clone(),
         size: args.size,
         samples: args.samples,
         limits: bench.limits,
         stages: rows,
-        backend,
-        network,
-        layers,
+        backend: network.backend,
+        network: network.stages,
+        layers: network.layers,
     };
     if args.json {
         let text = serde_json::to_string_pretty(&report);

@@ -45,14 +45,25 @@ pub const STAGES: [&str; 6] = [
 /// Maximum number of edges of a stage.
 const EDGES: usize = 4;
 
-/// Times encoder, decoder and mono inference, those that `only` takes. The first value says what ran them; none of it where the
-/// network does not run on the GPU.
+/// What was measured of the network.
+#[derive(Default)]
+pub struct Timed {
+    /// What ran it, and the memory that it takes.
+    pub backend: String,
+    pub stages: Vec<NetworkRow>,
+    /// Its steps, if they were asked for.
+    pub layers: Vec<LayerRow>,
+}
+
+/// Times encoder, decoder and mono inference, those that `only` takes; with the memory's `bandwidth`, bytes a second, also
+/// each step by itself. `None` where the network does not run on the GPU.
 pub fn time(
     context: &Context,
     wanted: &Wanted<'_>,
     samples: usize,
     only: &dyn Fn(&str) -> bool,
-) -> Result<Option<(String, Vec<NetworkRow>)>, CliError> {
+    bandwidth: Option<f64>,
+) -> Result<Option<Timed>, CliError> {
     let (before, _) = context.memory()?;
     let mut loaded = {
         let mut notes = Vec::new();
@@ -65,7 +76,10 @@ pub fn time(
         super::super::say(&format!(
             "the network's stages are left out: {name} does not compute on the GPU"
         ));
-        return Ok(None);
+        return match bandwidth {
+            Some(_) => Err(no_layers(&name)),
+            None => Ok(None),
+        };
     }
     let network = load_network(wanted.weights).map_err(InferenceError::from)?;
     let (width, height) = wanted.size;
@@ -105,7 +119,16 @@ pub fn time(
     }
     let (after, _) = context.memory()?;
     let taken = before.saturating_sub(after + buffers.bytes);
-    Ok(Some((format!("{name}, {} on the GPU", human(taken)), rows)))
+    drop(buffers);
+    let layers = match bandwidth {
+        Some(bandwidth) => layers(context, loaded.as_mut(), bandwidth)?,
+        None => Vec::new(),
+    };
+    Ok(Some(Timed {
+        backend: format!("{name}, {} on the GPU", human(taken)),
+        stages: rows,
+        layers,
+    }))
 }
 
 /// Equal steps of a part of the network, with what they could take.
@@ -122,25 +145,23 @@ pub struct LayerRow {
     fraction: f64,
 }
 
+fn no_layers(name: &str) -> CliError {
+    CliError::Usage(format!(
+        "--layers is for --backend native, and {name} runs the network"
+    ))
+}
+
 /// The network's steps, each timed by itself; `bandwidth`: the memory's bytes a second.
-pub fn layers(
+fn layers(
     context: &Context,
-    wanted: &Wanted<'_>,
+    loaded: &mut dyn Backend,
     bandwidth: f64,
 ) -> Result<Vec<LayerRow>, CliError> {
-    let mut notes = Vec::new();
-    let mut loaded = load_backend(wanted, &mut notes)?;
-    crate::cli::tell(&notes);
-    let name = loaded.name();
     let times = match loaded.device() {
         Some(device) => device.time_layers()?,
         None => None,
     };
-    let Some(times) = times else {
-        return Err(CliError::Usage(format!(
-            "--layers is for --backend native, and {name} runs the network"
-        )));
-    };
+    let times = times.ok_or_else(|| no_layers(&loaded.name()))?;
     let rate = half_rate(context.info());
     let row = |time: LayerTime| {
         let products = rate.map_or(0.0, |rate| time.operations as f64 / rate * 1e3);

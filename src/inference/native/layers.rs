@@ -2,6 +2,7 @@
 
 use super::decoder::Pairs;
 use super::device::Part;
+use super::layout::SINGLE;
 use super::operand::{Addresses, HALF, Operand};
 use super::plan::Plan;
 use super::step::{Flags, Form, Linear, Step};
@@ -16,8 +17,6 @@ use half::f16;
 const LAUNCHES: usize = 24;
 /// Graph launches of which the median counts.
 const SAMPLES: usize = 9;
-/// Bytes of a binary32 number.
-const SINGLE: usize = 4;
 
 impl NativeBackend {
     /// Times the steps of the encoder and of a pair by themselves.
