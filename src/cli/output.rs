@@ -123,6 +123,16 @@ fn is_result(name: &str) -> bool {
     })
 }
 
+/// The folder of a run that names none: `logs/` followed by the name of the folder or file.
+pub fn default_out(path: &Path) -> PathBuf {
+    let full = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let name = match full.is_dir() {
+        true => full.file_name(),
+        false => full.file_stem(),
+    };
+    Path::new("logs").join(name.unwrap_or("run".as_ref()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,5 +194,20 @@ mod tests {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let error = OutputFolder::create(&file.path().join("out"), false).expect_err("no folder");
         assert!(error.to_string().contains("--out"), "{error}");
+    }
+
+    #[test]
+    fn the_default_folder_bears_the_sequence_s_name() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let sequence = root.path().join("fr1.xyz");
+        std::fs::create_dir(&sequence).expect("a folder");
+        std::fs::write(root.path().join("walk.mp4"), "").expect("a file");
+        assert_eq!(default_out(&sequence), Path::new("logs/fr1.xyz"));
+        assert_eq!(default_out(&sequence.join(".")), Path::new("logs/fr1.xyz"));
+        assert_eq!(
+            default_out(&root.path().join("walk.mp4")),
+            Path::new("logs/walk")
+        );
+        assert_eq!(default_out(Path::new("/")), Path::new("logs/run"));
     }
 }

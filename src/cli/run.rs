@@ -8,7 +8,7 @@ use super::frames::FrameRange;
 use super::grid;
 use super::jobs::start_threads;
 use super::motion_args::MotionArgs;
-use super::output::OutputFolder;
+use super::output::{OutputFolder, default_out};
 use super::progress::{Progress, with_build_progress};
 #[cfg(all(feature = "bags", feature = "ros"))]
 use super::record::Recording;
@@ -389,16 +389,6 @@ fn conclude(
     }
 }
 
-/// `logs/` followed by the name of the folder or file.
-fn default_out(path: &Path) -> PathBuf {
-    let full = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let name = match full.is_dir() {
-        true => full.file_name(),
-        false => full.file_stem(),
-    };
-    Path::new("logs").join(name.unwrap_or("run".as_ref()))
-}
-
 /// Summarises frames, keyframes and edges.
 fn summary(snapshot: &MapSnapshot, ended: &Ended, seconds: f64, counts: &MappingCounts) -> String {
     let of = |state| snapshot.frames.iter().filter(|f| f.state == state).count();
@@ -589,20 +579,5 @@ mod tests {
             let done = conclude(Ok(results(accuracy)), ended(1, None, false), &folder, asked);
             assert_eq!(done.is_err(), fails);
         }
-    }
-
-    #[test]
-    fn the_default_folder_bears_the_sequence_s_name() {
-        let root = tempfile::tempdir().expect("a temporary folder");
-        let sequence = root.path().join("fr1.xyz");
-        std::fs::create_dir(&sequence).expect("a folder");
-        std::fs::write(root.path().join("walk.mp4"), "").expect("a file");
-        assert_eq!(default_out(&sequence), Path::new("logs/fr1.xyz"));
-        assert_eq!(default_out(&sequence.join(".")), Path::new("logs/fr1.xyz"));
-        assert_eq!(
-            default_out(&root.path().join("walk.mp4")),
-            Path::new("logs/walk")
-        );
-        assert_eq!(default_out(Path::new("/")), Path::new("logs/run"));
     }
 }
