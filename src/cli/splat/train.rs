@@ -26,9 +26,9 @@ use std::time::{Duration, Instant};
 /// Interval at which the state is written meanwhile.
 const STATE_PERIOD: Duration = Duration::from_secs(60);
 
-/// Lines of progress in a pipe, and the least number of iterations between two.
+/// Lines of progress in a pipe, and the minimum number of iterations between two.
 const LINES: u64 = 10;
-const LEAST_STEPS: u64 = 100;
+const MIN_STEPS: u64 = 100;
 /// Iterations after which those of a run of some seconds are planned anew.
 const PLAN_EVERY: u64 = 250;
 /// Part of the time after which they are, if it comes first.
@@ -219,7 +219,7 @@ pub fn run(args: &TrainArgs) -> Result<Finished, CliError> {
     let took = took.as_secs_f64();
     let done = trainer.step() - first;
     let all = Measuring {
-        most: FINAL_VIEWS,
+        max: FINAL_VIEWS,
         align: config.splat.align,
         trained: true,
     };
@@ -347,7 +347,7 @@ fn iterate(
             bar.set_position(report.step);
             bar.set_message(format!(
                 "PSNR {:.1} dB, {} splats",
-                -10.0 * report.loss.mse.max(1e-12).log10(),
+                psnr(report.loss.mse.max(1e-12)),
                 trainer.device().counts().rows
             ));
         }
@@ -376,7 +376,7 @@ struct Lines {
 impl Lines {
     fn new(iterations: u64) -> Self {
         Self {
-            every: (iterations / LINES).max(LEAST_STEPS),
+            every: (iterations / LINES).max(MIN_STEPS),
             psnr: 0.0,
             steps: 0,
         }
@@ -396,7 +396,7 @@ impl Lines {
         }
         let start = Instant::now();
         let measuring = Measuring {
-            most: LINE_VIEWS,
+            max: LINE_VIEWS,
             ..Measuring::GIVEN
         };
         let measured = quality(trainer, views, measuring)?;

@@ -260,28 +260,28 @@ impl Trainer {
         Ok(Some(report))
     }
 
-    /// Indices of at most `most` of the views that are compared, spread evenly.
-    fn chosen(&self, count: usize, compared: Compared, most: usize) -> Vec<usize> {
+    /// Indices of at most `max` of the views that are compared, spread evenly.
+    fn chosen(&self, count: usize, compared: Compared, max: usize) -> Vec<usize> {
         let all = Vec::from_iter((0..count).filter(|index| match compared {
             Compared::All => true,
             Compared::HeldOut | Compared::HeldOutCorrected => self.is_held_out(*index, count),
             Compared::Trained => !self.is_held_out(*index, count),
         }));
-        let stride = all.len().div_ceil(most.max(1)).max(1);
+        let stride = all.len().div_ceil(max.max(1)).max(1);
         all.into_iter().step_by(stride).collect()
     }
 
-    /// Renders views, at most `most` of them, and compares them with their images.
+    /// Renders views, at most `max` of them, and compares them with their images.
     pub fn evaluate(
         &mut self,
         views: &mut dyn ViewSource,
         compared: Compared,
-        most: usize,
+        max: usize,
     ) -> Result<Quality, SplatError> {
         let mut sum = Quality::default();
         let corrected = matches!(compared, Compared::HeldOutCorrected | Compared::Trained);
         let degree = self.schedule.degree(self.step.max(1));
-        for index in self.chosen(views.len(), compared, most) {
+        for index in self.chosen(views.len(), compared, max) {
             let (device, rendering) = (&mut self.device, &mut self.rendering);
             views.with(index, &mut |loaded| {
                 let mut camera = match corrected {
@@ -306,7 +306,7 @@ impl Trainer {
         Ok(sum)
     }
 
-    /// Aligns the poses of held-out views, at most `most` of them, with the map, with `steps` steps each from the present
+    /// Aligns the poses of held-out views, at most `max` of them, with the map, with `steps` steps each from the present
     /// correction on. Without refined poses (`splat.lr_pose` is 0) it does nothing.
     ///
     /// # Errors
@@ -315,7 +315,7 @@ impl Trainer {
         &mut self,
         views: &mut dyn ViewSource,
         steps: usize,
-        most: usize,
+        max: usize,
     ) -> Result<(), SplatError> {
         let config = self.schedule.config();
         let (rate, extent) = (f64::from(config.lr_pose), f64::from(config.extent));
@@ -324,7 +324,7 @@ impl Trainer {
         }
         let weights = self.schedule.loss(self.step.max(1));
         let degree = self.schedule.degree(self.step.max(1));
-        for index in self.chosen(views.len(), Compared::HeldOut, most) {
+        for index in self.chosen(views.len(), Compared::HeldOut, max) {
             let device = self.device.as_mut();
             views.with(index, &mut |loaded| {
                 let settings = (steps, ALIGN_RATE * rate, extent);

@@ -59,8 +59,8 @@ pub struct Measured {
 /// What is measured besides the quality at SLAM's poses, and on how many views.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Measuring {
-    /// Views of each kind, at most; they are spread evenly.
-    pub most: usize,
+    /// Maximum number of views of each kind; they are spread evenly.
+    pub max: usize,
     /// Steps that align each held-out view with the splats; 0: they are not compared there.
     pub align: usize,
     /// Whether the views that are trained on are compared too.
@@ -70,7 +70,7 @@ pub struct Measuring {
 impl Measuring {
     /// At SLAM's poses only, on all held-out views.
     pub const GIVEN: Self = Self {
-        most: usize::MAX,
+        max: usize::MAX,
         align: 0,
         trained: false,
     };
@@ -104,7 +104,7 @@ fn measure(
     trainer: &mut Trainer,
     views: &mut Views,
     Measuring {
-        most,
+        max,
         align,
         trained,
     }: Measuring,
@@ -114,13 +114,13 @@ fn measure(
         true => Compared::HeldOut,
         false => Compared::All,
     };
-    measured.given = trainer.evaluate(views, given, most)?;
+    measured.given = trainer.evaluate(views, given, max)?;
     if measured.held_out && align > 0 && trainer.schedule().config().lr_pose > 0.0 {
-        trainer.align(views, align, most)?;
-        measured.aligned = Some(trainer.evaluate(views, Compared::HeldOutCorrected, most)?);
+        trainer.align(views, align, max)?;
+        measured.aligned = Some(trainer.evaluate(views, Compared::HeldOutCorrected, max)?);
     }
     if trained {
-        measured.trained = Some(trainer.evaluate(views, Compared::Trained, most)?);
+        measured.trained = Some(trainer.evaluate(views, Compared::Trained, max)?);
     }
     Ok(())
 }

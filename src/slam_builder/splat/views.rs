@@ -109,9 +109,7 @@ impl Views {
             kept.world_from_camera = pose;
         }
     }
-}
 
-impl Views {
     /// Keyframes' ids and how their poses were corrected.
     pub fn corrections(&self) -> impl ExactSizeIterator<Item = (u32, &PoseCorrection)> {
         let kept = self.kept.iter();
