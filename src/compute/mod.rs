@@ -16,4 +16,5 @@ pub mod pose_solver;
 pub mod residual;
 pub mod retrieval;
 pub mod splat;
+pub mod spread;
 pub mod store;

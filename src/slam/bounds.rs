@@ -1,6 +1,7 @@
 //! Bounds of the graph: a keyframe has a limited number of edges and of factors. An edge beyond it
 //! becomes a factor, which moves nothing (docs/algorithm.md, Global optimisation).
 
+use super::factors::Measured;
 use super::graph::{Edge, Graph};
 use super::skeleton;
 use crate::compute::device::{DeviceError, MappingDevice};
@@ -72,10 +73,11 @@ impl Bounds {
             .iter()
             .filter_map(|&e| graph.edges().get(e).copied())
             .collect();
-        for (edge, equations) in edges.iter().zip(&found) {
-            if let Some(factor) = skeleton::condensed(graph, edge, equations) {
-                let (pose_i, pose_j) = (graph.pose_of(edge.i), graph.pose_of(edge.j));
-                graph.factors_mut().add(factor, &pose_i, &pose_j);
+        for (edge, equations) in edges.iter().zip(found) {
+            let linearised = skeleton::linearised(graph, edge, equations);
+            if let Some(Measured { factor, .. }) = linearised.condensed() {
+                let [pose_i, pose_j] = &linearised.poses;
+                graph.factors_mut().add(factor, pose_i, pose_j);
             }
             graph.remove_edge(edge.id);
             device.drop_edge(edge.id);

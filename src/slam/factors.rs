@@ -1,10 +1,12 @@
 //! The factors of a graph: what remains of edges and keyframes that were removed, and the condensed
 //! form of edges that still have their matches.
 
+use super::belief::variance;
 use crate::compute::device::EdgeId;
-use crate::compute::global::PoseFactor;
+use crate::compute::global::{CONNECTING, EdgeEquations, PoseFactor};
 use crate::geometry::Sim3;
 use rustc_hash::FxHashMap;
+use std::cell::OnceCell;
 
 /// A factor with what its matches say about its noise.
 #[derive(Debug, Clone, Copy)]
@@ -13,6 +15,45 @@ pub struct Measured {
     pub factor: PoseFactor,
     /// Residual variance of the matches that it was made from; 1 if there are none.
     pub variance: f64,
+}
+
+/// An edge's matches as they were at the poses of its keyframes.
+#[derive(Debug)]
+pub struct Linearised {
+    /// Ids of its keyframes.
+    pub ends: [u32; 2],
+    /// `world_from_camera` of both.
+    pub poses: [Sim3; 2],
+    /// The normal equations there.
+    pub equations: EdgeEquations,
+}
+
+impl Linearised {
+    /// The factor that equals the edge at these poses; `None` for fewer matches than determine a pose.
+    pub fn condensed(&self) -> Option<Measured> {
+        let ([i, j], [pose_i, pose_j]) = (self.ends.map(|id| id as usize), &self.poses);
+        let (hessian, gradient) = (&self.equations.hessian, &self.equations.gradient);
+        (self.equations.matches >= CONNECTING).then(|| Measured {
+            factor: PoseFactor::at((i, pose_i), (j, pose_j), hessian, gradient),
+            variance: variance(&self.equations),
+        })
+    }
+}
+
+/// The condensed form of an edge, computed when it is first asked for: it needs an eigendecomposition, and the next
+/// solve replaces most forms before they are used.
+#[derive(Debug)]
+struct Condensed {
+    /// `None` if the form was given.
+    from: Option<Linearised>,
+    form: OnceCell<Option<Measured>>,
+}
+
+impl Condensed {
+    fn form(&self) -> Option<&Measured> {
+        let condense = || self.from.as_ref().and_then(Linearised::condensed);
+        self.form.get_or_init(condense).as_ref()
+    }
 }
 
 /// Factors between keyframes, which they name by id.
@@ -25,7 +66,7 @@ pub struct Factors {
     list: Vec<PoseFactor>,
     /// For an edge in the graph, the factor that equals it near the poses of the last solve that
     /// held both its keyframes; `None` if it has too few matches to say anything.
-    condensed: FxHashMap<EdgeId, Option<Measured>>,
+    condensed: FxHashMap<EdgeId, Condensed>,
 }
 
 impl Factors {
@@ -61,14 +102,27 @@ impl Factors {
         self.list.retain(|f| f.i != id && f.j != id);
     }
 
-    /// Stores the condensed form of an edge.
-    pub fn condense(&mut self, edge: EdgeId, factor: Option<Measured>) {
-        self.condensed.insert(edge, factor);
+    /// Condenses an edge whose matches are `linearised`.
+    pub fn condense(&mut self, edge: EdgeId, linearised: Linearised) {
+        let condensed = Condensed {
+            from: Some(linearised),
+            form: OnceCell::new(),
+        };
+        self.condensed.insert(edge, condensed);
+    }
+
+    /// Stores the condensed form of an edge; `None` if it has too few matches to say anything.
+    pub fn set_condensed(&mut self, edge: EdgeId, form: Option<Measured>) {
+        let condensed = Condensed {
+            from: None,
+            form: OnceCell::from(form),
+        };
+        self.condensed.insert(edge, condensed);
     }
 
     /// The condensed form of an edge; the outer `None` if it has not been condensed yet.
     pub fn condensed(&self, edge: EdgeId) -> Option<Option<&Measured>> {
-        self.condensed.get(&edge).map(Option::as_ref)
+        self.condensed.get(&edge).map(Condensed::form)
     }
 
     /// Forgets the condensed form of an edge that left the graph.

@@ -11,17 +11,16 @@ use super::pose_table::Anchor;
 use super::skeleton;
 use super::trial;
 use super::witnesses::{Loop, Verdict, Witnesses};
-use crate::compute::device::{DeviceError, EdgeContent, MappingDevice, MatchContent};
+use crate::compute::device::{DeviceError, MappingDevice};
 use crate::compute::retrieval::Hit;
+use crate::compute::spread::Spread;
 use crate::config::{Config, GlobalOptConfig, Loops};
 use crate::map::EdgeKind;
 
 /// Limit of the two-way test for loops that are judged, if the configuration has none. True loops of
 /// the mini model stay below 3 degrees, false ones are at 17 and more.
 const TWO_WAY_DEGREES: f64 = 5.0;
-/// Cells into which an image's sides are divided, the minimum number of cells with matches, and the
-/// fraction of a cell's pixels that count as matches there.
-const CELLS: usize = 4;
+/// Minimum number of an image's cells with matches, and the fraction of a cell's pixels that count as matches there.
 const MIN_CELLS: usize = 6;
 const CELL_FRACTION: f64 = 0.01;
 /// Number of keyframes for which a place is no candidate after a loop to it failed its trial.
@@ -237,33 +236,17 @@ impl LoopClosure {
 }
 
 /// Number of cells of an image with matches, the smaller of both images.
-fn cells(device: &dyn MappingDevice, edge: &Edge, q_conf: f32) -> Result<usize, DeviceError> {
-    let mut content = EdgeContent::default();
-    device.export_edge(edge.id, &mut content)?;
-    let width = device.shape().width;
-    let count = |matches| covered(matches, width, q_conf);
-    Ok(count(&content.i_from_j).min(count(&content.j_from_i)))
+fn cells(device: &mut dyn MappingDevice, edge: &Edge, q_conf: f32) -> Result<usize, DeviceError> {
+    let pixels = device.shape().pixels();
+    let [i, j] = device.spread(edge.id, q_conf)?;
+    Ok(covered(&i, pixels).min(covered(&j, pixels)))
 }
 
-/// Number of cells with matches in an image of this width.
-fn covered(matches: &MatchContent, width: usize, q_conf: f32) -> usize {
-    let pixels = matches.valid.len();
-    let height = pixels / width.max(1);
-    let mut found = [0_usize; CELLS * CELLS];
-    for (n, (valid, quality)) in matches.valid.iter().zip(&matches.quality).enumerate() {
-        if *valid != 0 && *quality > q_conf && height > 0 {
-            let (u, v) = (n % width, n / width);
-            let cell = (v * CELLS / height) * CELLS + u * CELLS / width;
-            if let Some(count) = found.get_mut(cell) {
-                *count += 1;
-            }
-        }
-    }
-    let enough = CELL_FRACTION * pixels as f64 / found.len() as f64;
-    found
-        .iter()
-        .filter(|&&n| n as f64 >= enough.max(1.0))
-        .count()
+/// Number of cells with matches in an image of so many pixels.
+fn covered(spread: &Spread, pixels: usize) -> usize {
+    let enough = CELL_FRACTION * pixels as f64 / spread.len() as f64;
+    let filled = spread.iter().filter(|&&n| f64::from(n) >= enough.max(1.0));
+    filled.count()
 }
 
 #[cfg(test)]
@@ -326,21 +309,15 @@ mod tests {
     }
 
     #[test]
-    fn matches_in_one_corner_cover_little() {
-        let (width, height) = (20, 12);
-        let matches = |keep: &dyn Fn(usize, usize) -> bool| MatchContent {
-            index: vec![0; width * height],
-            valid: (0..width * height)
-                .map(|n| u8::from(keep(n % width, n / width)))
-                .collect(),
-            quality: vec![2.0; width * height],
-        };
-        let count = |keep: &dyn Fn(usize, usize) -> bool| covered(&matches(keep), width, 1.5);
-        assert_eq!(count(&|_, _| true), 16);
-        assert_eq!(count(&|_, _| false), 0);
-        assert_eq!(count(&|u, v| u < 10 && v < 6), 4);
-        assert_eq!(count(&|_, v| v < 3), 4);
-        assert_eq!(covered(&matches(&|_, _| true), width, 2.0), 0, "quality");
-        assert_eq!(covered(&MatchContent::default(), 0, 1.5), 0);
+    fn cells_with_few_matches_are_not_covered() {
+        let mut spread = Spread::default();
+        assert_eq!(covered(&spread, 1600), 0);
+        spread[0] = 1;
+        spread[3] = 100;
+        // A cell has 100 pixels.
+        assert_eq!(covered(&spread, 1600), 2);
+        assert_eq!(covered(&spread, 1601), 1);
+        assert_eq!(covered(&[1; 16], 16), 16);
+        assert_eq!(covered(&[0; 16], 0), 0);
     }
 }

@@ -2,6 +2,7 @@
 //! the same code and the same order.
 
 mod keeping;
+mod laps;
 mod lending;
 
 use super::bounds::Bounds;
@@ -26,6 +27,7 @@ use crate::compute::retrieval::Hit;
 use crate::config::{Config, GlobalOptConfig};
 use crate::geometry::Sim3;
 use crate::time::millis;
+use laps::{Laps, Step};
 use std::time::Instant;
 
 /// The map under construction.
@@ -52,6 +54,7 @@ pub struct Mapper {
     keeper: Option<MapKeeper>,
     /// Edges of a packed map that was loaded.
     unmatched: Unmatched,
+    laps: Laps,
 }
 
 impl Mapper {
@@ -79,6 +82,7 @@ impl Mapper {
             cancel,
             keeper: None,
             unmatched: Unmatched::default(),
+            laps: Laps::start(),
         }
     }
 
@@ -110,10 +114,12 @@ impl Mapper {
     /// step.
     pub fn handle(&mut self, event: Event) -> Result<Option<Reply>, DeviceError> {
         let start = Instant::now();
+        self.laps = Laps::start();
         let done = self.work(event);
         self.keep();
         self.shared_counts.publish(self.counts);
-        tracing::debug!("mapping event: {:.1} ms", millis(start));
+        self.laps.end(Step::Publishing);
+        tracing::debug!("mapping event: {:.1} ms{}", millis(start), self.laps);
         done
     }
 
@@ -201,6 +207,7 @@ impl Mapper {
             .loop_closure
             .candidates(&self.graph, id, submap, anchor, &self.hits);
         self.device.insert_place(id)?;
+        self.laps.end(Step::Places);
         self.graph.insert(info, pose, submap, anchor);
         self.graph.add_motion(id, motion);
         if let Some(scale) = scale {
@@ -210,7 +217,9 @@ impl Mapper {
         let wanted: Vec<_> = candidates.iter().map(|&(c, kind)| (c, id, kind)).collect();
         let device = self.device.as_mut();
         self.counts.refused_unconfirmed += self.loop_closure.expire(id);
-        for mut edge in edges::make(device, &wanted)? {
+        let made = edges::make(device, &wanted)?;
+        self.laps.end(Step::Edges);
+        for mut edge in made {
             let entry = self
                 .loop_closure
                 .admit(device, &mut self.graph, &mut edge)?;
@@ -240,8 +249,10 @@ impl Mapper {
             self.redundancy.note_edge(&self.graph, &edge);
             self.graph.connect(edge);
         }
+        self.laps.end(Step::Judging);
         self.optimise()?;
         let removed = self.remove_redundant(id);
+        self.laps.end(Step::Removal);
         // Published once, so that a map that is full for a moment does not look full.
         self.publish();
         removed
@@ -263,10 +274,12 @@ impl Mapper {
         let solved = self
             .optimiser
             .solve(self.device.as_mut(), &mut self.graph)?;
+        self.laps.end(Step::Solve);
         self.counts.failed_solves += usize::from(!solved);
         if solved {
             let device = self.device.as_mut();
             self.counts.demoted_edges += self.bounds.enforce(device, &mut self.graph)?;
+            self.laps.end(Step::Bounds);
         }
         Ok(())
     }

@@ -1,13 +1,12 @@
 //! The skeleton of a map: every edge condensed to a factor, so that a solve over the whole map costs
 //! no matches (docs/algorithm.md, Global optimisation).
 
-use super::belief::variance;
 use super::edges::relative_poses;
-use super::factors::{Measured, indexed};
+use super::factors::{Linearised, Measured, indexed};
 use super::graph::{Edge, Graph};
 use crate::compute::cancel::CancelToken;
 use crate::compute::device::{DeviceError, GraphEdge, MappingDevice, PoseGraph};
-use crate::compute::global::{CONNECTING, EdgeEquations, PoseFactor, Priors, solve_factors};
+use crate::compute::global::{EdgeEquations, PoseFactor, Priors, solve_factors};
 use crate::config::GlobalOptConfig;
 use crate::geometry::Sim3;
 use rustc_hash::FxHashMap;
@@ -56,16 +55,12 @@ pub fn rest(
     if device.equations(&problem, &mut found)?.is_err() {
         return Ok(None);
     }
-    let usable = found.pop().filter(|e| e.matches >= CONNECTING);
-    Ok(usable.map(|equations| Measured {
-        factor: PoseFactor::at(
-            (edge.i as usize, &poses[0]),
-            (edge.j as usize, &poses[1]),
-            &equations.hessian,
-            &equations.gradient,
-        ),
-        variance: variance(&equations),
-    }))
+    let linearised = found.pop().map(|equations| Linearised {
+        ends: keyframes,
+        poses,
+        equations,
+    });
+    Ok(linearised.and_then(|linearised| linearised.condensed()))
 }
 
 /// The normal equations of these edges of the graph, by their places in it, at the present poses;
@@ -112,14 +107,13 @@ pub fn equations(
     }
 }
 
-/// The factor that equals an edge at the present poses, between the keyframes' ids; `None` for fewer
-/// matches than determine a pose.
-pub fn condensed(graph: &Graph, edge: &Edge, equations: &EdgeEquations) -> Option<PoseFactor> {
-    let (i, j) = (edge.i as usize, edge.j as usize);
-    let (pose_i, pose_j) = (graph.pose_of(edge.i), graph.pose_of(edge.j));
-    let (hessian, gradient) = (&equations.hessian, &equations.gradient);
-    (equations.matches >= CONNECTING)
-        .then(|| PoseFactor::at((i, &pose_i), (j, &pose_j), hessian, gradient))
+/// An edge with its normal equations at the present poses.
+pub fn linearised(graph: &Graph, edge: &Edge, equations: EdgeEquations) -> Linearised {
+    Linearised {
+        ends: [edge.i, edge.j],
+        poses: [graph.pose_of(edge.i), graph.pose_of(edge.j)],
+        equations,
+    }
 }
 
 /// Condenses these edges of the graph at the present poses.
@@ -132,13 +126,10 @@ pub fn condense(
     let Some(found) = equations(device, graph, edges, params)? else {
         return Ok(());
     };
-    for (&e, equations) in edges.iter().zip(&found) {
+    for (&e, equations) in edges.iter().zip(found) {
         if let Some(edge) = graph.edges().get(e).copied() {
-            let measured = condensed(graph, &edge, equations).map(|factor| Measured {
-                factor,
-                variance: variance(equations),
-            });
-            graph.factors_mut().condense(edge.id, measured);
+            let linearised = linearised(graph, &edge, equations);
+            graph.factors_mut().condense(edge.id, linearised);
         }
     }
     Ok(())
@@ -159,7 +150,7 @@ pub fn condense_missing(
     for e in new {
         if let Some(mut edge) = graph.edges().get(e).copied() {
             let measured = rest(device, &mut edge, params)?;
-            graph.factors_mut().condense(edge.id, measured);
+            graph.factors_mut().set_condensed(edge.id, measured);
         }
     }
     if old.is_empty() {

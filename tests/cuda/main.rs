@@ -20,6 +20,7 @@ mod saved;
 mod slam;
 mod slots;
 mod splat;
+mod spread;
 mod tracking;
 
 use mast3r_slam::compute::cuda::KERNELS;

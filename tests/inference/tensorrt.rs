@@ -303,25 +303,16 @@ fn a_recipe_names_its_prediction_as_one() {
         assert!(said.contains(part), "{part:?} is not in {said}");
     }
     let root = tempfile::tempdir().expect("a temporary folder");
-    let orders = [
-        (&["--recipe", text(&recipe)][..], "fp16"),
-        (
-            &[
-                "--recipe",
-                text(&recipe),
-                "--precision",
-                "fp32",
-                "--parts",
-                "",
-            ],
-            "fp32",
-        ),
-    ];
-    for (order, precision) in orders {
-        let Some(folder) = built(root.path(), order) else {
+    let encoder = ["--recipe", text(&recipe), "--parts", ""];
+    for precision in ["fp16", "fp32"] {
+        // Command-line options take precedence, the rest comes from the recipe.
+        let option: &[&str] = match precision {
+            "fp16" => &[],
+            other => &["--precision", other],
+        };
+        let Some(folder) = built(root.path(), &[&encoder, option].concat()) else {
             return;
         };
-        // Command-line options take precedence, the rest comes from the recipe.
         let manifest = json(&folder.join("manifest.json"));
         assert_eq!(manifest["precision"], precision);
         assert_eq!(manifest["size"], serde_json::json!([96, 64]));

@@ -16,6 +16,7 @@ pub mod retrieval;
 pub mod sanitise;
 pub mod slots;
 pub mod splat;
+pub mod spread;
 pub mod tracking;
 
 /// The kernels of this module, for [`Context::open`](crate::gpu::Context::open).

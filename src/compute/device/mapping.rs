@@ -6,6 +6,7 @@ use crate::compute::coverage::Coverage;
 use crate::compute::global::{EdgeEquations, GlobalReport, PoseFactor, Priors};
 use crate::compute::residual::SolveError;
 use crate::compute::retrieval::Hit;
+use crate::compute::spread::{Spread, spread};
 use crate::config::GlobalOptConfig;
 use crate::geometry::Sim3;
 use crate::image::RgbImage;
@@ -64,6 +65,16 @@ pub trait MappingDevice: Send {
         views: &[NeighbourView],
         min_ratio: f32,
     ) -> Result<Coverage, DeviceError>;
+
+    /// Counts an edge's matches of a quality above `q_conf` in each cell of its keyframes' images
+    /// ([`crate::compute::spread`]): those of `j`'s pixels in `i`, and those of `i`'s pixels in `j`.
+    fn spread(&mut self, edge: EdgeId, q_conf: f32) -> Result<[Spread; 2], DeviceError> {
+        let mut content = EdgeContent::default();
+        self.export_edge(edge, &mut content)?;
+        let width = self.shape().width;
+        let ways = [&content.i_from_j, &content.j_from_i];
+        Ok(ways.map(|way| spread(&way.valid, &way.quality, width, q_conf)))
+    }
 
     /// Optimises the poses and writes all of them to `poses`, which has the length of the graph's
     /// keyframes. The inner error is numerical: in that case `poses` is unchanged and mapping

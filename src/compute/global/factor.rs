@@ -3,6 +3,7 @@
 
 use crate::compute::residual::Matrix7;
 use crate::geometry::{Sim3, Tangent};
+use nalgebra::{Matrix3, Vector3};
 
 /// Tolerance of the test for a symmetric positive semidefinite information, relative to a unit
 /// diagonal: sums and products of such matrices round at 1e-15.
@@ -50,7 +51,7 @@ impl PoseFactor {
         if turn > MAX_RESIDUAL {
             residual *= MAX_RESIDUAL / turn;
         }
-        let jacobian = left_jacobian(&residual);
+        let jacobian = LeftJacobian::at(&residual).to_matrix();
         Self {
             i,
             j,
@@ -87,24 +88,74 @@ pub fn parallel_sum(a: &Matrix7, b: &Matrix7) -> Matrix7 {
     symmetric(&(small - small * inverse * small))
 }
 
-/// `Σ ad(e)ᵏ/(k+1)!`, with `ad(e) = [[φ^ + σI, τ^, −τ], [0, φ^, 0], [0, 0, 0]]`.
-pub(super) fn left_jacobian(e: &Tangent) -> Matrix7 {
-    let tau = e.fixed_rows::<3>(0).into_owned();
-    let hat = e.fixed_rows::<3>(3).into_owned().cross_matrix();
-    let mut ad = Matrix7::zeros();
-    let scaled = hat + nalgebra::Matrix3::identity() * e[6];
-    ad.fixed_view_mut::<3, 3>(0, 0).copy_from(&scaled);
-    ad.fixed_view_mut::<3, 3>(0, 3)
-        .copy_from(&tau.cross_matrix());
-    ad.fixed_view_mut::<3, 1>(0, 6).copy_from(&-tau);
-    ad.fixed_view_mut::<3, 3>(3, 3).copy_from(&hat);
-    let (mut term, mut sum) = (Matrix7::identity(), Matrix7::identity());
-    // Rotations are at most π, so 4^k/(k+1)! bounds the terms for moderate e: below 1e-16 at 30.
-    for k in 1..=30 {
-        term = term * ad / f64::from(k + 1);
-        sum += term;
+/// The left Jacobian `Σ ad(e)ᵏ/(k+1)!` of the group, with `ad(e) = [[φ^ + σI, τ^, −τ], [0, φ^, 0], [0, 0, 0]]`, or its
+/// inverse. Both are `[[scaled, mixed, shift], [0, turned, 0], [0, 0, 1]]`: products of 7×7 matrices would cost six
+/// times as much, and a solve needs one for each factor in each of its steps.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct LeftJacobian {
+    scaled: Matrix3<f64>,
+    mixed: Matrix3<f64>,
+    shift: Vector3<f64>,
+    turned: Matrix3<f64>,
+}
+
+impl LeftJacobian {
+    /// At `e = [τ, φ, σ]`.
+    pub(super) fn at(e: &Tangent) -> Self {
+        let tau = e.fixed_rows::<3>(0).into_owned();
+        let turn = e.fixed_rows::<3>(3).into_owned().cross_matrix();
+        let scaled_turn = turn + Matrix3::identity() * e[6];
+        let across = tau.cross_matrix();
+        let mut term = Self {
+            scaled: Matrix3::identity(),
+            mixed: Matrix3::zeros(),
+            shift: Vector3::zeros(),
+            turned: Matrix3::identity(),
+        };
+        let mut sum = term;
+        // Rotations are at most π, so 4^k/(k+1)! bounds the terms for moderate e: below 1e-16 at 30.
+        for k in 1..=30 {
+            let part = 1.0 / f64::from(k + 1);
+            term = Self {
+                scaled: term.scaled * scaled_turn * part,
+                mixed: (term.scaled * across + term.mixed * turn) * part,
+                shift: term.scaled * tau * -part,
+                turned: term.turned * turn * part,
+            };
+            let next = Self {
+                scaled: sum.scaled + term.scaled,
+                mixed: sum.mixed + term.mixed,
+                shift: sum.shift + term.shift,
+                turned: sum.turned + term.turned,
+            };
+            if next == sum {
+                break;
+            }
+            sum = next;
+        }
+        sum
     }
-    sum
+
+    /// `None` if it is singular.
+    pub(super) fn inverse(&self) -> Option<Self> {
+        let (scaled, turned) = (self.scaled.try_inverse()?, self.turned.try_inverse()?);
+        Some(Self {
+            scaled,
+            mixed: -(scaled * self.mixed * turned),
+            shift: -(scaled * self.shift),
+            turned,
+        })
+    }
+
+    pub(super) fn to_matrix(self) -> Matrix7 {
+        let mut whole = Matrix7::zeros();
+        whole.fixed_view_mut::<3, 3>(0, 0).copy_from(&self.scaled);
+        whole.fixed_view_mut::<3, 3>(0, 3).copy_from(&self.mixed);
+        whole.fixed_view_mut::<3, 1>(0, 6).copy_from(&self.shift);
+        whole.fixed_view_mut::<3, 3>(3, 3).copy_from(&self.turned);
+        whole[(6, 6)] = 1.0;
+        whole
+    }
 }
 
 fn symmetric(m: &Matrix7) -> Matrix7 {

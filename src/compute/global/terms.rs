@@ -1,7 +1,7 @@
 //! Results of a linearisation: normal equations of each edge and each factor.
 
 use super::PoseFactor;
-use super::factor::left_jacobian;
+use super::factor::LeftJacobian;
 use crate::compute::residual::Matrix7;
 use crate::geometry::{Sim3, Tangent};
 
@@ -180,9 +180,8 @@ pub(super) fn factor_term(factor: &PoseFactor, relative: &Sim3) -> (Relative, f6
     let e = (*relative * factor.i_from_j.inverse()).log();
     let weighted = factor.information * e;
     // NaN if it cannot be inverted; the caller checks for that.
-    let row = left_jacobian(&e)
-        .try_inverse()
-        .unwrap_or(Matrix7::repeat(f64::NAN));
+    let row = LeftJacobian::at(&e).inverse();
+    let row = row.map_or(Matrix7::repeat(f64::NAN), LeftJacobian::to_matrix);
     let term = Relative {
         hessian: row.transpose() * factor.information * row,
         gradient: row.transpose() * weighted,

@@ -2,6 +2,7 @@
 
 use super::descent::{self, Graph, Lineariser, Wanted};
 use super::edges::{Problem, Scratch};
+use super::factor::LeftJacobian;
 use super::system::{Hold, Layout, System};
 use super::terms::{Linearised, factor_term};
 use super::*;
@@ -194,6 +195,32 @@ fn the_gradient_is_the_derivative_of_the_cost() {
 }
 
 proptest! {
+    /// The blocks are those of the series of 7×7 matrices, and of its inverse.
+    #[test]
+    fn the_left_jacobian_is_its_series(e in tangent(2.0), length in prop::sample::select(vec![0.0, 1e-9, 1e-3, 1.0, 100.0])) {
+        let mut e = e;
+        e.fixed_rows_mut::<3>(0).scale_mut(length);
+        // The adjoint representation of the algebra, column by column.
+        let step = 1e-6;
+        let ad = Matrix7::from_columns(&std::array::from_fn::<_, 7, _>(|k| {
+            let mut direction = Tangent::zeros();
+            direction[k] = 1.0;
+            let column = |by: f64| Sim3::exp(&(e * by)).adjoint() * direction;
+            (column(step) - column(-step)) / (2.0 * step)
+        }));
+        let (mut term, mut sum) = (Matrix7::identity(), Matrix7::identity());
+        for k in 1..=40 {
+            term = term * ad / f64::from(k + 1);
+            sum += term;
+        }
+        let jacobian = LeftJacobian::at(&e);
+        let close = 1e-7 * (1.0 + length);
+        prop_assert!((jacobian.to_matrix() - sum).abs().max() < close, "{} {sum}", jacobian.to_matrix());
+        let inverse = jacobian.inverse().expect("it is regular").to_matrix();
+        let product = inverse * jacobian.to_matrix();
+        prop_assert!((product - Matrix7::identity()).abs().max() < 1e-12 * (1.0 + length), "{product}");
+    }
+
     /// A factor's Hessian is `rowᵀ·Ω·row`, and `row` the derivative of its residual, for
     /// information of any rank.
     #[test]

@@ -10,6 +10,7 @@ use mast3r_slam::compute::device::{
 };
 use mast3r_slam::compute::global::{EdgeEquations, GlobalReport, SolveError};
 use mast3r_slam::compute::retrieval::Hit;
+use mast3r_slam::compute::spread::Spread;
 use mast3r_slam::geometry::{Intrinsics, Sim3, Tangent};
 use mast3r_slam::inference::NetworkShape;
 use std::collections::HashSet;
@@ -206,6 +207,9 @@ impl MappingDevice for Deceiver {
         min_ratio: f32,
     ) -> Result<Coverage, DeviceError> {
         self.inner.coverage(id, views, min_ratio)
+    }
+    fn spread(&mut self, edge: EdgeId, q_conf: f32) -> Result<[Spread; 2], DeviceError> {
+        self.inner.spread(edge, q_conf)
     }
     fn solve(
         &mut self,

@@ -10,6 +10,7 @@ use mast3r_slam::compute::device::{
 };
 use mast3r_slam::compute::global::{EdgeEquations, GlobalReport, SolveError};
 use mast3r_slam::compute::retrieval::Hit;
+use mast3r_slam::compute::spread::Spread;
 use mast3r_slam::geometry::Sim3;
 use mast3r_slam::image::encoding::RawImage;
 use mast3r_slam::inference::NetworkShape;
@@ -212,6 +213,10 @@ impl MappingDevice for Mapping {
     ) -> Result<Coverage, DeviceError> {
         self.1.call("coverage")?;
         self.0.coverage(id, views, min_ratio)
+    }
+    fn spread(&mut self, edge: EdgeId, q_conf: f32) -> Result<[Spread; 2], DeviceError> {
+        self.1.call("spread")?;
+        self.0.spread(edge, q_conf)
     }
     fn solve(
         &mut self,

@@ -16,6 +16,7 @@ use crate::compute::cuda::global::{GlobalBuffers, GlobalCapacity};
 use crate::compute::cuda::preprocess::PreprocessError;
 use crate::compute::cuda::retrieval::RetrievalBuffers;
 use crate::compute::cuda::slots::SlotBuffers;
+use crate::compute::cuda::spread::SpreadBuffers;
 use crate::compute::cuda::tracking::CameraRaysBuffers;
 use crate::gpu::plan::Group;
 use crate::gpu::{Carver, Carving, CudaError};
@@ -110,6 +111,7 @@ fn mapping(
         edges: config.memory.edges,
     };
     let coverage = CoverageBuffers::carve(&mut carving.part(Group::Mapping, "coverage"), pixels)?;
+    let spread = SpreadBuffers::carve(&mut carving.part(Group::Mapping, "spread"))?;
     let mut part = carving.part(Group::Mapping, "solve");
     Ok(MappingBuffers {
         network,
@@ -117,6 +119,7 @@ fn mapping(
         host_counts,
         fusion,
         coverage,
+        spread,
         solver: GlobalBuffers::carve(&mut part, capacity)?,
     })
 }

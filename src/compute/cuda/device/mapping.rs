@@ -18,6 +18,7 @@ use crate::compute::cuda::global::{DeviceGlobalSolver, DeviceMatches, GlobalBuff
 use crate::compute::cuda::matching::MatchCounts;
 use crate::compute::cuda::retrieval::{PlaceError, Retrieval};
 use crate::compute::cuda::slots::{CudaKeyframes, Floats, SlotView};
+use crate::compute::cuda::spread::{SpreadBuffers, SpreadCounter};
 use crate::compute::cuda::tracking::SolveTask;
 use crate::compute::device::{
     ContentFormats, DeviceError, EdgeContent, EdgeId, Handle, KeyframeBulk, KeyframeContent,
@@ -27,6 +28,7 @@ use crate::compute::global::{EdgeEquations, GlobalReport, GlobalResidual};
 use crate::compute::matching::Refinement;
 use crate::compute::residual::SolveError;
 use crate::compute::retrieval::Hit;
+use crate::compute::spread::Spread;
 use crate::compute::store::{Access, Lane, StoreError, Touch};
 use crate::config::DeviceConfig;
 use crate::geometry::Sim3;
@@ -46,6 +48,7 @@ pub(super) struct MappingBuffers {
     pub(super) host_counts: PinnedBuffer<MatchCounts>,
     pub(super) fusion: FusionBuffers,
     pub(super) coverage: CoverageBuffers,
+    pub(super) spread: SpreadBuffers,
     pub(super) solver: GlobalBuffers,
 }
 
@@ -66,6 +69,7 @@ pub(super) struct Mapping {
     /// Outcomes of both directions.
     host_counts: PinnedBuffer<MatchCounts>,
     coverage: CoverageCounter,
+    spread: SpreadCounter,
     pub(super) edges: Arc<CudaEdges>,
     pub(super) graph: GraphSolver,
     pub(super) places: Option<Retrieval>,
@@ -105,6 +109,8 @@ impl Mapping {
         let (shape, rays) = (network.shape(), stores.rays.clone());
         let pair = Pair::new(&stream, buffers.pair, buffers.fusion, shape, &modes, rays)?;
         let coverage = CoverageCounter::new(context, buffers.coverage, shape.pixels())?;
+        let size = (shape.width, shape.height);
+        let spread = SpreadCounter::new(context, buffers.spread, size)?;
         let graph = GraphSolver {
             solver: DeviceGlobalSolver::new(context, buffers.solver)?,
             residual,
@@ -121,6 +127,7 @@ impl Mapping {
             pair,
             host_counts: buffers.host_counts,
             coverage,
+            spread,
             graph,
             places: None,
             keys: Default::default(),
@@ -408,6 +415,13 @@ impl MappingDevice for Mapping {
         };
         self.prepare()?;
         Ok(found)
+    }
+
+    fn spread(&mut self, edge: EdgeId, q_conf: f32) -> Result<[Spread; 2], DeviceError> {
+        let lease = self.edges.read(Lane::Mapping, edge.0)?;
+        let slot = self.edges.device().slot(lease.slot())?;
+        let ways = [slot.i_from_j, slot.j_from_i];
+        Ok(self.spread.count(&self.stream, ways, q_conf)?)
     }
 
     fn solve(
