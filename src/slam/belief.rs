@@ -3,7 +3,7 @@
 
 use super::consistency::StepSigma;
 use super::graph::Graph;
-use crate::compute::global::{EdgeEquations, Matrix7, PoseFactor};
+use crate::compute::global::{Matrix7, PoseFactor};
 use crate::geometry::{Sim3, Tangent};
 use std::collections::BTreeMap;
 
@@ -19,17 +19,6 @@ const LOG_SCALE_SIGMA: f64 = 0.05;
 /// Bias of every step of a path, in standard deviations of a step: a network errs alike in views that are alike, which
 /// the edges between them do not show.
 const BIAS: f64 = 0.5;
-/// Measurements of a match: a direction or pixel, and a distance.
-const MEASUREMENTS: f64 = 3.0;
-/// Minimum residual variance, for exact data, in units of the σs.
-const MIN_VARIANCE: f64 = 1e-3;
-
-/// Residual variance of an edge's matches: `s² = 2·cost/(3n − 7)`.
-pub fn variance(equations: &EdgeEquations) -> f64 {
-    let freedom = (MEASUREMENTS * equations.matches as f64 - 7.0).max(1.0);
-    (2.0 * equations.robust / freedom).max(MIN_VARIANCE)
-}
-
 /// Covariance of an edge's relative pose, from its information: the pixels of a patch err together,
 /// so `Ω/(κ·s²)` with `κ` pixels per patch, and scale is known to 5 %.
 pub fn edge_covariance(information: &Matrix7, variance: f64, pixels_per_patch: f64) -> Matrix7 {

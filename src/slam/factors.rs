@@ -1,12 +1,16 @@
 //! The factors of a graph: what remains of edges and keyframes that were removed, and the condensed
 //! form of edges that still have their matches.
 
-use super::belief::variance;
 use crate::compute::device::EdgeId;
 use crate::compute::global::{CONNECTING, EdgeEquations, PoseFactor};
 use crate::geometry::Sim3;
 use rustc_hash::FxHashMap;
 use std::cell::OnceCell;
+
+/// Measurements of a match: a direction or pixel, and a distance.
+const MEASUREMENTS: f64 = 3.0;
+/// Minimum residual variance, for exact data, in units of the σs.
+const MIN_VARIANCE: f64 = 1e-3;
 
 /// A factor with what its matches say about its noise.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +42,12 @@ impl Linearised {
             variance: variance(&self.equations),
         })
     }
+}
+
+/// Residual variance of an edge's matches: `s² = 2·cost/(3n − 7)`.
+fn variance(equations: &EdgeEquations) -> f64 {
+    let freedom = (MEASUREMENTS * equations.matches as f64 - 7.0).max(1.0);
+    (2.0 * equations.robust / freedom).max(MIN_VARIANCE)
 }
 
 /// The condensed form of an edge, computed when it is first asked for: it needs an eigendecomposition, and the next
