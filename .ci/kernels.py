@@ -13,6 +13,7 @@ import pathlib
 import re
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TABLE = ROOT / "docs" / "kernels.md"
@@ -51,19 +52,24 @@ def reports(folder):
     return found
 
 
-def disassembled(folder, files):
-    """Kernels with an fp64 instruction: {kernel: one such instruction}."""
-    found = {}
-    for name in files:
-        command = ["cuobjdump", "-sass", str(folder / (name + ".fatbin"))]
-        listing = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        kernel = None
-        for line in listing.splitlines():
-            if match := re.match(r"\s*Function : (\S+)", line):
-                kernel = match[1]
-            elif kernel and kernel not in found and (match := FP64.search(line)):
-                found[kernel] = line.split("*/")[1].split(";")[0].strip()
+def fp64_in(fatbin):
+    """Kernels of a file with an fp64 instruction: {kernel: one such instruction}."""
+    command = ["cuobjdump", "-sass", str(fatbin)]
+    listing = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found, kernel = {}, None
+    for line in listing.splitlines():
+        if match := re.match(r"\s*Function : (\S+)", line):
+            kernel = match[1]
+        elif kernel and kernel not in found and FP64.search(line):
+            found[kernel] = line.split("*/")[1].split(";")[0].strip()
     return found
+
+
+def disassembled(folder, files):
+    """The same of all these files."""
+    with ProcessPoolExecutor() as pool:
+        found = pool.map(fp64_in, [folder / (name + ".fatbin") for name in files])
+        return {kernel: instruction for of_file in found for kernel, instruction in of_file.items()}
 
 
 def allowed():
