@@ -20,18 +20,23 @@ struct FeedArgs {
 
 enum Source { ROWS, PIXELS, POSITIVE_PIXELS };
 
-constexpr int WARPGROUPS = 2;
+// Threads of a block. A warp beside the warpgroups fetches, unless the sums need its registers: then the first one does.
+template <int GROUPS, int BN> struct Threads {
+    static constexpr bool FETCHER = GROUPS < 3 || BN <= 128;
+    static constexpr int COUNT = GROUPS * 128 + (FETCHER ? 32 : 0);
+};
 
-// 128 rows by BN outputs a block. With SPLIT 2, the two blocks of a cluster take a half of k each, and their sums are
-// added.
-template <typename T, int BN, int STAGES, int SPLIT, Source SOURCE>
+// 64 · WARPGROUPS rows by BN outputs a block. With SPLIT 2, the two blocks of a cluster take a half of k each, and their
+// sums are added.
+template <typename T, int WARPGROUPS, int BN, int STAGES, int SPLIT, Source SOURCE>
 __device__ __forceinline__ void fed(const LinearArgs &p, const FeedArgs &feed, const TensorMap &a_map,
                                     const TensorMap &weight_map) {
-    constexpr int BM = WARPGROUPS * 64, STRIDE = BN + 4, WORKERS = WARPGROUPS * 128;
+    constexpr int BM = WARPGROUPS * 64, STRIDE = BN + 8, WORKERS = WARPGROUPS * 128;
     constexpr uint32_t A_BYTES = BM * BK * 2, B_BYTES = BN * BK * 2, STAGE_BYTES = A_BYTES + B_BYTES;
-    static_assert(SPLIT == 1 || SPLIT == WARPGROUPS, "a part for each warpgroup");
-    // Rows that a block finishes, whose sums it keeps in shared memory; behind them those from the other part.
-    constexpr int FINISHED = BM / SPLIT;
+    static_assert(SPLIT == 1 || SPLIT == 2, "whole, or halves");
+    // Rows that a block finishes, whose sums it keeps in shared memory; behind them those from the other part. Threads
+    // and warps that finish.
+    constexpr int FINISHED = BM / SPLIT, FINISHERS = WORKERS / SPLIT, FINISHING_WARPS = FINISHERS / 32;
     static_assert(FINISHED * (STRIDE + (SPLIT - 1) * BN) * 4 <= STAGES * STAGE_BYTES, "room for the sums");
 
     extern __shared__ __align__(1024) uint8_t shared[];
@@ -74,40 +79,45 @@ __device__ __forceinline__ void fed(const LinearArgs &p, const FeedArgs &feed, c
         left = (place - place / feed.across * feed.across) << feed.width_log2;
     }
 
-    if (warp == WARPGROUPS * 4) {
+    auto fetch_weight = [&](int step) {
+        const int stage = step % STAGES, k = begin + step;
+        const int tap = SOURCE == ROWS ? 0 : k / steps_each;
+        fetch(base + stage * STAGE_BYTES + A_BYTES, weight_map, full + stage * 8,
+              tap * p.channels + (k - tap * steps_each) * BK, n0, group);
+    };
+    auto fetch_a = [&](int step) {
+        const int stage = step % STAGES, k = begin + step;
+        const uint32_t to = base + stage * STAGE_BYTES, barrier = full + stage * 8;
+        if (SOURCE == ROWS) {
+            fetch(to, a_map, barrier, k * BK, blockIdx.x * BM, group);
+        } else {
+            const int tap = k / steps_each;
+            // Beyond the last image everything is zero, as beyond the borders.
+            fetch(to, a_map, barrier, (k - tap * steps_each) * BK, left + tap % 3 - 1, top + tap / 3 - 1,
+                  image < feed.images ? group * feed.images + image : 1 << 24);
+        }
+    };
+    auto fetch_first = [&] {
+        // The weights do not depend on launches before this one.
+        const int at_once = min(steps, STAGES);
+        for (int step = 0; step < at_once; step++) {
+            barrier_expect(full + step * 8, STAGE_BYTES);
+            fetch_weight(step);
+        }
+        wait_for_launches();
+        for (int step = 0; step < at_once; step++) fetch_a(step);
+    };
+    auto fetch_further = [&](int step) {
+        barrier_wait(empty + step % STAGES * 8, (step / STAGES & 1) ^ 1);
+        barrier_expect(full + step % STAGES * 8, STAGE_BYTES);
+        fetch_weight(step);
+        fetch_a(step);
+    };
+    constexpr bool FETCHER = Threads<WARPGROUPS, BN>::FETCHER;
+    if (FETCHER && warp == WARPGROUPS * 4) {
         if (lane == 0) {
-            auto fetch_weight = [&](int step) {
-                const int stage = step % STAGES, k = begin + step;
-                const int tap = SOURCE == ROWS ? 0 : k / steps_each;
-                fetch(base + stage * STAGE_BYTES + A_BYTES, weight_map, full + stage * 8,
-                      tap * p.channels + (k - tap * steps_each) * BK, n0, group);
-            };
-            auto fetch_a = [&](int step) {
-                const int stage = step % STAGES, k = begin + step;
-                const uint32_t to = base + stage * STAGE_BYTES, barrier = full + stage * 8;
-                if (SOURCE == ROWS) {
-                    fetch(to, a_map, barrier, k * BK, blockIdx.x * BM, group);
-                } else {
-                    const int tap = k / steps_each;
-                    // Beyond the last image everything is zero, as beyond the borders.
-                    fetch(to, a_map, barrier, (k - tap * steps_each) * BK, left + tap % 3 - 1,
-                          top + tap / 3 - 1, image < feed.images ? group * feed.images + image : 1 << 24);
-                }
-            };
-            // The weights do not depend on launches before this one.
-            const int at_once = min(steps, STAGES);
-            for (int step = 0; step < at_once; step++) {
-                barrier_expect(full + step * 8, STAGE_BYTES);
-                fetch_weight(step);
-            }
-            wait_for_launches();
-            for (int step = 0; step < at_once; step++) fetch_a(step);
-            for (int step = at_once; step < steps; step++) {
-                barrier_wait(empty + step % STAGES * 8, (step / STAGES & 1) ^ 1);
-                barrier_expect(full + step % STAGES * 8, STAGE_BYTES);
-                fetch_weight(step);
-                fetch_a(step);
-            }
+            fetch_first();
+            for (int step = STAGES; step < steps; step++) fetch_further(step);
         }
         __syncwarp();
         if (SPLIT > 1) {
@@ -118,6 +128,8 @@ __device__ __forceinline__ void fed(const LinearArgs &p, const FeedArgs &feed, c
         }
         return;
     }
+    if (!FETCHER && threadIdx.x == 0) fetch_first();
+    __syncwarp();
 
     // Set before the first product begins: otherwise the compiler lets the products wait for each other.
     float sums[BN / 2] = {};
@@ -154,42 +166,14 @@ __device__ __forceinline__ void fed(const LinearArgs &p, const FeedArgs &feed, c
             products_commit();
             products_wait<1>();
             if (step > 0) release(step - 1);
+            if constexpr (!FETCHER) {
+                if (threadIdx.x == 0 && step > 0 && step - 1 + STAGES < steps) fetch_further(step - 1 + STAGES);
+                __syncwarp();
+            }
         }
     }
     products_wait<0>();
     let_next_launch();
-    // What the last stage's readers need is no longer there after this.
-    asm volatile("bar.sync 1, %0;\n" ::"n"(WORKERS) : "memory");
-    float *staged = reinterpret_cast<float *>(shared) + warp * 16 % FINISHED * STRIDE;
-    bool finishes = true;
-    if (SPLIT > 1) {
-        // Each of the two blocks finishes the rows of one warpgroup, and gets the other's sums of them.
-        const uint32_t other = address_at(base + FINISHED * STRIDE * 4 + threadIdx.x % 128 * 4,
-                                          1 - part);
-        const bool mine = warp / 4 == part;
-        cluster_arrive();
-        cluster_wait();
-        if (!mine) {
-#pragma unroll
-            for (int i = 0; i < BN / 2; i++) store_there(other + i * 512, sums[i]);
-        }
-        cluster_arrive();
-        cluster_wait();
-        finishes = mine;
-    }
-    if (finishes) {
-        const float *theirs = reinterpret_cast<const float *>(shared) + FINISHED * STRIDE + threadIdx.x % 128;
-#pragma unroll
-        for (int j = 0; j < BN / 8; j++) {
-            float all[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++) all[i] = sums[4 * j + i] + (SPLIT > 1 ? theirs[(4 * j + i) * 128] : 0.0f);
-            float *to = staged + (lane >> 2) * STRIDE + j * 8 + (lane & 3) * 2;
-            *reinterpret_cast<float2 *>(to) = make_float2(all[0], all[1]);
-            *reinterpret_cast<float2 *>(to + 8 * STRIDE) = make_float2(all[2], all[3]);
-        }
-    }
-    __syncwarp();
     wait_for_launches();
     // Sixteen rows a warp, 64 outputs at a time: eight a lane in each of four rows.
     int m[4];
@@ -206,12 +190,51 @@ __device__ __forceinline__ void fed(const LinearArgs &p, const FeedArgs &feed, c
             inside[i] = image < feed.images && y < p.out_height && x < p.out_width;
         }
     }
-    for (int column = (lane & 7) * 8; finishes && column < BN && n0 + column < p.n; column += 64) {
+    const bool finishes = SPLIT == 1 || warp / FINISHING_WARPS == part;
+    const int first = (lane & 7) * 8;
+    Addends addends[4];
+    auto ask = [&](int column) {
         const Outputs<T> outputs(p, group, n0 + column);
-        Addends addends[4];
 #pragma unroll
         for (int i = 0; i < 4; i++)
             if (inside[i]) addends[i] = outputs.addends(m[i]);
+    };
+    // How outputs turn is the same for all of a lane, as whole heads lie between them; asked for early where there are
+    // registers for it.
+    constexpr bool EARLY = SOURCE == ROWS && BN <= 192;
+    if (EARLY && p.rotary && finishes && first < BN && n0 + first < p.n) ask(first);
+    // What the last stage's readers need is no longer there after this.
+    asm volatile("bar.sync 1, %0;\n" ::"n"(WORKERS) : "memory");
+    float *staged = reinterpret_cast<float *>(shared) + warp * 16 % FINISHED * STRIDE;
+    if (SPLIT > 1) {
+        // Each of the two blocks finishes the rows of half of the warps, and gets the other's sums of them.
+        const uint32_t other = address_at(base + FINISHED * STRIDE * 4 + threadIdx.x % FINISHERS * 4,
+                                          1 - part);
+        cluster_arrive();
+        cluster_wait();
+        if (!finishes) {
+#pragma unroll
+            for (int i = 0; i < BN / 2; i++) store_there(other + i * FINISHERS * 4, sums[i]);
+        }
+        cluster_arrive();
+        cluster_wait();
+    }
+    if (finishes) {
+        const float *theirs = reinterpret_cast<const float *>(shared) + FINISHED * STRIDE + threadIdx.x % FINISHERS;
+#pragma unroll
+        for (int j = 0; j < BN / 8; j++) {
+            float all[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) all[i] = sums[4 * j + i] + (SPLIT > 1 ? theirs[(4 * j + i) * FINISHERS] : 0.0f);
+            float *to = staged + (lane >> 2) * STRIDE + j * 8 + (lane & 3) * 2;
+            *reinterpret_cast<float2 *>(to) = make_float2(all[0], all[1]);
+            *reinterpret_cast<float2 *>(to + 8 * STRIDE) = make_float2(all[2], all[3]);
+        }
+    }
+    __syncwarp();
+    for (int column = first; finishes && column < BN && n0 + column < p.n; column += 64) {
+        if (SOURCE != ROWS || !p.rotary || (!EARLY && column == first)) ask(column);
+        const Outputs<T> outputs(p, group, n0 + column);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             float v[8] = {};

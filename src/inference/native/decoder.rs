@@ -12,6 +12,7 @@ use super::weights::StoredLayer;
 use crate::inference::InferenceError;
 use crate::network::Network;
 use crate::network::Stack;
+use rayon::prelude::*;
 
 /// Names of the two branches' blocks.
 const BRANCHES: [&str; 2] = ["dec_blocks", "dec_blocks2"];
@@ -180,9 +181,9 @@ impl Layout<'_> {
         // Queries, keys and values of the own branch, then keys and values that the other one reads.
         let normed = self.norm(x, 2 * rows, width, EPSILON);
         let projections = self.source.layer(&format!("{name}.joint"), |network| {
-            [0, 1]
-                .map(|branch| joint(network, &blocks[branch], &blocks[1 - branch], stack))
-                .into()
+            let of = |branch: usize| joint(network, &blocks[branch], &blocks[1 - branch], stack);
+            let (first, second) = rayon::join(|| of(0), || of(1));
+            vec![first, second]
         })?;
         let joint = self.halves(2 * rows * 5 * inner);
         let rotation = self.rotation(stack, 0b01011)?;
@@ -218,7 +219,7 @@ impl Layout<'_> {
                         .rotated(0, stack, true)
                         .after_norm(network, &format!("{block}.norm2"))
                 };
-                blocks.iter().map(layer).collect()
+                blocks.par_iter().map(layer).collect()
             })?;
         let queries = self.halves(wanted * rows * inner);
         let rotation = self.rotation(stack, 0b1)?;
@@ -260,7 +261,7 @@ impl Layout<'_> {
                 Layer::linear(network, &format!("{block}.{layer}"))
                     .reading_wider_heads(heads.stored, heads.wide)
             };
-            blocks.iter().map(make).collect()
+            blocks.par_iter().map(make).collect()
         })
     }
 
@@ -280,7 +281,7 @@ impl Layout<'_> {
                     None => linear,
                 }
             };
-            blocks.iter().map(make).collect()
+            blocks.par_iter().map(make).collect()
         })
     }
 }

@@ -3,17 +3,12 @@
 
 use super::arguments::{self, AttentionArgs, FeedArgs, LinearArgs};
 use super::operand::{Addresses, HALF};
+use super::size::{DEPTH, Kind, SIZES, kind, size};
 use super::step::{Flags, Form, Linear, Map};
 use crate::gpu::{Context, CudaError, Extras, Grid, Kernel, Stream, TensorMap};
 
-/// Rows of a tile: two warpgroups multiply them.
+/// Rows of a convolution's tile.
 const ROWS: usize = 128;
-/// With the warp that fetches.
-const THREADS: u32 = 288;
-/// Values of the inputs in a stage.
-const DEPTH: usize = TensorMap::BOX_WIDTH as usize;
-/// Bytes of a stage's two barriers.
-const BARRIERS: usize = 16;
 /// Linear layers with fewer inputs or outputs are left to the other kernels, which are as fast: measured on one H200.
 const MIN_INPUTS: usize = 128;
 const MIN_OUTPUTS_OF_ROWS: usize = 64;
@@ -25,27 +20,6 @@ const MAX_FILLED: f64 = 0.34;
 const MIN_OUTPUTS: usize = 33;
 /// Blocks for each multiprocessor from which on two at a time are faster.
 const MANY_BLOCKS: usize = 4;
-
-/// What [`Fed::new`] is told of a kernel.
-#[derive(Debug, Clone, Copy)]
-struct Kind {
-    name: &'static str,
-    /// Outputs of a tile, which has [`ROWS`] rows.
-    outputs: usize,
-    stages: usize,
-    /// Blocks of a cluster that take a part of the inputs each.
-    parts: usize,
-}
-
-const fn kind(name: &'static str, outputs: usize, stages: usize, parts: usize) -> Kind {
-    Kind {
-        name,
-        outputs,
-        stages,
-        parts,
-    }
-}
-
 /// A kernel for linear layers or convolutions with one size of tiles.
 struct Fed {
     kind: Kind,
@@ -58,16 +32,8 @@ impl Fed {
             kind,
             kernel: context.kernel(kind.name)?,
         };
-        fed.kernel.allow_shared_bytes(fed.shared_bytes())?;
+        fed.kernel.allow_shared_bytes(kind.shared_bytes())?;
         Ok(fed)
-    }
-
-    fn shared_bytes(&self) -> u32 {
-        let Kind {
-            outputs, stages, ..
-        } = self.kind;
-        let stage = (ROWS + outputs) * DEPTH * HALF + BARRIERS;
-        (stages * stage + outputs * size_of::<f32>()) as u32
     }
 }
 
@@ -137,9 +103,10 @@ impl Attend {
 /// All kernels of this file.
 pub(super) struct Feeds {
     context: Context,
-    /// For linear layers with few and with many blocks.
-    narrow: Fed,
-    wide: Fed,
+    /// For linear layers, as [`SIZES`].
+    sizes: Vec<Fed>,
+    /// Which of those that suit a linear layer is taken, if not the one that is expected to be the fastest.
+    only: Option<usize>,
     pixels: Convolutions,
     positive: Convolutions,
     /// For one image, and for several at once.
@@ -148,7 +115,7 @@ pub(super) struct Feeds {
 
 impl Feeds {
     /// `None` where the program holds no code for them that this GPU runs.
-    pub(super) fn new(context: &Context) -> Result<Option<Self>, CudaError> {
+    pub(super) fn new(context: &Context, only: Option<usize>) -> Result<Option<Self>, CudaError> {
         let several = match Attend::new(context, "ms_native_attend_64_f16", 64, 4) {
             Err(CudaError::NoKernel { .. }) => return Ok(None),
             attend => attend?,
@@ -156,18 +123,24 @@ impl Feeds {
         let one = Attend::new(context, "ms_native_attend_96_f16", 96, 3)?;
         let fed = |kind| Fed::new(context, kind);
         Ok(Some(Self {
-            narrow: fed(kind("ms_native_fed_64_f16", 64, 8, 1))?,
-            wide: fed(kind("ms_native_fed_128_f16", 128, 6, 1))?,
+            sizes: SIZES.into_iter().map(fed).collect::<Result<_, _>>()?,
+            only,
             pixels: Convolutions {
-                split: fed(kind("ms_native_fed_conv_split_f16", 64, 8, 2))?,
-                narrow: fed(kind("ms_native_fed_conv_64_f16", 64, 4, 1))?,
-                wide: fed(kind("ms_native_fed_conv_128_f16", 128, 6, 1))?,
-                many: Some(fed(kind("ms_native_fed_conv_128_many_f16", 128, 3, 1))?),
+                split: fed(kind("ms_native_fed_conv_split_f16", ROWS, 64, 8, 2))?,
+                narrow: fed(kind("ms_native_fed_conv_64_f16", ROWS, 64, 4, 1))?,
+                wide: fed(kind("ms_native_fed_conv_128_f16", ROWS, 128, 6, 1))?,
+                many: Some(fed(kind(
+                    "ms_native_fed_conv_128_many_f16",
+                    ROWS,
+                    128,
+                    3,
+                    1,
+                ))?),
             },
             positive: Convolutions {
-                split: fed(kind("ms_native_fed_conv_relu_split_f16", 64, 8, 2))?,
-                narrow: fed(kind("ms_native_fed_conv_relu_64_f16", 64, 4, 1))?,
-                wide: fed(kind("ms_native_fed_conv_relu_128_f16", 128, 6, 1))?,
+                split: fed(kind("ms_native_fed_conv_relu_split_f16", ROWS, 64, 8, 2))?,
+                narrow: fed(kind("ms_native_fed_conv_relu_64_f16", ROWS, 64, 4, 1))?,
+                wide: fed(kind("ms_native_fed_conv_relu_128_f16", ROWS, 128, 6, 1))?,
                 many: None,
             },
             attend: [one, several],
@@ -208,14 +181,7 @@ impl Feeds {
                 if layer.inputs < MIN_INPUTS || layer.outputs < MIN_OUTPUTS_OF_ROWS {
                     return None;
                 }
-                // Wide tiles read less, as long as narrow ones do not fit at once.
-                let blocks = layer.rows.div_ceil(ROWS)
-                    * layer.outputs.div_ceil(self.narrow.kind.outputs)
-                    * layer.groups;
-                match blocks <= multiprocessors {
-                    true => Some(&self.narrow),
-                    false => Some(&self.wide),
-                }
+                self.sizes.get(size(layer, multiprocessors, self.only))
             }
         }
     }
@@ -250,10 +216,15 @@ impl Feeds {
             return Ok(false);
         };
         let args = arguments::linear(layer, addresses);
-        let Kind { outputs, parts, .. } = fed.kind;
+        let Kind {
+            rows,
+            outputs,
+            parts,
+            ..
+        } = fed.kind;
         let (a, feed, tiles) = match layer.form {
             Form::Convolution(map) => self.pixels_of(layer, &args, &map)?,
-            Form::Rows | Form::Patches { .. } => self.rows_of(layer, &args)?,
+            Form::Rows | Form::Patches { .. } => self.rows_of(layer, &args, rows)?,
         };
         let weight = TensorMap::new(
             &self.context,
@@ -268,8 +239,8 @@ impl Feeds {
                 layer.outputs.div_ceil(outputs) as u32,
                 (layer.groups * parts) as u32,
             ),
-            threads: (THREADS, 1, 1),
-            shared_bytes: fed.shared_bytes(),
+            threads: (fed.kind.threads(), 1, 1),
+            shared_bytes: fed.kind.shared_bytes(),
         };
         let extras = Extras {
             cluster: (1, 1, parts as u32),
@@ -284,11 +255,12 @@ impl Feeds {
         Ok(true)
     }
 
-    /// The rows of `a` in boxes of [`ROWS`], and how many boxes there are.
+    /// The rows of `a` in boxes of `rows`, and how many boxes there are.
     fn rows_of(
         &self,
         layer: &Linear,
         args: &LinearArgs,
+        rows: usize,
     ) -> Result<(TensorMap, FeedArgs, usize), CudaError> {
         // With one group there is no distance between groups, and the driver wants one.
         let group = layer.a_group.max(layer.a_stride);
@@ -297,9 +269,9 @@ impl Feeds {
             args.a,
             [layer.inputs, layer.rows, layer.groups],
             [1, layer.a_stride, group],
-            [ROWS as u32, 1],
+            [rows as u32, 1],
         )?;
-        Ok((map, FeedArgs::default(), layer.rows.div_ceil(ROWS)))
+        Ok((map, FeedArgs::default(), layer.rows.div_ceil(rows)))
     }
 
     /// The input of a convolution in rectangles of [`ROWS`] pixels.

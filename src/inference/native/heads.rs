@@ -336,11 +336,12 @@ impl Layout<'_> {
     fn both(
         &mut self,
         name: &str,
-        make: impl Fn(&Network, &str) -> Layer,
+        make: impl Fn(&Network, &str) -> Layer + Sync,
     ) -> Result<StoredLayer, InferenceError> {
         self.source.layer(name, |network| {
             let head = |view: usize| make(network, &format!("downstream_head{view}.{name}"));
-            vec![head(1), head(2)]
+            let (first, second) = rayon::join(|| head(1), || head(2));
+            vec![first, second]
         })
     }
 }

@@ -18,10 +18,13 @@ pub enum KernelSet {
     Fastest,
     /// Those that run from compute capability 8.0 on.
     Portable,
+    /// The fastest, but on Hopper all linear layers with tiles of one size: of the sizes that suit a layer the one of
+    /// this number. For measurements, and to compare the sizes' results.
+    Size(usize),
 }
 
 impl KernelSet {
-    /// The environment variable that chooses, for measurements: `fastest` or `portable`.
+    /// The environment variable that chooses, for measurements: `fastest`, `portable` or `size-NUMBER`.
     pub const VARIABLE: &'static str = "MAST3R_NATIVE_KERNELS";
 
     /// What [`KernelSet::VARIABLE`] says, or the fastest.
@@ -32,7 +35,13 @@ impl KernelSet {
         match std::env::var(Self::VARIABLE).as_deref() {
             Err(std::env::VarError::NotPresent) | Ok("" | "fastest") => Ok(Self::Fastest),
             Ok("portable") => Ok(Self::Portable),
-            Ok(other) => Err(other.to_owned()),
+            Ok(other) => {
+                let size = other.strip_prefix("size-").map(str::parse);
+                match size {
+                    Some(Ok(size)) => Ok(Self::Size(size)),
+                    Some(Err(_)) | None => Err(other.to_owned()),
+                }
+            }
             Err(error) => Err(error.to_string()),
         }
     }
@@ -63,7 +72,8 @@ impl Kernels {
         let kernel = |name| context.kernel(name);
         let mut tiles = vec![Tile::new(context, &SMALL)?];
         let (feeds, wide) = match set {
-            KernelSet::Fastest => (Feeds::new(context)?, &WIDE[..]),
+            KernelSet::Fastest => (Feeds::new(context, None)?, &WIDE[..]),
+            KernelSet::Size(size) => (Feeds::new(context, Some(size))?, &WIDE[..]),
             KernelSet::Portable => (None, &[][..]),
         };
         for kind in wide {

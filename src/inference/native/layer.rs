@@ -42,14 +42,15 @@ impl Layer {
         let bias = bias.unwrap_or_else(|| vec![0.0; outputs]);
         let width = padded(channels);
         let mut weight = vec![0.0; outputs * TAPS * width];
-        let filters = weight.chunks_exact_mut(TAPS * width);
-        for (to, from) in filters.zip(stored.chunks_exact(TAPS * channels)) {
+        let filters = weight.par_chunks_exact_mut(TAPS * width);
+        let filters = filters.zip(stored.par_chunks_exact(TAPS * channels));
+        filters.for_each(|(to, from)| {
             for (channel, taps) in from.chunks_exact(TAPS).enumerate() {
                 for (tap, &w) in taps.iter().enumerate() {
                     to[tap * width + channel] = w;
                 }
             }
-        }
+        });
         Self {
             weight,
             bias,
@@ -106,10 +107,11 @@ impl Layer {
     /// This layer with each output scaled by `gamma`, if there is one.
     pub(super) fn scaled(mut self, gamma: Option<Vec<f32>>) -> Self {
         let Some(gamma) = gamma else { return self };
-        let rows = self.weight.chunks_exact_mut(self.inputs);
-        for ((row, bias), gamma) in rows.zip(&mut self.bias).zip(gamma) {
-            row.iter_mut().chain([bias]).for_each(|w| *w *= gamma);
-        }
+        let rows = self.weight.par_chunks_exact_mut(self.inputs);
+        let rows = rows.zip(&mut self.bias).zip(&gamma);
+        rows.for_each(|((row, bias), gamma)| {
+            row.iter_mut().chain([bias]).for_each(|w| *w *= gamma)
+        });
         self
     }
 
@@ -131,15 +133,18 @@ impl Layer {
             let (pair, member) = (i / 2, i % 2);
             pair / quarter * 2 * quarter + member * quarter + pair % quarter
         };
-        for start in (first..first + stack.width).step_by(head) {
-            let rows = self.weight[start * self.inputs..(start + head) * self.inputs].to_vec();
-            let bias = self.bias[start..start + head].to_vec();
-            for i in 0..head {
-                let at = (start + i) * self.inputs;
-                self.weight[at..at + self.inputs]
-                    .copy_from_slice(&rows[from(i) * self.inputs..(from(i) + 1) * self.inputs]);
-                self.bias[start + i] = bias[from(i)];
+        let outputs = first..first + stack.width;
+        let weights = outputs.start * self.inputs..outputs.end * self.inputs;
+        let heads = self.weight[weights].par_chunks_exact_mut(head * self.inputs);
+        heads.for_each(|rows| {
+            let stored = rows.to_vec();
+            for (i, row) in rows.chunks_exact_mut(self.inputs).enumerate() {
+                row.copy_from_slice(&stored[from(i) * self.inputs..(from(i) + 1) * self.inputs]);
             }
+        });
+        for bias in self.bias[outputs].chunks_exact_mut(head) {
+            let stored = bias.to_vec();
+            (bias.iter_mut().enumerate()).for_each(|(i, b)| *b = stored[from(i)]);
         }
         match query {
             true => self.logits_scaled(first, stack),
@@ -198,14 +203,16 @@ impl Layer {
     /// The descriptor MLP's last layer with a pixel's channels side by side: all pixels' descriptors, then all
     /// their confidences. Stored, output `c·P² + pixel` is channel `c` of a pixel.
     pub(super) fn by_pixel(self, pixels: usize, channels: usize) -> Self {
-        let order = (0..pixels)
+        let order: Vec<usize> = (0..pixels)
             .flat_map(|pixel| (0..channels).map(move |c| c * pixels + pixel))
-            .chain(channels * pixels..(channels + 1) * pixels);
-        let (mut weight, mut bias) = (Vec::with_capacity(self.weight.len()), Vec::new());
-        for from in order {
-            weight.extend_from_slice(&self.weight[from * self.inputs..(from + 1) * self.inputs]);
-            bias.push(self.bias[from]);
-        }
+            .chain(channels * pixels..(channels + 1) * pixels)
+            .collect();
+        let mut weight = vec![0.0; order.len() * self.inputs];
+        let rows = weight.par_chunks_exact_mut(self.inputs).zip(&order);
+        rows.for_each(|(row, from)| {
+            row.copy_from_slice(&self.weight[from * self.inputs..(from + 1) * self.inputs]);
+        });
+        let bias = order.iter().map(|&from| self.bias[from]).collect();
         Self {
             weight,
             bias,

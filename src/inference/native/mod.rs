@@ -16,6 +16,7 @@ mod layers;
 mod layout;
 mod operand;
 mod plan;
+mod size;
 mod step;
 mod tile;
 mod weights;
@@ -105,7 +106,7 @@ impl NativeBackend {
         let set = KernelSet::from_environment().map_err(|found| InferenceError::Unavailable {
             runtime: RUNTIME,
             reason: format!(
-                "{} must be fastest or portable, found {found:?}",
+                "{} must be fastest, portable or size-NUMBER, found {found:?}",
                 KernelSet::VARIABLE
             ),
         })?;
@@ -123,16 +124,15 @@ impl NativeBackend {
     ) -> Result<Self, InferenceError> {
         let size = input_size(network, width, height)?;
         layout::check(&network.architecture)?;
-        let context = open()?;
-        let kernels = Kernels::new(&context, set)?;
-        let mut collected = Collected::default();
-        let mut plans = HashMap::new();
-        for part in Part::SINGLE {
-            let source = Source::Network(network, &mut collected);
-            let plan = make_plan(&network.architecture, size, source, part)?;
-            plans.insert(part, Arc::new(plan));
-        }
-        let (weights, index) = collected.upload(&context)?;
+        // Weights are arranged while the driver starts.
+        let (kernels, planned) = std::thread::scope(|scope| {
+            let kernels = scope.spawn(|| Ok::<_, InferenceError>(Kernels::new(&open()?, set)?));
+            let planned = make_plans(network, size);
+            (kernels.join(), planned)
+        });
+        let kernels = kernels.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let (plans, collected) = planned?;
+        let (weights, index) = collected.upload(kernels.context())?;
         tracing::debug!("native: {} bytes of weights", weights.bytes());
         let loaded = Loaded {
             shape: NetworkShape::of(network, &size),
@@ -222,6 +222,21 @@ impl Loaded {
         // and only this stream uses them.
         Ok(unsafe { plan.enqueue(&self.kernels, &host.stream, &addresses) }?)
     }
+}
+
+/// The plans of single pairs, and all weights.
+fn make_plans(
+    network: &Network,
+    size: InputSize,
+) -> Result<(HashMap<Part, Arc<Plan>>, Collected), InferenceError> {
+    let mut collected = Collected::default();
+    let mut plans = HashMap::new();
+    for part in Part::SINGLE {
+        let source = Source::Network(network, &mut collected);
+        let plan = make_plan(&network.architecture, size, source, part)?;
+        plans.insert(part, Arc::new(plan));
+    }
+    Ok((plans, collected))
 }
 
 fn make_plan(

@@ -51,46 +51,54 @@ pub(super) enum Source<'a> {
     Known(&'a Index),
 }
 
-/// Weights that are laid out on the host.
+/// Weights that are laid out on the host. Each has memory of its own: one piece that grew would be copied and cleared.
 #[derive(Default)]
 pub(super) struct Collected {
-    bytes: Vec<u8>,
+    pieces: Vec<Piece>,
+    /// Bytes up to the end of the last piece.
+    bytes: usize,
     index: Index,
     /// A weight that binary16 cannot hold, of the first layer with one.
     overflow: Option<(String, f32)>,
 }
 
+/// Bytes that lie behind each other, and where, from the start of the weights.
+struct Piece {
+    at: usize,
+    bytes: Vec<u8>,
+}
+
 impl Collected {
+    /// Where the next weight begins.
     fn begin(&mut self) -> usize {
+        self.bytes = self.bytes.next_multiple_of(ALIGNMENT);
         self.bytes
-            .resize(self.bytes.len().next_multiple_of(ALIGNMENT), 0);
-        self.bytes.len()
+    }
+
+    fn push(&mut self, bytes: Vec<u8>) {
+        let at = self.bytes;
+        self.bytes += bytes.len();
+        self.pieces.push(Piece { at, bytes });
     }
 
     fn put(&mut self, values: &[f32]) -> usize {
         let at = self.begin();
-        self.bytes
-            .extend(values.iter().flat_map(|v| v.to_le_bytes()));
+        self.push(values.iter().flat_map(|v| v.to_le_bytes()).collect());
         at
     }
 
     fn put_halves(&mut self, name: &str, groups: &[Layer]) -> usize {
         let at = self.begin();
         for layer in groups {
-            let begin = self.bytes.len();
-            self.bytes
-                .resize(begin + layer.weight.len() * size_of::<f16>(), 0);
-            let halves = self.bytes[begin..].par_chunks_exact_mut(size_of::<f16>());
-            let lost = halves
-                .zip(&layer.weight)
-                .with_min_len(PIECE)
-                .filter_map(|(to, &value)| {
-                    let half = f16::from_f32(value);
-                    to.copy_from_slice(&half.to_le_bytes());
-                    (!half.is_finite()).then_some(value)
-                });
-            // The whole layer is converted, wherever such a value lies.
+            let halves: Vec<[u8; size_of::<f16>()]> = (layer.weight.par_iter().with_min_len(PIECE))
+                .map(|&value| f16::from_f32(value).to_le_bytes())
+                .collect();
+            let lost = halves.par_iter().with_min_len(PIECE).zip(&layer.weight);
+            let lost = lost.filter_map(|(&half, &value)| {
+                (!f16::from_le_bytes(half).is_finite()).then_some(value)
+            });
             let lost = lost.max_by(|a, b| a.abs().total_cmp(&b.abs()));
+            self.push(halves.into_flattened());
             if self.overflow.is_none() {
                 self.overflow = lost.map(|value| (name.to_owned(), value));
             }
@@ -110,10 +118,11 @@ impl Collected {
         }
         let mut carving = Carving::separate(context);
         let mut part = carving.part(Group::Network, "native");
-        let memory = part.device::<u8>("weights", &[self.bytes.len()])?;
-        context
-            .stream(Priority::Low)?
-            .write(&self.bytes, memory.all())?;
+        let memory = part.device::<u8>("weights", &[self.bytes])?;
+        let stream = context.stream(Priority::Low)?;
+        for Piece { at, bytes } in &self.pieces {
+            stream.write(bytes, memory.slice(*at..at + bytes.len())?)?;
+        }
         Ok((Weights { memory }, self.index))
     }
 }

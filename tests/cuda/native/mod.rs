@@ -192,6 +192,23 @@ fn a_network_of_the_official_kinds_of_layers_is_near_the_cpu() {
     }
 }
 
+/// Sizes of tiles are chosen by the time they take, so they must not show.
+#[test]
+fn tiles_of_all_sizes_give_the_same_bits() {
+    let Some(_gpu) = cuda() else { return };
+    let network = wide_network();
+    let (width, height) = (272, 208);
+    let images = [1, 2].map(|seed| noise_image(seed, width, height));
+    let outputs = |set| {
+        let native = NativeBackend::with_kernels(&network, (width, height), set);
+        run(&mut native.expect("the GPU"), &images[0], &images[1])
+    };
+    let expected = outputs(KernelSet::Fastest);
+    for size in 0..7 {
+        assert!(outputs(KernelSet::Size(size)) == expected, "size {size}");
+    }
+}
+
 #[test]
 fn dune_is_near_the_cpu() {
     let Some(_gpu) = cuda() else { return };

@@ -1,0 +1,196 @@
+//! The sizes of tiles of the kernels in `fed.cuh`, and which one suits a linear layer.
+
+use super::operand::HALF;
+use super::step::Linear;
+use crate::gpu::TensorMap;
+
+/// Rows that a warpgroup multiplies.
+const ROWS_OF_GROUP: usize = 64;
+/// Values of the inputs in a stage.
+pub(super) const DEPTH: usize = TensorMap::BOX_WIDTH as usize;
+/// Bytes of a stage's two barriers.
+const BARRIERS: usize = 16;
+/// Linear layers with fewer inputs have the first of [`SIZES`] if its tiles are computed in one round, or else the
+/// second.
+const MIN_INPUTS_OF_LARGE: usize = 512;
+/// Linear layers with at least so many inputs and at most so many outputs are split, as their tiles are few.
+const MIN_INPUTS_OF_SPLIT: usize = 2048;
+const MAX_OUTPUTS_OF_SPLIT: usize = 1536;
+
+/// Kernels of linear layers.
+pub(super) const SIZES: [Kind; 9] = [
+    of_rows("ms_native_fed_64_f16", (128, 64), 8, 1, 5500),
+    of_rows("ms_native_fed_128_f16", (128, 128), 6, 1, 7000),
+    of_rows("ms_native_fed_144_f16", (128, 144), 6, 1, 9000),
+    of_rows("ms_native_fed_192_f16", (128, 192), 5, 1, 9000),
+    of_rows("ms_native_fed_tall_48_f16", (192, 48), 7, 1, 7500),
+    of_rows("ms_native_fed_tall_192_f16", (192, 192), 4, 1, 12_000),
+    of_rows("ms_native_fed_tall_240_f16", (192, 240), 4, 1, 16_000),
+    of_rows("ms_native_fed_split_f16", (128, 96), 7, 2, 10_000),
+    of_rows("ms_native_fed_tall_split_f16", (192, 96), 6, 2, 10_000),
+];
+
+/// A kernel of `fed.cuh`: its tiles, and what it takes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kind {
+    pub(super) name: &'static str,
+    /// Rows and outputs of a tile.
+    pub(super) rows: usize,
+    pub(super) outputs: usize,
+    pub(super) stages: usize,
+    /// Blocks of a cluster that take a part of the inputs each.
+    pub(super) parts: usize,
+    /// For linear layers: cycles to start and to finish a tile.
+    rest: usize,
+}
+
+const fn of_rows(
+    name: &'static str,
+    (rows, outputs): (usize, usize),
+    stages: usize,
+    parts: usize,
+    rest: usize,
+) -> Kind {
+    Kind {
+        rest,
+        ..kind(name, rows, outputs, stages, parts)
+    }
+}
+
+pub(super) const fn kind(
+    name: &'static str,
+    rows: usize,
+    outputs: usize,
+    stages: usize,
+    parts: usize,
+) -> Kind {
+    Kind {
+        name,
+        rows,
+        outputs,
+        stages,
+        parts,
+        rest: 0,
+    }
+}
+
+impl Kind {
+    /// As in `fed.cuh`: with a warp that fetches, unless its registers are needed.
+    pub(super) fn threads(&self) -> u32 {
+        let groups = self.rows / ROWS_OF_GROUP;
+        let fetcher = groups < 3 || self.outputs <= 128;
+        (groups * 128 + if fetcher { 32 } else { 0 }) as u32
+    }
+
+    pub(super) fn shared_bytes(&self) -> u32 {
+        let stage = (self.rows + self.outputs) * DEPTH * HALF + BARRIERS;
+        (self.stages * stage + self.outputs * size_of::<f32>()) as u32
+    }
+
+    /// Blocks of a layer of rows.
+    fn blocks(&self, layer: &Linear) -> usize {
+        let tiles = layer.rows.div_ceil(self.rows) * layer.outputs.div_ceil(self.outputs);
+        tiles * layer.groups * self.parts
+    }
+
+    /// About how long a layer of rows takes, in cycles.
+    fn cycles(&self, layer: &Linear, multiprocessors: usize) -> usize {
+        // Measured on an H200: between two stages.
+        const STEP: usize = 140;
+        let blocks = self.blocks(layer).div_ceil(multiprocessors);
+        let steps = layer.inputs.div_ceil(DEPTH).div_ceil(self.parts);
+        // The tensor cores compute 2048 products at once.
+        let step = self.rows * self.outputs / 32 + STEP;
+        blocks * (steps * step + self.rest)
+    }
+}
+
+/// Which of [`SIZES`] a linear layer has: of those that suit it number `only`, or the one that is expected to be the
+/// fastest.
+pub(super) fn size(layer: &Linear, multiprocessors: usize, only: Option<usize>) -> usize {
+    let split = layer.inputs >= MIN_INPUTS_OF_SPLIT && layer.outputs <= MAX_OUTPUTS_OF_SPLIT;
+    let suits = |size: &usize| (SIZES[*size].parts > 1) == split;
+    let mut suitable = (0..SIZES.len()).filter(suits);
+    let size = match only {
+        Some(only) => {
+            let count = suitable.clone().count().max(1);
+            suitable.nth(only % count)
+        }
+        None if layer.inputs < MIN_INPUTS_OF_LARGE => {
+            let fits = SIZES[0].blocks(layer) <= multiprocessors;
+            return usize::from(!fits);
+        }
+        None => suitable.min_by_key(|&size| SIZES[size].cycles(layer, multiprocessors)),
+    };
+    size.unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Linear, SIZES, size};
+    use crate::inference::native::operand::Operand;
+    use crate::inference::native::step::{Flags, Form, Summand};
+
+    fn linear(groups: usize, rows: usize, outputs: usize, inputs: usize) -> Linear {
+        Linear {
+            a: Operand::None,
+            a_stride: inputs,
+            a_group: rows * inputs,
+            weight: 0,
+            bias: 0,
+            rows,
+            outputs,
+            inputs,
+            groups,
+            form: Form::Rows,
+            rotation: None,
+            flags: Flags::NONE,
+            first: Summand::NONE,
+            second: Summand::NONE,
+            out: Operand::None,
+            out_stride: outputs,
+            out_group: rows * outputs,
+        }
+    }
+
+    /// The official network's layers at 512 × 384 pixels, on the multiprocessors of an H200.
+    #[test]
+    fn tiles_of_large_layers_are_computed_in_one_round() {
+        for (layer, name) in [
+            (linear(1, 768, 3072, 1024), "ms_native_fed_144_f16"),
+            (linear(1, 768, 4096, 1024), "ms_native_fed_192_f16"),
+            (linear(1, 768, 1024, 4096), "ms_native_fed_split_f16"),
+            (linear(2, 768, 3840, 768), "ms_native_fed_tall_240_f16"),
+            (linear(2, 768, 3072, 768), "ms_native_fed_tall_192_f16"),
+            (linear(2, 768, 768, 3072), "ms_native_fed_tall_split_f16"),
+        ] {
+            let kind = &SIZES[size(&layer, 132, None)];
+            assert_eq!(kind.name, name);
+            assert!(kind.blocks(&layer) <= 132, "{name}");
+        }
+    }
+
+    /// Halves are added up at the end, which other inputs' order of adding is not.
+    #[test]
+    fn inputs_are_split_whatever_the_number_of_rows() {
+        for (outputs, inputs, split) in [(768, 3072, true), (6400, 7168, false), (768, 768, false)]
+        {
+            for rows in [1, 15, 768, 1536, 6144, 100_000] {
+                for only in [None, Some(0), Some(1), Some(7)] {
+                    let kind = &SIZES[size(&linear(2, rows, outputs, inputs), 132, only)];
+                    assert_eq!(kind.parts > 1, split, "{rows} x {outputs} x {inputs}");
+                }
+            }
+        }
+    }
+
+    /// The hardware's limits: shared memory of a block, rows of a box.
+    #[test]
+    fn kernels_fit_a_multiprocessor() {
+        for kind in SIZES {
+            assert!(kind.shared_bytes() + 1024 <= 228 << 10, "{kind:?}");
+            assert!(kind.rows <= 256 && kind.outputs <= 256, "{kind:?}");
+            assert!(kind.threads() <= 1024, "{kind:?}");
+        }
+    }
+}
