@@ -8,9 +8,9 @@ use serde_json::json;
 use std::time::Duration;
 use testkit::browser::Browser;
 
-/// A page that has everything which comes with a map.
-const SHOWN: &str = "live.connected && live.images > 0 && live.scene.pointCount > 1000 && live.scene.trail.count > 3 \
-                     && live.state.state === 'tracking'";
+/// A page that shows everything which comes with a map. Until the first image is decoded, its canvas has 4×3 pixels.
+const SHOWN: &str = "live.connected && document.getElementById('image').width > 4 && live.scene.pointCount > 1000 \
+                     && live.scene.trail.count > 3 && live.state.state === 'tracking'";
 
 #[test]
 fn a_page_draws_the_map_and_follows_a_run_to_its_end() {
