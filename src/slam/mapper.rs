@@ -26,9 +26,7 @@ use crate::compute::device::{DeviceError, Handle, MappingDevice};
 use crate::compute::retrieval::Hit;
 use crate::config::{Config, GlobalOptConfig};
 use crate::geometry::Sim3;
-use crate::time::millis;
 use laps::{Laps, Step};
-use std::time::Instant;
 
 /// The map under construction.
 pub struct Mapper {
@@ -113,13 +111,12 @@ impl Mapper {
     /// The network or the device failed. The map is then in the state after the last successful
     /// step.
     pub fn handle(&mut self, event: Event) -> Result<Option<Reply>, DeviceError> {
-        let start = Instant::now();
         self.laps = Laps::start();
         let done = self.work(event);
         self.keep();
         self.shared_counts.publish(self.counts);
         self.laps.end(Step::Publishing);
-        tracing::debug!("mapping event: {:.1} ms{}", millis(start), self.laps);
+        tracing::debug!("mapping event: {}", self.laps);
         done
     }
 

@@ -16,7 +16,6 @@ use crate::compute::global::{
 use crate::compute::pose_solver::{Correspondences, PoseSolver, Residual, constrain_to_rays};
 use crate::compute::residual::SolveError;
 use crate::compute::retrieval::{Hit, RetrievalModel};
-use crate::compute::spread::{Spread, spread};
 use crate::compute::store::FloatFormat;
 use crate::config::DeviceConfig;
 use crate::geometry::{Intrinsics, Sim3};
@@ -319,12 +318,6 @@ impl MappingDevice for Mapping {
         let (points, confidence) = (&stored.points, &stored.confidence);
         let counts = &mut self.counts;
         Ok(coverage(points, confidence, &views, &limits, counts))
-    }
-
-    fn spread(&mut self, id: EdgeId, q_conf: f32) -> Result<[Spread; 2], DeviceError> {
-        let edge = edge(&self.edges, id)?;
-        let ways = [&edge.i_from_j, &edge.j_from_i];
-        Ok(ways.map(|way| spread(&way.valid, &way.quality, self.shape.width, q_conf)))
     }
 
     fn solve(

@@ -20,6 +20,7 @@ const MAX_FILLED: f64 = 0.34;
 const MIN_OUTPUTS: usize = 33;
 /// Blocks for each multiprocessor from which on two at a time are faster.
 const MANY_BLOCKS: usize = 4;
+
 /// A kernel for linear layers or convolutions with one size of tiles.
 struct Fed {
     kind: Kind,

@@ -36,11 +36,8 @@ impl KernelSet {
             Err(std::env::VarError::NotPresent) | Ok("" | "fastest") => Ok(Self::Fastest),
             Ok("portable") => Ok(Self::Portable),
             Ok(other) => {
-                let size = other.strip_prefix("size-").map(str::parse);
-                match size {
-                    Some(Ok(size)) => Ok(Self::Size(size)),
-                    Some(Err(_)) | None => Err(other.to_owned()),
-                }
+                let size = other.strip_prefix("size-").and_then(|n| n.parse().ok());
+                size.map(Self::Size).ok_or_else(|| other.to_owned())
             }
             Err(error) => Err(error.to_string()),
         }

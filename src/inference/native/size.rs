@@ -128,29 +128,23 @@ pub(super) fn size(layer: &Linear, multiprocessors: usize, only: Option<usize>) 
 #[cfg(test)]
 mod tests {
     use super::{Linear, SIZES, size};
+    use crate::inference::native::layout::{Layout, Rows};
     use crate::inference::native::operand::Operand;
-    use crate::inference::native::step::{Flags, Form, Summand};
+    use crate::inference::native::weights::StoredLayer;
 
     fn linear(groups: usize, rows: usize, outputs: usize, inputs: usize) -> Linear {
-        Linear {
-            a: Operand::None,
-            a_stride: inputs,
-            a_group: rows * inputs,
+        let a = Rows {
+            at: Operand::None,
+            stride: inputs,
+            group: rows * inputs,
+        };
+        let layer = StoredLayer {
             weight: 0,
             bias: 0,
-            rows,
             outputs,
             inputs,
-            groups,
-            form: Form::Rows,
-            rotation: None,
-            flags: Flags::NONE,
-            first: Summand::NONE,
-            second: Summand::NONE,
-            out: Operand::None,
-            out_stride: outputs,
-            out_group: rows * outputs,
-        }
+        };
+        Layout::linear(a, layer, rows, groups, Operand::None)
     }
 
     /// The official network's layers at 512 × 384 pixels, on the multiprocessors of an H200.

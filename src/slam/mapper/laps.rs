@@ -35,6 +35,7 @@ const NAMES: [&str; 7] = [
 /// Times of an event's steps.
 #[derive(Debug)]
 pub struct Laps {
+    start: Instant,
     last: Instant,
     times: [Duration; NAMES.len()],
 }
@@ -42,8 +43,10 @@ pub struct Laps {
 impl Laps {
     /// Starts with an event.
     pub fn start() -> Self {
+        let now = Instant::now();
         Self {
-            last: Instant::now(),
+            start: now,
+            last: now,
             times: [Duration::ZERO; NAMES.len()],
         }
     }
@@ -56,11 +59,14 @@ impl Laps {
     }
 }
 
+/// The whole time up to the last step's end, then those of the steps.
 impl fmt::Display for Laps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let millis = |time: Duration| time.as_secs_f64() * 1e3;
+        write!(f, "{:.1} ms", millis(self.last - self.start))?;
         for (name, time) in NAMES.iter().zip(self.times) {
             if !time.is_zero() {
-                write!(f, ", {name} {:.1}", time.as_secs_f64() * 1e3)?;
+                write!(f, ", {name} {:.1}", millis(time))?;
             }
         }
         Ok(())
