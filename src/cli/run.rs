@@ -222,7 +222,14 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
         );
         map = map.with_grid(cells);
     }
-    let splatted = splats.map_or(Ok(()), |splats| splats.finish(map.snapshot()));
+    let splatted = match splats.map(|splats| splats.finish(map.snapshot())) {
+        Some(Ok(rows)) => {
+            map = map.with_splats(rows);
+            Ok(())
+        }
+        Some(Err(error)) => Err(error),
+        None => Ok(()),
+    };
     let mut saved = map.write(folder.path()).map_err(CliError::from);
     saved = saved.and_then(|results| splatted.map(|()| results));
     #[cfg(all(feature = "bags", feature = "ros"))]

@@ -4,6 +4,7 @@ mod chart;
 mod graph;
 mod grid;
 mod sections;
+mod splats;
 mod viewer;
 
 use crate::eval::Evaluation;
@@ -47,6 +48,8 @@ pub struct ReportInput<'a> {
     pub cloud: CloudOptions,
     /// The occupancy grid, if it was made.
     pub grid: Option<&'a OccupancyMap>,
+    /// Splats to show, each in the form of [`Splat::packed`](crate::map::splat::Splat::packed); empty if there are none.
+    pub splats: &'a [u8],
     pub run: &'a RunSummary,
 }
 

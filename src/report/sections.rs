@@ -2,7 +2,7 @@
 
 use super::chart::{self, Curve, Plan};
 use super::graph::{loop_edges, path_pieces};
-use super::{ReportInput, escape, grid, viewer};
+use super::{ReportInput, escape, grid, splats, viewer};
 use crate::eval::{Alignment, Evaluation};
 use crate::files::export::ExportError;
 use crate::geometry::Sim3;
@@ -37,6 +37,7 @@ pub(super) fn page(path: &Path, input: &ReportInput, submap: u32) -> Result<Stri
     plan(&mut out, input, submap);
     viewer::write(&mut out, input, submap);
     out.push_str("</div>");
+    splats::write(&mut out, input.splats);
     if let Some(cells) = input.grid {
         grid::section(&mut out, path, cells)?;
     }
@@ -51,6 +52,7 @@ pub(super) fn page(path: &Path, input: &ReportInput, submap: u32) -> Result<Stri
     table(&mut out, "Settings", input.settings);
     out.push_str("</main>");
     out.push_str(&viewer::scripts());
+    out.push_str(&splats::scripts(input.splats));
     out.push_str("</body></html>\n");
     Ok(out)
 }

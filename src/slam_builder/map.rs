@@ -20,6 +20,7 @@ pub struct Map {
     seconds: f64,
     ground_truth: Option<PathBuf>,
     grid: Option<OccupancyMap>,
+    splats: Vec<u8>,
 }
 
 impl fmt::Debug for Map {
@@ -72,6 +73,7 @@ impl Slam {
             seconds: 0.0,
             ground_truth: None,
             grid: None,
+            splats: Vec::new(),
         };
         match completed {
             Ok(()) => Ok(map),
@@ -106,6 +108,13 @@ impl Map {
     #[must_use]
     pub(crate) fn with_grid(mut self, grid: Option<OccupancyMap>) -> Self {
         self.grid = grid;
+        self
+    }
+
+    /// Sets the splats that the report of [`Map::write`] shows, as [`ReportInput::splats`](crate::report::ReportInput).
+    #[must_use]
+    pub(crate) fn with_splats(mut self, rows: Vec<u8>) -> Self {
+        self.splats = rows;
         self
     }
 
@@ -153,6 +162,7 @@ impl Map {
             counts,
             scale,
             grid: self.grid.as_ref(),
+            splats: &self.splats,
         };
         results::write(folder, &self.snapshot, &facts)
     }

@@ -34,6 +34,8 @@ pub struct Facts<'a> {
     pub scale: Option<ScaleEstimate>,
     /// The map's occupancy grid, if there is one, for the report.
     pub grid: Option<&'a OccupancyMap>,
+    /// The map's splats for the report, as [`ReportInput::splats`].
+    pub splats: &'a [u8],
 }
 
 /// The written files.
@@ -102,6 +104,7 @@ pub fn write(
         ground_truth: truth.as_deref(),
         cloud,
         grid: facts.grid,
+        splats: facts.splats,
         run: &run,
     };
     keep(report::write(&at("report.html"), &page).map(|()| vec![at("report.html")]));

@@ -59,6 +59,7 @@ fn page(snapshot: &MapSnapshot, truth: Option<&[StampedPose]>) -> String {
         ground_truth: truth,
         cloud: CloudOptions::default(),
         grid: truth.map(|_| &grid),
+        splats: &[],
         run: &run,
     };
     report::write(&path, &input).unwrap();

@@ -75,6 +75,7 @@ fn write_all(folder: &Path, map: &MapSnapshot) {
         ground_truth: None,
         cloud: whole,
         grid: None,
+        splats: &[],
         run: &RunSummary {
             fps: None,
             peak_memory: None,

@@ -4,6 +4,39 @@ use serde_json::json;
 use testkit::browser::Browser;
 use testkit::program::{Scene, message};
 
+/// Twenty iterations on the CPU are enough to see something.
+#[test]
+fn the_report_shows_splats_without_a_server() {
+    let Some(mut browser) = Browser::start() else {
+        return;
+    };
+    let scene = Scene::new(4);
+    let output = scene.run(&["--calibrated", "--set", "output.C_conf=0", "--splat"]);
+    assert!(output.status.success(), "{}", message(&output));
+    let report = scene.out().join("report.html");
+    let tab = browser.open(&format!("file://{}", report.display()));
+    browser.wait(&tab, "the map", "window.report?.scene?.pointCount > 1000");
+    // They are drawn when they come on screen.
+    let before = browser.eval(&tab, "report.splats.frames");
+    assert_eq!(before, json!(0));
+    browser.eval(&tab, "document.getElementById('splats').scrollIntoView()");
+    browser.wait(&tab, "the splats", "report.splats.frames > 10");
+    let count = browser.eval(&tab, "report.splats.count");
+    assert!(count.as_u64() > Some(1_000), "{count}");
+    let splats = browser.canvas(&tab, "splats");
+    assert!(
+        splats.drawn() > 2_000 && splats.colors() > 100,
+        "{} pixels, {} colours",
+        splats.drawn(),
+        splats.colors()
+    );
+    // Without splats, neither they nor their viewer are in the page.
+    let output = scene.run(&["--calibrated", "--set", "output.C_conf=0", "--force"]);
+    assert!(output.status.success(), "{}", message(&output));
+    let page = std::fs::read_to_string(&report).expect("a report");
+    assert!(!page.contains("splat-viewer") && !page.contains("<h2>Splats"));
+}
+
 #[test]
 fn the_report_shows_the_map_without_a_server() {
     let Some(mut browser) = Browser::start() else {

@@ -7,7 +7,9 @@ use crate::map::splat;
 use crate::slam::Slam;
 #[cfg(feature = "view")]
 use crate::slam_builder::splat::Asker;
-use crate::slam_builder::splat::{DeviceRows, HandOver, HandedOver, Live, LiveSplat, make_device};
+use crate::slam_builder::splat::{
+    DeviceRows, HandOver, HandedOver, Live, LiveSplat, make_device, packed,
+};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -63,8 +65,8 @@ impl RunSplat {
         self.hand_over.serve(slam);
     }
 
-    /// SLAM has ended with this map: brings the splats up to date and writes them.
-    pub fn finish(self, map: &MapSnapshot) -> Result<(), CliError> {
+    /// SLAM has ended with this map: brings the splats up to date and writes them. Returns those that the report shows.
+    pub fn finish(self, map: &MapSnapshot) -> Result<Vec<u8>, CliError> {
         self.hand_over.end();
         let format = super::format_of(&self.path)?;
         let mut live = self.thread.end()?;
@@ -74,6 +76,9 @@ impl RunSplat {
         let device = live.trainer().device();
         let rows = device.counts().rows;
         let bytes = splat::write(&self.path, format, &mut DeviceRows::new(device))?;
+        let shown = packed(device).map_err(|error| {
+            tracing::warn!("the report is written without splats: {error}");
+        });
         say(&format!(
             "splats: {rows} after {steps} iterations in {:.1} s, {}; {:.1} MB in {}",
             busy.as_secs_f64(),
@@ -81,6 +86,6 @@ impl RunSplat {
             bytes as f64 / 1e6,
             self.path.display()
         ));
-        Ok(())
+        Ok(shown.unwrap_or_default())
     }
 }

@@ -5,10 +5,19 @@ use crate::files::export::{self, ExportError};
 use crate::map::MapSnapshot;
 use crate::map::grid::{self, GridOptions, OccupancyMap, Upright};
 use crate::slam::{SavedMap, SavedMapError, Slam};
+use crate::slam_builder::splat::Asker;
 use crate::slam_builder::{Facts, write_results};
 use nalgebra::Isometry3;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// What the results show beside the map.
+#[derive(Default)]
+pub struct Beside {
+    pub grid: Option<SavedGrid>,
+    /// The Gaussian map's thread.
+    pub splats: Option<Arc<Asker>>,
+}
 
 /// How the occupancy grid of the saved map is made.
 pub struct SavedGrid {
@@ -36,7 +45,7 @@ pub fn save(
     file: PathBuf,
     results: Option<PathBuf>,
     placed: Option<Isometry3<f64>>,
-    grid: Option<SavedGrid>,
+    beside: Beside,
     reply: OnText,
 ) -> bool {
     match results {
@@ -46,7 +55,7 @@ pub fn save(
             });
             slam.save_map_later(file, placed, reply)
         }
-        Some(folder) => save_with_results(slam, file, folder, placed, grid, reply),
+        Some(folder) => save_with_results(slam, file, folder, placed, beside, reply),
     }
 }
 
@@ -57,7 +66,7 @@ fn save_with_results(
     file: PathBuf,
     folder: PathBuf,
     placed: Option<Isometry3<f64>>,
-    grid: Option<SavedGrid>,
+    beside: Beside,
     reply: OnText,
 ) -> bool {
     let (config, about, counts, scale) = (
@@ -68,7 +77,8 @@ fn save_with_results(
     );
     let write = move |saved: &SavedMap, map: &MapSnapshot| {
         let title = format!("live map of {} frames", map.frames.len());
-        let cells = grid.as_ref().map(|grid| grid.cells(map));
+        let cells = beside.grid.as_ref().map(|grid| grid.cells(map));
+        let shown = beside.splats.as_ref().and_then(|asker| asker.shown());
         let facts = Facts {
             config: &config,
             weights_name: &about.weights_name,
@@ -79,6 +89,7 @@ fn save_with_results(
             counts,
             scale,
             grid: cells.as_ref(),
+            splats: shown.as_deref().unwrap_or_default(),
         };
         let results =
             export::create_folder(&folder).and_then(|()| write_results(&folder, map, &facts));

@@ -270,9 +270,7 @@ impl Asker {
     }
 }
 
-/// Splats that a page shows: 6.4 MB of them.
-const SHOWN: u64 = 200_000;
-/// How long a page waits for them.
+/// How long a page waits for splats.
 const SHOW_PATIENCE: Duration = Duration::from_secs(20);
 
 impl Asker {
@@ -281,7 +279,7 @@ impl Asker {
     pub fn shown(&self) -> Option<Vec<u8>> {
         let (reply, read) = sync_channel(1);
         let asked = self.ask(move |live: &mut Live| {
-            if let Ok(rows) = packed(live.trainer().device(), SHOWN) {
+            if let Ok(rows) = packed(live.trainer().device()) {
                 // The page has given up if this fails.
                 let _ = reply.try_send(rows);
             }

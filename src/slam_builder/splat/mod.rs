@@ -12,7 +12,7 @@ mod views;
 pub use hand_over::{HandOver, HandedOver};
 pub use live::{Asker, Live, LiveSource, LiveSplat};
 pub use map_file::{FileKeyframe, MapFile};
-pub use rows::DeviceRows;
+pub use rows::{DeviceRows, packed};
 pub use views::{OFFLINE_VIEWS, Views, pointmap};
 
 use crate::compute::splat::camera::Pointmap;

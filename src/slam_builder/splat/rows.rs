@@ -26,13 +26,16 @@ impl<'a> DeviceRows<'a> {
     }
 }
 
-/// At most `max` rows, evenly chosen, in the form of [`Splat::packed`].
+/// Splats that a page shows: 6.4 MB of them.
+const SHOWN: u64 = 200_000;
+
+/// At most 200,000 rows for a page, evenly chosen, in the form of [`Splat::packed`].
 ///
 /// # Errors
 /// If the device fails.
-pub(super) fn packed(device: &mut dyn SplatDevice, max: u64) -> io::Result<Vec<u8>> {
+pub fn packed(device: &mut dyn SplatDevice) -> io::Result<Vec<u8>> {
     let mut rows = DeviceRows::new(device);
-    let stride = rows.count().div_ceil(max.max(1)).max(1);
+    let stride = rows.count().div_ceil(SHOWN).max(1);
     let mut out = Vec::new();
     let mut block = vec![Splat::default(); BLOCK];
     let mut first = 0;

@@ -187,14 +187,15 @@ impl Browser {
         STANDARD.decode(data).expect("base64")
     }
 
-    /// Pixels of a canvas of the page.
+    /// Pixels of a canvas of the page, read before the browser shows the image: WebGL may forget it then.
     pub fn canvas(&mut self, tab: &Tab, id: &str) -> Picture {
         let read = format!(
-            "(() => {{ const from = document.getElementById('{id}'); const to = document.createElement('canvas'); \
+            "new Promise((read) => requestAnimationFrame(() => {{ \
+             const from = document.getElementById('{id}'); const to = document.createElement('canvas'); \
              [to.width, to.height] = [from.width, from.height]; const c = to.getContext('2d'); c.drawImage(from, 0, 0); \
              const data = c.getImageData(0, 0, to.width, to.height).data; let text = ''; \
              for (let k = 0; k < data.length; k += 4) text += String.fromCharCode(data[k], data[k + 1], data[k + 2]); \
-             return [to.width, to.height, btoa(text)]; }})()"
+             read([to.width, to.height, btoa(text)]); }}))"
         );
         let value = self.eval(tab, &read);
         let side = |k: usize| value[k].as_u64().expect("a size") as usize;

@@ -5,7 +5,7 @@ use crate::files::export::create_folder;
 use crate::ros::node::autosave::{self, MIN_KEYFRAMES};
 use crate::ros::node::image_filter::StampGate;
 use crate::ros::node::inbox::{Checked, OnText, Order};
-use crate::ros::node::saving::{self, SavedGrid};
+use crate::ros::node::saving::{self, Beside, SavedGrid};
 use crate::ros::node::shared::{Event, LoadedPlace};
 use crate::ros::node::status::State;
 use crate::ros::node::{engine, grid, splats};
@@ -29,14 +29,16 @@ impl Tracker {
                 submap,
             })
         });
-        let reply = match self.shared.splats.load_full() {
+        let splats = self.shared.splats.load_full();
+        let reply = match splats.clone() {
             Some(asker) => with_splats(asker, &file, results.as_deref(), reply),
             None => reply,
         };
         let Some(engine) = &mut self.engine else {
             return;
         };
-        if !saving::save(&mut engine.slam, file, results, placed, grid, reply) {
+        let beside = Beside { grid, splats };
+        if !saving::save(&mut engine.slam, file, results, placed, beside, reply) {
             tracing::debug!("the map cannot be saved now");
         }
     }
@@ -208,8 +210,14 @@ impl Tracker {
         match file {
             Err(error) => reply(Err(error)),
             Ok(file) => {
-                let asked =
-                    saving::save(&mut engine.slam, file, None, placed, None, Box::new(reply));
+                let asked = saving::save(
+                    &mut engine.slam,
+                    file,
+                    None,
+                    placed,
+                    Beside::default(),
+                    Box::new(reply),
+                );
                 self.kept = asked.then_some(state);
             }
         }
