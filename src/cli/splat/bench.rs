@@ -4,12 +4,10 @@
 use crate::cli::{CliError, Finished, say};
 use crate::compute::cuda::KERNELS;
 use crate::compute::cuda::splat::{CudaSplat, SplatSizes};
-use crate::compute::splat::block::{BlockContent, RowBlock};
-use crate::compute::splat::camera::{Camera, View};
+use crate::compute::splat::camera::View;
 use crate::compute::splat::device::{AdamStep, LossWeights, RefineRules, SplatDevice};
 use crate::compute::splat::layout::{FIELDS, Field, floats};
-use crate::compute::splat::rng::{Purpose, words};
-use crate::geometry::{Intrinsics, Sim3};
+use crate::compute::splat::synthetic;
 use crate::gpu::plan::human;
 use crate::gpu::{Context, Event};
 use clap::Args;
@@ -40,6 +38,8 @@ pub struct BenchArgs {
 
 /// Rows of a block on the host.
 const BLOCK: usize = 1 << 16;
+/// Seed of the rows, which are all to be split.
+const SEED: u64 = 1 << 32;
 /// Rows of a million.
 const MILLION: u64 = 1_000_000;
 
@@ -128,45 +128,10 @@ fn bandwidth(context: &Context) -> Result<f64, CliError> {
     Ok(2.0 * BYTES as f64 / (f64::from(best) * 1e-3))
 }
 
-/// A block of rows all around the origin, 1 to 20 m away, that all are to be split.
-fn block(degree: u8, number: u64) -> RowBlock {
-    let mut block = RowBlock::new(BLOCK, degree, BlockContent::State);
-    for row in 0..BLOCK {
-        let key = number << 32;
-        let unit = |k: u32, child: u32| {
-            let random = words(key, row as u32, k, child, Purpose::Order);
-            random.map(|word| word as f32 / 4_294_967_296.0)
-        };
-        let [z, turn, far, o] = unit(0, 0);
-        let distance = 1.0 + 19.0 * far;
-        let (z, turn) = (2.0 * z - 1.0, std::f32::consts::TAU * turn);
-        let flat = (1.0 - z * z).sqrt();
-        let mean = [flat * turn.cos(), flat * turn.sin(), z].map(|v| v * distance);
-        let p = &mut block.parameters;
-        p.row_mut(Field::Mean, degree, row).copy_from_slice(&mean);
-        let [a, b, c, d] = unit(0, 1);
-        let size = (0.004 * distance).ln();
-        let scale = [a, b, c].map(|v| size + v - 0.5);
-        p.row_mut(Field::Scale, degree, row).copy_from_slice(&scale);
-        let rotation = [1.0 - a, b - 0.5, c - 0.5, d - 0.5];
-        p.row_mut(Field::Rotation, degree, row)
-            .copy_from_slice(&rotation);
-        p.row_mut(Field::Opacity, degree, row)[0] = 4.0 * o - 2.0;
-        p.row_mut(Field::Dc, degree, row)
-            .copy_from_slice(&[a - 0.5, b - 0.5, c - 0.5]);
-        for (k, value) in p.row_mut(Field::Rest, degree, row).iter_mut().enumerate() {
-            *value = 0.1 * [a, b, c, d][k % 4] - 0.05;
-        }
-        block.gradient_sum[row] = 1.0;
-        block.seen[row] = 1;
-    }
-    block
-}
-
 /// Fills a map with `rows` rows: a block in changing order of axes, so that rows lie in different places.
 fn fill(map: &mut CudaSplat, rows: u64) -> Result<(), CliError> {
     let degree = map.layout().degree();
-    let mut block = block(degree, 1);
+    let mut block = synthetic::block(BLOCK, degree, SEED);
     map.clear()?;
     while map.counts().rows < rows {
         let left = (rows - map.counts().rows).min(BLOCK as u64);
@@ -218,24 +183,14 @@ fn time(context: &Context, args: &BenchArgs, rows: u64, bandwidth: f64) -> Resul
     let mut map = CudaSplat::allocate(context, sizes)?;
     let events = [context.event(true)?, context.event(true)?];
     let (width, height) = args.size;
-    let intrinsics = Intrinsics {
-        fx: 0.6 * width as f64,
-        fy: 0.6 * width as f64,
-        cx: width as f64 / 2.0 - 0.5,
-        cy: height as f64 / 2.0 - 0.5,
-    };
-    let camera = Camera::new(intrinsics, args.size, &Sim3::identity());
+    let camera = synthetic::camera(args.size);
     let image = vec![100; 3 * width * height];
     let view = View {
         camera,
         image: &image,
         depth: None,
     };
-    let weights = LossWeights {
-        ssim: 0.2,
-        depth: 0.0,
-        statistics: true,
-    };
+    let weights = LossWeights::COLOR_ONLY;
     let step = AdamStep {
         rates: [1e-5; FIELDS],
         bias1: 0.1,

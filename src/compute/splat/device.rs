@@ -22,6 +22,16 @@ pub struct LossWeights {
     pub statistics: bool,
 }
 
+impl LossWeights {
+    /// The loss of the method's paper (Kerbl et al., 3D Gaussian splatting, 2023, equation 7), of colours alone, with
+    /// statistics.
+    pub const COLOR_ONLY: Self = Self {
+        ssim: 0.2,
+        depth: 0.0,
+        statistics: true,
+    };
+}
+
 /// The loss of a view, its parts before their weights, and the gradient by the camera.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Loss {

@@ -23,6 +23,7 @@ pub mod schedule;
 pub mod seed;
 pub mod sh;
 pub mod store;
+pub mod synthetic;
 pub mod trainer;
 
 pub use cpu::CpuSplat;

@@ -11,9 +11,8 @@ use mast3r_slam::compute::splat::layout::Field;
 use mast3r_slam::compute::splat::relocate::shares;
 
 const WEIGHTS: LossWeights = LossWeights {
-    ssim: 0.2,
-    depth: 0.0,
     statistics: false,
+    ..LossWeights::COLOR_ONLY
 };
 
 fn step(t: i32) -> AdamStep {

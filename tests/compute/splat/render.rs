@@ -157,9 +157,8 @@ fn a_color_that_is_not_finite_is_drawn_as_zero_and_has_no_gradient() {
         depth: None,
     };
     let weights = LossWeights {
-        ssim: 0.2,
-        depth: 0.0,
         statistics: false,
+        ..LossWeights::COLOR_ONLY
     };
     let run = |block| {
         let mut map = map(block, 2);
@@ -196,9 +195,8 @@ fn cameras_and_arrays_that_cannot_be_used_are_refused() {
         depth: None,
     };
     let weights = LossWeights {
-        ssim: 0.2,
-        depth: 0.0,
         statistics: false,
+        ..LossWeights::COLOR_ONLY
     };
     let refused = map.gradients(&view, &weights);
     assert!(matches!(
@@ -245,11 +243,7 @@ fn gradients_do_not_depend_on_the_number_of_threads() {
                 image: &picture,
                 depth: None,
             };
-            let weights = LossWeights {
-                ssim: 0.2,
-                depth: 0.0,
-                statistics: true,
-            };
+            let weights = LossWeights::COLOR_ONLY;
             let loss = map.gradients(&view, &weights).expect("gradients");
             let mut gradients = RowGradients::default();
             map.read_gradients(&mut gradients).expect("gradients");
@@ -271,9 +265,8 @@ fn statistics_are_gradients_of_half_images_and_views() {
         depth: None,
     };
     let mut weights = LossWeights {
-        ssim: 0.2,
-        depth: 0.0,
         statistics: false,
+        ..LossWeights::COLOR_ONLY
     };
     let visible = map.gradients(&view, &weights).expect("gradients").visible;
     let before = super::common::state(&mut map);
@@ -298,11 +291,7 @@ fn the_gradient_by_the_projection_is_that_by_the_principal_point() {
         let camera = camera(40, 30);
         let block = rows(1, 0, seed, super::common::SMOOTH);
         let picture = image(&camera, 3);
-        let weights = LossWeights {
-            ssim: 0.2,
-            depth: 0.0,
-            statistics: true,
-        };
+        let weights = LossWeights::COLOR_ONLY;
         let run = |dx: f64, dy: f64| {
             let mut map = map(&block, 1);
             let mut camera = camera;

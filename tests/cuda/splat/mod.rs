@@ -1,0 +1,5 @@
+//! The Gaussian map on the GPU against that on the CPU.
+
+mod common;
+mod rows;
+mod train;
