@@ -3,6 +3,7 @@
 #[cfg(feature = "cuda")]
 mod bench;
 pub mod live;
+mod progress;
 mod train;
 
 use super::{CliError, Finished, say};

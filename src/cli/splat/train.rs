@@ -1,12 +1,13 @@
 //! `mast3r-slam splat train`: a map of Gaussian splats from the keyframes of a map's file.
 
+use super::progress::{Lines, bar};
 use crate::cli::frames::FrameRange;
 use crate::cli::interrupt;
 use crate::cli::settings::{positive, threads};
 use crate::cli::{CliError, Finished, jobs::start_threads, say, tell};
 use crate::compute::splat::loss::psnr;
 use crate::compute::splat::schedule::{Mode, Schedule};
-use crate::compute::splat::trainer::{StepReport, Trainer, ViewSource};
+use crate::compute::splat::trainer::{Trainer, ViewSource};
 use crate::config::{Config, DeviceChoice};
 use crate::map::splat;
 use crate::slam::Slam;
@@ -17,7 +18,6 @@ use crate::slam_builder::splat::{
 };
 use crate::time::Stamp;
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -26,17 +26,13 @@ use std::time::{Duration, Instant};
 /// Interval at which the state is written meanwhile.
 const STATE_PERIOD: Duration = Duration::from_secs(60);
 
-/// Lines of progress in a pipe, and the minimum number of iterations between two.
-const LINES: u64 = 10;
-const MIN_STEPS: u64 = 100;
 /// Iterations after which those of a run of some seconds are planned anew.
 const PLAN_EVERY: u64 = 250;
 /// Part of the time after which they are, if it comes first.
 const PLANS: u32 = 10;
 /// Iterations a second that lines of such a run expect.
 const EXPECTED_RATE: u64 = 500;
-/// Views of each kind that are compared for a line, and at the end.
-const LINE_VIEWS: usize = 8;
+/// Views of each kind that are compared at the end.
 const FINAL_VIEWS: usize = 128;
 
 /// Options of `splat train`.
@@ -363,60 +359,4 @@ fn iterate(
         bar.finish_and_clear();
     }
     Ok(start.elapsed().saturating_sub(measured))
-}
-
-/// Progress for a pipe: a line now and then.
-struct Lines {
-    every: u64,
-    /// Sum of the views' PSNR since the last line, and their number.
-    psnr: f64,
-    steps: u64,
-}
-
-impl Lines {
-    fn new(iterations: u64) -> Self {
-        Self {
-            every: (iterations / LINES).max(MIN_STEPS),
-            psnr: 0.0,
-            steps: 0,
-        }
-    }
-
-    /// After a step. Returns the time that a line took.
-    fn step(
-        &mut self,
-        report: &StepReport,
-        trainer: &mut Trainer,
-        views: &mut Views,
-    ) -> Result<Duration, CliError> {
-        self.psnr += psnr(report.loss.mse.max(1e-12));
-        self.steps += 1;
-        if !report.step.is_multiple_of(self.every) {
-            return Ok(Duration::ZERO);
-        }
-        let start = Instant::now();
-        let measuring = Measuring {
-            max: LINE_VIEWS,
-            ..Measuring::GIVEN
-        };
-        let measured = quality(trainer, views, measuring)?;
-        say(&format!(
-            "iteration {}: PSNR {:.2} dB on views trained on; {}; {} splats",
-            report.step,
-            self.psnr / self.steps as f64,
-            super::told(&measured),
-            trainer.device().counts().rows
-        ));
-        (self.psnr, self.steps) = (0.0, 0);
-        Ok(start.elapsed())
-    }
-}
-
-fn bar(iterations: u64) -> ProgressBar {
-    let bar = ProgressBar::new(iterations);
-    let template = "{bar:28} {pos}/{len} iterations, {per_sec}, {eta} left: {wide_msg}";
-    match ProgressStyle::with_template(template) {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    }
 }
