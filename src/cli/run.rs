@@ -222,14 +222,8 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
         );
         map = map.with_grid(cells);
     }
-    let splatted = match splats.map(|splats| splats.finish(map.snapshot())) {
-        Some(Ok(rows)) => {
-            map = map.with_splats(rows);
-            Ok(())
-        }
-        Some(Err(error)) => Err(error),
-        None => Ok(()),
-    };
+    let splatted = splats.map_or(Ok(Vec::new()), |splats| splats.finish(map.snapshot()));
+    let splatted = splatted.map(|rows| map.show_splats(rows));
     let mut saved = map.write(folder.path()).map_err(CliError::from);
     saved = saved.and_then(|results| splatted.map(|()| results));
     #[cfg(all(feature = "bags", feature = "ros"))]

@@ -112,10 +112,8 @@ impl Map {
     }
 
     /// Sets the splats that the report of [`Map::write`] shows, as [`ReportInput::splats`](crate::report::ReportInput).
-    #[must_use]
-    pub(crate) fn with_splats(mut self, rows: Vec<u8>) -> Self {
+    pub(crate) fn show_splats(&mut self, rows: Vec<u8>) {
         self.splats = rows;
-        self
     }
 
     /// The grid of [`Map::with_grid`].
