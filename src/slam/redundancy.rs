@@ -17,6 +17,18 @@ const EXAMINED: usize = 8;
 /// way, and the one before, from which tracking may still take its pose.
 const NEWEST: usize = 3;
 
+/// The same when no frame is to come: the last one says where the camera is.
+const NEWEST_AT_END: usize = 1;
+
+/// When keyframes are removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// After a keyframe was added.
+    Amid,
+    /// When no keyframe is to come that could use one, or show that a loop was wrong.
+    AtEnd,
+}
+
 /// Number of keyframes after which an edge that closed a loop counts as settled: until then it may prove wrong, and
 /// its keyframes are the evidence.
 const SETTLED: u32 = 10;
@@ -117,7 +129,8 @@ impl Redundancy {
         for neighbour in strongest_neighbours(graph, id) {
             self.wait_for(neighbour);
         }
-        let old = |k: &u32| !self.is_in_use(graph, *k) && !lent(*k);
+        let when = if ends { When::AtEnd } else { When::Amid };
+        let old = |k: &u32| !self.is_in_use(graph, *k, when) && !lent(*k);
         let mut near: Vec<u32> = self.waiting.iter().copied().filter(old).collect();
         near.sort_unstable_by(|a, b| b.cmp(a));
         // The younger of two that show the same goes, once it can: until then it does not make the other one redundant.
@@ -125,7 +138,7 @@ impl Redundancy {
         // would move with each step from one to the next. At the end, and while the map is full, there is no later.
         let now = ends || self.is_full(graph);
         let settled: Vec<bool> = (graph.keyframes().iter().map(|k| k.info.id))
-            .map(|k| now || (!self.is_in_use(graph, k) && !lent(k)))
+            .map(|k| now || (!self.is_in_use(graph, k, when) && !lent(k)))
             .collect();
         let overlaps = graph.overlaps(self.overlap);
         let mut twins = graph.overlaps(self.same_view);
@@ -136,7 +149,7 @@ impl Redundancy {
             let shown = is_one_of(graph, *k, &twins)
                 || step.is_taken_twice(graph, *k, &settled)
                 || (!self.standing.contains(k) && graph.overlaps_without(*k, &overlaps, NEAR));
-            shown && !lent(*k) && self.may_go(graph, *k)
+            shown && !lent(*k) && self.may_go(graph, *k, when)
         };
         let overlapped: Vec<u32> = near.iter().copied().filter(goes).collect();
         // The others wait for the next time; what stays is examined again when something changes beside it.
@@ -147,7 +160,8 @@ impl Redundancy {
         if overlapped.is_none() || self.max_keyframes > 0 {
             self.measure(device, graph, &near)?;
         }
-        Ok(overlapped.or_else(|| self.most_covered(graph, &near, lent)))
+        let removable = |k: &u32| self.may_go(graph, *k, when) && !lent(*k);
+        Ok(overlapped.or_else(|| self.most_covered(graph, &near, removable)))
     }
 
     /// Has a keyframe examined when one is added next.
@@ -178,9 +192,13 @@ impl Redundancy {
     }
 
     /// The first of `near` that two others cover, or in a full map the keyframe that others cover most.
-    fn most_covered(&self, graph: &Graph, near: &[u32], lent: impl Fn(u32) -> bool) -> Option<u32> {
+    fn most_covered(
+        &self,
+        graph: &Graph,
+        near: &[u32],
+        removable: impl Fn(&u32) -> bool,
+    ) -> Option<u32> {
         let covered = |k: &u32| self.covered.get(k).copied().unwrap_or(0.0);
-        let removable = |k: &u32| self.may_go(graph, *k) && !lent(*k);
         let redundant = |k: &&u32| covered(k) >= self.min_covered && removable(k);
         if let Some(&keyframe) = near.iter().find(redundant) {
             return Some(keyframe);
@@ -218,7 +236,7 @@ impl Redundancy {
     }
 
     /// Whether keyframe `id` may be removed at all.
-    fn may_go(&self, graph: &Graph, id: u32) -> bool {
+    fn may_go(&self, graph: &Graph, id: u32, when: When) -> bool {
         let keyframes = graph.keyframes();
         let Some(index) = graph.index_of(id) else {
             return false;
@@ -228,15 +246,19 @@ impl Redundancy {
             |before: usize| keyframes[..before].iter().any(|k| Some(k.submap) == submap);
         let pinned = index < self.pinned;
         let first = !of_submap(index);
-        !pinned && !first && !self.is_in_use(graph, id) && graph.holds_together_without(id)
+        !pinned && !first && !self.is_in_use(graph, id, when) && graph.holds_together_without(id)
     }
 
     /// Whether a keyframe must stay for now: it is one of the newest, or the end of an edge that closed a loop and is
     /// not settled.
-    fn is_in_use(&self, graph: &Graph, id: u32) -> bool {
+    fn is_in_use(&self, graph: &Graph, id: u32, when: When) -> bool {
+        let (newest, closed) = match when {
+            When::Amid => (NEWEST, &self.closed[..]),
+            When::AtEnd => (NEWEST_AT_END, &[][..]),
+        };
         let count = graph.keyframes().len();
-        let newest = graph.index_of(id).is_some_and(|k| k + NEWEST >= count);
-        newest || self.closed.iter().any(|ends| ends.contains(&id))
+        let is_new = graph.index_of(id).is_some_and(|k| k + newest >= count);
+        is_new || closed.iter().any(|ends| ends.contains(&id))
     }
 }
 
