@@ -50,8 +50,9 @@ const TICK: Duration = Duration::from_millis(20);
 pub enum ViewError {
     /// The address is taken, or not one of this machine.
     #[error(
-        "cannot serve the live page on {address}: {cause}; choose another port, or 0 for any that is free \
-         ({option}), or end the program that uses this one"
+        "cannot serve the live page on {address}: {}; choose another port, or 0 for any that is free \
+         ({option}), or end the program that uses this one",
+        why_not_bound(cause)
     )]
     Bind {
         address: SocketAddr,
@@ -62,6 +63,14 @@ pub enum ViewError {
     /// The thread cannot be started.
     #[error("cannot start the live page's thread: {0}")]
     Thread(std::io::Error),
+}
+
+/// The same words on every system for what happens most.
+fn why_not_bound(cause: &std::io::Error) -> String {
+    match cause.kind() {
+        std::io::ErrorKind::AddrInUse => "the port is in use".to_owned(),
+        _ => cause.to_string(),
+    }
 }
 
 /// A bound port, before anything is served.

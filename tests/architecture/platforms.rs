@@ -31,6 +31,7 @@ pub const RULES: &[Rule] = &[
             let interfaces = [
                 "std::os::",
                 "rustix::",
+                "windows_sys::",
                 "libc::",
                 "fork(",
                 "symlink(",
@@ -41,6 +42,7 @@ pub const RULES: &[Rule] = &[
         allowed: &[
             "src/compute/store/file.rs",
             "src/files/at.rs",
+            "src/files/memory.rs",
             "src/files/mod.rs",
             "src/files/space.rs",
             "src/map/saved/read.rs",
