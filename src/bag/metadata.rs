@@ -124,7 +124,8 @@ mod tests {
         for file in [&outside, &bag.join("a.mcap"), &bag.join("parts/b.mcap")] {
             std::fs::write(file, b"").unwrap();
         }
-        let absolute = outside.display().to_string();
+        // In YAML a back-slash begins an escape.
+        let absolute = outside.display().to_string().replace('\\', "/");
         for name in ["../outside.mcap", "parts/../../outside.mcap", &absolute] {
             let text =
                 format!("rosbag2_bagfile_information:\n  relative_file_paths: [\"{name}\"]\n");

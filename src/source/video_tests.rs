@@ -1,5 +1,4 @@
 use super::*;
-use crate::source::Source;
 use std::sync::MutexGuard;
 
 /// Serialises the tests: a program that is being written while another test starts a process cannot
@@ -57,6 +56,7 @@ fn a_missing_program_is_named_with_what_to_do() {
 #[cfg(unix)]
 mod stand_ins {
     use super::*;
+    use crate::source::Source;
     use std::os::unix::fs::PermissionsExt;
 
     fn script(folder: &Path, name: &str, body: &str) -> PathBuf {

@@ -2,7 +2,6 @@
 //! is left when input is broken or Ctrl-C comes.
 
 use std::path::Path;
-use std::process::Command;
 use testkit::program::{Scene, assert_failed, bundled, image, message, poses, program, run, text};
 
 #[test]
@@ -349,7 +348,7 @@ fn ctrl_c_ends_the_run_and_writes_the_results() {
             .by_ref()
             .any(|l| l.is_ok_and(|l| l.starts_with("output:")))
     );
-    let kill = Command::new("kill")
+    let kill = std::process::Command::new("kill")
         .args(["-INT", &child.id().to_string()])
         .status();
     assert!(kill.expect("kill runs").success());

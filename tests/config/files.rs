@@ -177,17 +177,18 @@ fn overrides_come_last_and_the_last_one_wins() {
 #[test]
 fn files_named_in_a_file_are_relative_to_it() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = write(
-        folder.path(),
-        "a.yaml",
-        "network:\n  weights: models/big.pth\nretrieval:\n  codebook: /srv/codebook.pkl\n",
-    );
+    let codebook = match cfg!(windows) {
+        true => "C:/srv/codebook.pkl",
+        false => "/srv/codebook.pkl",
+    };
+    let text = format!("network:\n  weights: models/big.pth\nretrieval:\n  codebook: {codebook}\n");
+    let path = write(folder.path(), "a.yaml", &text);
     let config = config::load(&path).expect("paths");
     assert_eq!(
         Path::new(&config.network.weights),
         folder.path().join("models/big.pth")
     );
-    assert_eq!(config.retrieval.codebook, "/srv/codebook.pkl");
+    assert_eq!(config.retrieval.codebook, codebook);
 }
 
 #[test]

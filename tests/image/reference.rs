@@ -52,7 +52,7 @@ fn check(image: &RgbImage, hash: &str, pixels: &[&str], what: &str) {
         let (at, value) = pixel.split_once('=').unwrap();
         let (x, y) = at.split_once(',').unwrap();
         let at = (number::<usize>(y) * image.width + number::<usize>(x)) * 3;
-        let value: Vec<u8> = value.split(',').map(number).collect();
+        let value: Vec<u8> = value.split(',').map(number::<u8>).collect();
         assert_eq!(image.data[at..at + 3], value[..], "{what}, pixel {pixel}");
     }
     assert_eq!(format!("{:016x}", fnv(&image.data)), hash, "{what}");

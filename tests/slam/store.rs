@@ -375,6 +375,8 @@ fn a_map_without_any_sound_keyframe_is_refused_and_stays() {
     assert!(!Reader::open(&file).expect("a map").keyframes().is_empty());
 }
 
+/// Windows refuses to move a file that is open.
+#[cfg(unix)]
 #[test]
 fn what_could_not_be_written_is_written_when_that_is_possible_again() {
     let (room, folder) = (Room::new(SIZE), Folder::new());
@@ -417,6 +419,8 @@ fn what_could_not_be_written_is_written_when_that_is_possible_again() {
     }
 }
 
+/// Windows refuses to move a file that is open.
+#[cfg(unix)]
 #[test]
 fn a_file_that_moves_within_a_transaction_is_missed_at_its_end() {
     let (room, folder) = (Room::new(SIZE), Folder::new());

@@ -113,7 +113,7 @@ mod tests {
         fs::create_dir(&root).unwrap();
         let outside = folder.path().join("outside");
         fs::create_dir(&outside).unwrap();
-        let mut paths = vec![
+        let paths = [
             outside.join("a.map"),
             root.join("../outside/a.map"),
             root.join("new/../../outside"),
@@ -121,12 +121,13 @@ mod tests {
             folder.path().join("maps-of-others/a.map"),
         ];
         #[cfg(unix)]
-        {
+        let linked = {
             std::os::unix::fs::symlink(&outside, root.join("link")).unwrap();
-            paths.push(root.join("link/a.map"));
-            paths.push(root.join("link/new/folder"));
-        }
-        for path in paths {
+            ["link/a.map", "link/new/folder"].map(|path| root.join(path))
+        };
+        #[cfg(not(unix))]
+        let linked: [PathBuf; 0] = [];
+        for path in paths.into_iter().chain(linked) {
             let error = target_in(&root, &path).unwrap_err();
             assert!(
                 matches!(error, MapFileError::Outside { .. }),

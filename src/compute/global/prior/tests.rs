@@ -240,8 +240,9 @@ fn a_group_without_a_pinned_keyframe_gets_its_scale_too() {
         "{}",
         error_of(&found, &truth)
     );
-    // The pinned group has no prior.
-    assert_eq!(found[..4], start[..4]);
+    // The pinned group has no prior. Steps of the last bit, which depend on the system's `exp`, are not excluded.
+    let moved = error_of(&found[..4], &start[..4]);
+    assert!(moved < 1e-14, "{moved}");
 }
 
 #[test]
