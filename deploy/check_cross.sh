@@ -11,8 +11,8 @@ cd "$(dirname "$0")/.."
 
 target=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)
 windows=x86_64-pc-windows-gnu arm=aarch64-unknown-linux-gnu
-# Below 192 the bundled network loses track. QEMU takes half a minute for a frame.
-frames=10 size=256 arm_frames=${ARM_FRAMES:-3} arm_size=192
+# QEMU takes a minute or two for a frame.
+frames=10 size=256 arm_frames=${ARM_FRAMES:-3} nudges="1 2 3"
 
 whole=0 install=0
 for argument in "$@"; do
@@ -85,21 +85,36 @@ for library in libgcc libstdc++ libwinpthread; do
 done
 
 echo "-- $frames frames of the demo; on aarch64 $arm_frames"
-track() { # PLATFORM COUNT SIZE FOLDER
+track() { # PLATFORM COUNT FOLDER OPTIONS...
     local began=$SECONDS
-    on_"$1" run assets/room_loop --config mini --size "$3" --end "$2" --threads single --device cpu \
-        --out "$4" --save-map "$4.map" --no-progress >"$work/$1.log"
+    on_"$1" run assets/room_loop --config mini --size $size --end "$2" --threads single --device cpu \
+        --out "$3" --save-map "$3.map" --no-progress "${@:4}" >"$work/$1.log"
     echo "$1: $2 frames took $((SECONDS - began)) s"
 }
-track native $frames $size "$work/native"
+# Vectors of other widths add the network's products in another order. What that may change is what the last bit of
+# each weight changes.
+model=engines/mast3r-mini/model.safetensors
+for seed in $nudges; do
+    python3 deploy/nudge.py $model "$work/nudged$seed.safetensors" "$seed"
+done
+compare() { # COUNT EXPECTED FOUND
+    local seed nudged=()
+    for seed in $nudges; do
+        track native "$1" "$work/nudged$seed-$1" --weights "$work/nudged$seed.safetensors" \
+            --codebook ${model%/*}/codebook.safetensors
+        nudged+=("$work/nudged$seed-$1/trajectory.txt")
+    done
+    python3 deploy/compare.py "$2/trajectory.txt" "$3/trajectory.txt" "${nudged[@]}"
+}
+track native $frames "$work/native"
 # With the path of Windows: a drive letter and back-slashes; and a name that is not ASCII.
-track windows $frames $size "Z:${work//\//\\}\\fenêtre"
-python3 deploy/compare.py "$work/native/trajectory.txt" "$work/fenêtre/trajectory.txt"
+track windows $frames "Z:${work//\//\\}\\fenêtre"
+compare $frames "$work/native" "$work/fenêtre"
 folders=(fenêtre) maps=(native windows)
 if [ "$arm_frames" -gt 0 ]; then
-    track native "$arm_frames" $arm_size "$work/native_short"
-    track arm "$arm_frames" $arm_size "$work/arm"
-    python3 deploy/compare.py "$work/native_short/trajectory.txt" "$work/arm/trajectory.txt"
+    track native "$arm_frames" "$work/native_short"
+    track arm "$arm_frames" "$work/arm"
+    compare "$arm_frames" "$work/native_short" "$work/arm"
     folders+=(arm) maps+=(arm)
 fi
 for folder in "${folders[@]}"; do

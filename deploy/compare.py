@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""Compares trajectories of one sequence in TUM format: compare.py EXPECTED FOUND [METRES].
+"""Compares trajectories of one sequence in TUM format: compare.py EXPECTED FOUND [NUDGED ...].
 
-Fails if the time stamps differ, if there are fewer than three poses, or if a camera's position differs by more than
-METRES [1e-4] or its orientation by more than METRES radians.
+Fails if the time stamps differ, if there are fewer than three poses, or if a camera's position differs by more than a
+limit in metres or its orientation by more than the same number of radians. The limit is 1e-4, or twice what the
+trajectories NUDGED differ from EXPECTED: those of the same program with weights that differ in their last bit
+(nudge.py).
 """
 
 import math
 import sys
+
+LIMIT = 1e-4
 
 
 def poses(path):
@@ -14,25 +18,35 @@ def poses(path):
     return [(row[0], [float(value) for value in row[1:]]) for row in rows]
 
 
-def main(expected_path, found_path, limit="1e-4"):
-    expected, found = poses(expected_path), poses(found_path)
+def difference(expected, path):
+    """The largest distance in metres and angle in radians between two poses."""
+    found = poses(path)
     if [stamp for stamp, _ in expected] != [stamp for stamp, _ in found]:
-        sys.exit(f"{found_path}: expected the time stamps of {expected_path}, found others")
+        sys.exit(f"{path}: expected other time stamps")
     if len(found) < 3:
-        sys.exit(f"{found_path}: expected 3 poses or more, found {len(found)}")
-    metres = radians = travelled = 0.0
+        sys.exit(f"{path}: expected 3 poses or more, found {len(found)}")
+    metres = radians = 0.0
     for (_, a), (_, b) in zip(expected, found):
-        travelled = max(travelled, math.dist(a[:3], expected[0][1][:3]))
         metres = max(metres, math.dist(a[:3], b[:3]))
         # A unit quaternion and its negative are the same rotation; the distance is half the angle.
         half = min(math.dist(a[3:], b[3:]), math.dist(a[3:], [-x for x in b[3:]]))
         radians = max(radians, 2 * half)
+    return metres, radians
+
+
+def main(expected_path, found_path, *nudged_paths):
+    expected = poses(expected_path)
+    metres, radians = difference(expected, found_path)
+    travelled = max(math.dist(pose[:3], expected[0][1][:3]) for _, pose in expected)
+    nudged = [max(difference(expected, path)) for path in nudged_paths]
+    limit = max([LIMIT] + [2 * value for value in nudged])
     print(
-        f"{found_path}: {len(found)} poses, up to {travelled:.3f} m from the first; "
+        f"{found_path}: {len(expected)} poses, up to {travelled:.3f} m from the first; "
         f"they differ by up to {metres:.1e} m and {radians:.1e} rad"
+        + (f"; the last bit of the weights moves them by up to {max(nudged):.1e}" if nudged else "")
     )
-    if not (metres <= float(limit) and radians <= float(limit)):
-        sys.exit(f"{found_path}: expected at most {limit} m and radians of difference")
+    if max(metres, radians) > limit:
+        sys.exit(f"{found_path}: expected at most {limit:.1e} m and radians of difference")
 
 
 main(*sys.argv[1:])
