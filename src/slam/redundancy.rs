@@ -407,6 +407,19 @@ mod tests {
     }
 
     #[test]
+    fn age_and_unsettled_loops_keep_keyframes_until_the_end() {
+        let graph = path(7);
+        let mut redundancy = Redundancy::new(&Config::default());
+        redundancy.closed.push([1, 3]);
+        let used = |when| -> Vec<u32> {
+            let in_use = |id: &u32| redundancy.is_in_use(&graph, *id, when);
+            (0..7).filter(in_use).collect()
+        };
+        assert_eq!(used(When::Amid), [1, 3, 4, 5, 6]);
+        assert_eq!(used(When::AtEnd), [6]);
+    }
+
+    #[test]
     fn a_keyframe_waits_once_and_the_oldest_of_too_many_is_left_out() {
         let mut redundancy = Redundancy::new(&Config::default());
         (0..WAITING as u32 + 1).for_each(|id| redundancy.wait_for(id));

@@ -203,11 +203,11 @@ fn removed_keyframes_leave_no_frame_without_a_place_and_the_map_as_good() {
     let removed = system.mapping_counts().removed_keyframes;
     assert!(removed > 3, "{removed}");
     assert_eq!(fewer.keyframes.len() + removed, all.keyframes.len());
-    // The first one is fixed, and the newest are in use.
+    // The first one is fixed, and the last one says where the camera is.
     let made = all.keyframes.len() as u32;
     let ids: Vec<u32> = fewer.keyframes.iter().map(|k| k.id).collect();
     assert!(ids.is_sorted() && ids[0] == 0, "{ids:?}");
-    assert!((made - 3..made).all(|id| ids.contains(&id)), "{ids:?}");
+    assert!(ids.contains(&(made - 1)), "{ids:?} of {made}");
     let known = |id: &u32| ids.contains(id);
     assert!(fewer.edges.iter().all(|e| known(&e.i) && known(&e.j)));
     let poses = system.poses().load_full();
