@@ -22,7 +22,7 @@ def difference(expected, path):
     """The largest distance in metres and angle in radians between two poses."""
     found = poses(path)
     if [stamp for stamp, _ in expected] != [stamp for stamp, _ in found]:
-        sys.exit(f"{path}: expected other time stamps")
+        sys.exit(f"{path}: expected the time stamps of the first trajectory, found others")
     if len(found) < 3:
         sys.exit(f"{path}: expected 3 poses or more, found {len(found)}")
     metres = radians = 0.0
@@ -45,7 +45,7 @@ def main(expected_path, found_path, *nudged_paths):
         f"they differ by up to {metres:.1e} m and {radians:.1e} rad"
         + (f"; the last bit of the weights moves them by up to {max(nudged):.1e}" if nudged else "")
     )
-    if max(metres, radians) > limit:
+    if not (metres <= limit and radians <= limit):
         sys.exit(f"{found_path}: expected at most {limit:.1e} m and radians of difference")
 
 

@@ -5,7 +5,6 @@ MODEL has tensors of binary16, OUT the same ones in binary32, each weight multip
 that moves a trajectory shows how well two builds can agree that add the same numbers in another order.
 """
 
-import array
 import json
 import random
 import struct
@@ -30,10 +29,8 @@ def main(source, target, seed):
         # Tensors that are the same stay the same.
         numbers = random.Random(f"{seed} {zlib.crc32(raw)}")
         values = struct.unpack(f"<{len(raw) // 2}e", raw)
-        nudged = array.array("f", [value * (1 + (numbers.random() - 0.5) * 2**-22) for value in values])
-        if sys.byteorder == "big":
-            nudged.byteswap()
-        parts.append(nudged.tobytes())
+        nudged = [value * (1 + (numbers.random() - 0.5) * 2**-22) for value in values]
+        parts.append(struct.pack(f"<{len(nudged)}f", *nudged))
         out[name] = {"dtype": "F32", "shape": tensor["shape"], "data_offsets": [end, end + len(parts[-1])]}
         end += len(parts[-1])
     text = json.dumps(out).encode()

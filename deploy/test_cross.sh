@@ -15,9 +15,9 @@ windows)
     # Beside the programs too: some tests start them without a search path.
     built=${CARGO_TARGET_DIR:-target}/x86_64-pc-windows-gnu/release
     mkdir -p "$built/deps"
-    for folder in "$work" "$built" "$built/deps"; do
-        x86_64-w64-mingw32-gcc -O2 -shared -o "$folder/bcryptprimitives.dll" deploy/process_prng.c -ladvapi32
-    done
+    x86_64-w64-mingw32-gcc -O2 -shared -o "$work/bcryptprimitives.dll" deploy/process_prng.c -ladvapi32
+    cp "$work/bcryptprimitives.dll" "$built/"
+    cp "$work/bcryptprimitives.dll" "$built/deps/"
     export CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUNNER=$wine
     export WINEPREFIX=$work/wine WINEPATH=$work WINEDEBUG=-all DISPLAY=
     export WINEDLLOVERRIDES="bcryptprimitives=n;mscoree=;mshtml="

@@ -20,15 +20,6 @@ const NEWEST: usize = 3;
 /// The same when no frame is to come: the last one says where the camera is.
 const NEWEST_AT_END: usize = 1;
 
-/// When keyframes are removed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum When {
-    /// After a keyframe was added.
-    Amid,
-    /// When no keyframe is to come that could use one, or show that a loop was wrong.
-    AtEnd,
-}
-
 /// Number of keyframes after which an edge that closed a loop counts as settled: until then it may prove wrong, and
 /// its keyframes are the evidence.
 const SETTLED: u32 = 10;
@@ -47,6 +38,15 @@ const SAME_PLACE: f64 = 0.25;
 
 /// Maximum number of keyframes that wait until they are old enough to be examined; the oldest is left out.
 const WAITING: usize = 64;
+
+/// When keyframes are removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// After a keyframe was added.
+    Amid,
+    /// When no keyframe is to come that could use one, or show that a loop was wrong.
+    AtEnd,
+}
 
 /// Rules for removing keyframes.
 pub struct Redundancy {
@@ -112,14 +112,14 @@ impl Redundancy {
     /// The keyframe to remove after keyframe `id` was added and the graph was solved: the youngest redundant one
     /// among `id`, its neighbours, and those that were too young before, because older ones were solved more often and
     /// more frames refer to them; in a full map the keyframe that others cover most. `lent` says whether the tracker
-    /// uses a keyframe, `ends` whether `id` is the last one.
+    /// uses a keyframe.
     pub fn choose(
         &mut self,
         device: &mut dyn MappingDevice,
         graph: &Graph,
         id: u32,
         lent: impl Fn(u32) -> bool,
-        ends: bool,
+        when: When,
     ) -> Result<Option<u32>, DeviceError> {
         if !self.on {
             return Ok(None);
@@ -129,14 +129,13 @@ impl Redundancy {
         for neighbour in strongest_neighbours(graph, id) {
             self.wait_for(neighbour);
         }
-        let when = if ends { When::AtEnd } else { When::Amid };
         let old = |k: &u32| !self.is_in_use(graph, *k, when) && !lent(*k);
         let mut near: Vec<u32> = self.waiting.iter().copied().filter(old).collect();
         near.sort_unstable_by(|a, b| b.cmp(a));
         // The younger of two that show the same goes, once it can: until then it does not make the other one redundant.
         // If the older one went instead, every visit would replace the map by a newer one, and what refers to the old one
         // would move with each step from one to the next. At the end, and while the map is full, there is no later.
-        let now = ends || self.is_full(graph);
+        let now = when == When::AtEnd || self.is_full(graph);
         let settled: Vec<bool> = (graph.keyframes().iter().map(|k| k.info.id))
             .map(|k| now || (!self.is_in_use(graph, k, when) && !lent(k)))
             .collect();
@@ -160,8 +159,7 @@ impl Redundancy {
         if overlapped.is_none() || self.max_keyframes > 0 {
             self.measure(device, graph, &near)?;
         }
-        let removable = |k: &u32| self.may_go(graph, *k, when) && !lent(*k);
-        Ok(overlapped.or_else(|| self.most_covered(graph, &near, removable)))
+        Ok(overlapped.or_else(|| self.most_covered(graph, &near, lent, when)))
     }
 
     /// Has a keyframe examined when one is added next.
@@ -196,9 +194,11 @@ impl Redundancy {
         &self,
         graph: &Graph,
         near: &[u32],
-        removable: impl Fn(&u32) -> bool,
+        lent: impl Fn(u32) -> bool,
+        when: When,
     ) -> Option<u32> {
         let covered = |k: &u32| self.covered.get(k).copied().unwrap_or(0.0);
+        let removable = |k: &u32| self.may_go(graph, *k, when) && !lent(*k);
         let redundant = |k: &&u32| covered(k) >= self.min_covered && removable(k);
         if let Some(&keyframe) = near.iter().find(redundant) {
             return Some(keyframe);

@@ -329,7 +329,7 @@ fn decoder_and_encoder_in_two_files_are_one_network() {
     };
     assert_eq!(encode(&joined).0, encode(&whole).0);
     assert!(encode(&joined).1 == encode(&whole).1);
-    // Windows writes over no file that is mapped.
+    // Windows does not let a mapped file be overwritten.
     drop(joined);
 
     // The hash that engines are bound to changes with either file.

@@ -1,6 +1,7 @@
 //! A walk at 30 Hz with a page open takes constant memory on both sides. Half an hour: MAST3R_VIEW_SECONDS=1800.
 
 use crate::walk::{FRAMES, Walk};
+use mast3r_slam::files::memory;
 use serde_json::json;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -16,12 +17,7 @@ const PAGE_GROWTH: f64 = 24.0;
 
 /// Resident memory of this process in megabytes.
 fn resident() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").expect("a status");
-    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"));
-    let text = line.and_then(|l| l.trim().strip_suffix(" kB"));
-    text.and_then(|kb| kb.trim().parse::<f64>().ok())
-        .expect("a size")
-        / 1024.0
+    memory::resident().expect("a size") as f64 / f64::from(1 << 20)
 }
 
 #[test]

@@ -21,6 +21,7 @@ use mast3r_slam::compute::device::Setup;
 use mast3r_slam::compute::retrieval::RetrievalModel;
 use mast3r_slam::config::Threads;
 use mast3r_slam::eval::{self, Alignment, Options as Comparison};
+use mast3r_slam::files::memory;
 use mast3r_slam::image::Preprocessor;
 use mast3r_slam::inference::cpu::CpuBackend;
 use mast3r_slam::map::TrackingState;
@@ -414,10 +415,7 @@ fn error_of_all(map: &MapSnapshot, walk: &Walk) -> Option<f64> {
 }
 
 fn resident() -> Option<f64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|l| l.starts_with("VmRSS:"))?;
-    let kilobytes: f64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(kilobytes / 1024.0)
+    Some(memory::resident()? as f64 / f64::from(1 << 20))
 }
 
 fn device_memory() -> Option<f64> {

@@ -11,6 +11,7 @@ use crate::slam::map_io::{self, MapLabel, SavedMap};
 use crate::slam::map_keeper::{self, MapKeeper};
 use crate::slam::map_source::MapSource;
 use crate::slam::pose_table;
+use crate::slam::redundancy::When;
 use crate::slam::removal;
 use std::path::Path;
 use std::time::Duration;
@@ -147,7 +148,7 @@ impl Mapper {
                 break;
             };
             let removed = self.counts.removed_keyframes;
-            self.remove_one(newest, true)?;
+            self.remove_one(newest, When::AtEnd)?;
             if self.counts.removed_keyframes == removed {
                 break;
             }
@@ -164,7 +165,7 @@ impl Mapper {
     pub(super) fn remove_redundant(&mut self, id: u32) -> Result<(), DeviceError> {
         for _ in 0..REMOVED_AT_ONCE {
             let removed = self.counts.removed_keyframes;
-            self.remove_one(id, false)?;
+            self.remove_one(id, When::Amid)?;
             if self.counts.removed_keyframes == removed {
                 break;
             }
@@ -172,12 +173,12 @@ impl Mapper {
         Ok(())
     }
 
-    fn remove_one(&mut self, id: u32, ends: bool) -> Result<(), DeviceError> {
+    fn remove_one(&mut self, id: u32, when: When) -> Result<(), DeviceError> {
         let (device, loans) = (self.device.as_mut(), &self.loans);
         let lent = |id| loans.contains(id);
         let redundant = self
             .redundancy
-            .choose(device, &self.graph, id, lent, ends)?;
+            .choose(device, &self.graph, id, lent, when)?;
         let Some(id) = redundant else {
             return Ok(());
         };

@@ -379,14 +379,16 @@ fn without_a_file_host_memory_is_the_end() {
 #[test]
 fn a_missing_directory_is_named() {
     let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().join("nowhere");
     let options = StoreOptions {
         keyframes: 1,
-        directory: Some(folder.path().join("nowhere")),
+        directory: Some(directory.clone()),
     };
     let error = KeyframeStore::new(Sim::new(1, 1, 6), &options)
         .map(|_| ())
         .unwrap_err();
-    assert!(error.to_string().contains("nowhere"), "{error}");
+    let named = directory.display().to_string();
+    assert!(error.to_string().contains(&named), "{error}");
 }
 
 /// A store of one slot and one host slot whose keyframe 0 is in `file`.
