@@ -96,27 +96,88 @@ fn summary(path: &Path) -> McapResult<Option<Vec<Topic>>> {
 /// Calls `each` with all records of a file, including those in chunks, until the end of the data;
 /// returns `false` if the file is truncated.
 fn records(
-    mut source: impl Read,
+    source: impl Read,
     options: LinearReaderOptions,
     each: &mut dyn FnMut(u8, &[u8]) -> McapResult<()>,
 ) -> McapResult<bool> {
-    let mut reader = LinearReader::new_with_options(options);
-    while let Some(event) = reader.next_event() {
-        match event? {
-            LinearReadEvent::ReadRequest(need) => {
-                let read = loop {
-                    match source.read(reader.insert(need)) {
-                        Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                        read => break read?,
+    let mut records = Records::new(source, options);
+    let end = records.find(|opcode, data| match opcode {
+        op::DATA_END => Ok(Some(())),
+        _ => each(opcode, data).map(|()| None),
+    })?;
+    Ok(end.is_some())
+}
+
+/// The records of a file, in order, including those in chunks.
+struct Records<R> {
+    source: R,
+    reader: LinearReader,
+}
+
+impl<R: Read> Records<R> {
+    fn new(source: R, options: LinearReaderOptions) -> Self {
+        let reader = LinearReader::new_with_options(options);
+        Self { source, reader }
+    }
+
+    /// The first of the next records of which `wanted` makes something; `None` at the end.
+    fn find<T>(
+        &mut self,
+        mut wanted: impl FnMut(u8, &[u8]) -> McapResult<Option<T>>,
+    ) -> McapResult<Option<T>> {
+        while let Some(event) = self.reader.next_event() {
+            match event? {
+                LinearReadEvent::ReadRequest(need) => {
+                    let read = loop {
+                        match self.source.read(self.reader.insert(need)) {
+                            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                            read => break read?,
+                        }
+                    };
+                    self.reader.notify_read(read);
+                }
+                LinearReadEvent::Record { opcode, data } => {
+                    if let Some(found) = wanted(opcode, data)? {
+                        return Ok(Some(found));
                     }
-                };
-                reader.notify_read(read);
+                }
             }
-            LinearReadEvent::Record { opcode, .. } if opcode == op::DATA_END => return Ok(true),
-            LinearReadEvent::Record { opcode, data } => each(opcode, data)?,
+        }
+        Ok(None)
+    }
+}
+
+/// Parses a record. The crate reserves memory for as many bytes as a string claims to have, up to 4 GiB, before it
+/// reads them; a record with a string that is longer than the record is refused before.
+fn parse(opcode: u8, data: &[u8]) -> McapResult<Record<'_>> {
+    // Identifiers, then the strings; the map of a channel has its length in bytes first, like a string.
+    let (identifiers, strings) = match opcode {
+        op::SCHEMA => (2, 2),
+        op::CHANNEL => (4, 3),
+        _ => (0, 0),
+    };
+    let mut rest = data.get(identifiers..).unwrap_or_default();
+    for string in 1..=strings {
+        let text = take_string(&mut rest)?;
+        if opcode == op::CHANNEL && string == strings {
+            let mut map = text;
+            while !map.is_empty() {
+                take_string(&mut map)?;
+            }
         }
     }
-    Ok(false)
+    mcap::parse_record(opcode, data)
+}
+
+/// Splits a string with its length before it off `from`.
+fn take_string<'a>(from: &mut &'a [u8]) -> McapResult<&'a [u8]> {
+    let too_long =
+        || std::io::Error::new(ErrorKind::InvalidData, "a string is longer than its record");
+    let (length, rest) = from.split_first_chunk().ok_or_else(too_long)?;
+    let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
+    let (text, rest) = rest.split_at_checked(length).ok_or_else(too_long)?;
+    *from = rest;
+    Ok(text)
 }
 
 /// Channel information of a file.
@@ -136,7 +197,7 @@ impl Channels {
         if !counted && !matches!(opcode, op::SCHEMA | op::CHANNEL | op::STATISTICS) {
             return Ok(());
         }
-        match mcap::parse_record(opcode, data)? {
+        match parse(opcode, data)? {
             Record::Schema { header, .. } => {
                 self.schemas.insert(header.id, header.name);
             }
@@ -153,6 +214,24 @@ impl Channels {
             _ => {}
         }
         Ok(())
+    }
+
+    /// A message of one of the topics `wanted`, with its channel known by now.
+    fn message(&self, data: &[u8], wanted: &[String]) -> McapResult<Option<StoredMessage>> {
+        let Record::Message { header, data } = parse(op::MESSAGE, data)? else {
+            return Ok(None);
+        };
+        let channel = self.channels.get(&header.channel_id);
+        let unknown = McapError::UnknownChannel(header.sequence, header.channel_id);
+        let channel = channel.ok_or(unknown)?;
+        let topic = wanted.iter().position(|t| *t == channel.topic);
+        Ok(topic.map(|topic| StoredMessage {
+            topic,
+            log_time: Stamp {
+                nanos: i64::try_from(header.log_time).unwrap_or(i64::MAX),
+            },
+            data: data.into_owned(),
+        }))
     }
 
     /// Several channels may share a topic.
@@ -189,21 +268,26 @@ pub fn messages(
     let size = file.metadata().map_err(|e| BagError::io(named, e))?.len();
     // Messages of a damaged chunk must not be used.
     let options = options(size).with_prevalidate_chunk_crcs(true);
-    let reader = mcap::io::MessageReader::new_with_options(BufReader::new(file), options);
+    let mut records = Records::new(BufReader::new(file), options);
     let (named, wanted): (PathBuf, Vec<String>) = (named.to_owned(), wanted.to_vec());
-    Ok(reader.filter_map(move |message| {
-        let message = match message {
-            Ok(message) => message,
-            Err(error) => return Some(Err(damage(&named, error))),
-        };
-        let topic = wanted.iter().position(|t| *t == message.channel.topic)?;
-        Some(Ok(StoredMessage {
-            topic,
-            log_time: Stamp {
-                nanos: i64::try_from(message.log_time).unwrap_or(i64::MAX),
-            },
-            data: message.data.into_owned(),
-        }))
+    let mut channels = Channels::default();
+    let mut ended = false;
+    let mut next = move || {
+        records.find(|opcode, data| {
+            channels.take(opcode, data, false)?;
+            match opcode {
+                op::MESSAGE => channels.message(data, &wanted),
+                _ => Ok(None),
+            }
+        })
+    };
+    Ok(std::iter::from_fn(move || {
+        if ended {
+            return None;
+        }
+        let message = next().map_err(|error| damage(&named, error)).transpose();
+        ended = !matches!(message, Some(Ok(_)));
+        message
     }))
 }
 
@@ -212,6 +296,7 @@ fn damage(path: &Path, error: McapError) -> BagError {
         McapError::Io(cause) if cause.raw_os_error().is_some() => {
             return BagError::io(path, cause);
         }
+        McapError::Io(cause) => format!("damage ({cause}); everything before it was read"),
         McapError::UnexpectedEof => {
             "a truncated file; everything before the end was read".to_owned()
         }
@@ -221,4 +306,56 @@ fn damage(path: &Path, error: McapError) -> BagError {
         other => format!("damage ({other}); everything before it was read"),
     };
     BagError::content(path, "a complete MCAP file", found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn string(text: &str) -> Vec<u8> {
+        let length = u32::try_from(text.len()).unwrap();
+        [&length.to_le_bytes(), text.as_bytes()].concat()
+    }
+
+    /// A channel's record: identifiers, topic, encoding, and a map of one pair.
+    fn channel() -> Vec<u8> {
+        let map = [string("key"), string("value")].concat();
+        let length = u32::try_from(map.len()).unwrap().to_le_bytes();
+        let head = [vec![1, 0, 2, 0], string("/image"), string("cdr")].concat();
+        [head, length.to_vec(), map].concat()
+    }
+
+    #[test]
+    fn a_string_that_is_longer_than_its_record_is_refused_before_memory_is_reserved() {
+        let whole = channel();
+        let Ok(Record::Channel(read)) = parse(op::CHANNEL, &whole) else {
+            panic!("a channel that can be read");
+        };
+        assert_eq!((read.topic.as_str(), read.metadata.len()), ("/image", 1));
+        let schema = [
+            vec![7, 0],
+            string("name"),
+            string("ros2msg"),
+            string("text"),
+        ]
+        .concat();
+        assert!(matches!(
+            parse(op::SCHEMA, &schema),
+            Ok(Record::Schema { .. })
+        ));
+        // Each length in turn.
+        let of_channel = [4, 14, 21, 25, 32].map(|at| (op::CHANNEL, &whole, at));
+        let of_schema = [2, 10].map(|at| (op::SCHEMA, &schema, at));
+        for (opcode, record, at) in of_channel.into_iter().chain(of_schema) {
+            let mut record = record.clone();
+            record[at + 3] = 0xFF;
+            let error = parse(opcode, &record).expect_err("a length of nearly 4 GiB");
+            let text = damage(Path::new("a.mcap"), error).to_string();
+            assert!(text.contains("longer than its record"), "{at}: {text}");
+        }
+        // Records that end anywhere.
+        for end in 0..whole.len() {
+            assert!(parse(op::CHANNEL, &whole[..end]).is_err(), "{end}");
+        }
+    }
 }
