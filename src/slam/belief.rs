@@ -31,6 +31,17 @@ pub fn edge_covariance(information: &Matrix7, variance: f64, pixels_per_patch: f
     scaled_inverse(&believed).unwrap_or(Matrix7::identity() * 1e6)
 }
 
+/// The information of a relative pose whose two directions, solved separately, differ by `around`, the logarithm of
+/// their product. `of` is that of its matches, whose covariance is `scale` times the inverse. If each direction
+/// errs by `σ`, they differ by `√2·σ` and their mean errs by `σ/√2`: half of `around` is added, as a standard deviation.
+pub fn doubted(of: &Matrix7, scale: f64, around: &Tangent) -> Matrix7 {
+    let doubt = Matrix7::from_diagonal(&around.map(|d| (d / 2.0).powi(2)));
+    let covariance = scaled_inverse(&(of / scale));
+    let doubted = covariance.and_then(|covariance| information(&(covariance + doubt)));
+    // Matches that leave a direction undetermined have no covariance.
+    doubted.map_or(*of, |information| information * scale)
+}
+
 /// Covariance of one step of the map whose length is that of `step`, before its first pose.
 pub fn step_covariance(step: &Sim3, sigma: &StepSigma) -> Matrix7 {
     let length = sigma.length * step.translation.norm() + STEP_FLOOR;
@@ -154,5 +165,33 @@ impl<'a> Odometry<'a> {
             covariance,
             drift: bias * bias.transpose(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directions_that_differ_make_a_factor_doubtful_by_half_of_their_difference() {
+        // Each of the seven numbers is known to 0.2, times a scale of 4.
+        let scale = 4.0;
+        let information = Matrix7::identity() * (scale / 0.04);
+        let same = doubted(&information, scale, &Tangent::zeros());
+        assert!((same - information).norm() < 1e-9 * information.norm());
+        let mut around = Tangent::zeros();
+        around[4] = -0.6;
+        let found = doubted(&information, scale, &around);
+        let mut expected = information;
+        expected[(4, 4)] = scale / (0.04 + 0.09);
+        assert!((found - expected).norm() < 1e-9 * expected.norm());
+        // Nothing can be added to no covariance.
+        let mut flat = information;
+        flat[(2, 2)] = 0.0;
+        assert_eq!(doubted(&flat, scale, &around), flat);
+        assert_eq!(
+            doubted(&information, scale, &Tangent::repeat(f64::NAN)),
+            information
+        );
     }
 }

@@ -1,12 +1,13 @@
 //! Loop closure: selection of older keyframes to connect a new keyframe with, and validation of the
 //! resulting edges (docs/algorithm.md, Factor graph and loop closure).
 
-use super::belief::edge_covariance;
+use super::belief::{doubted, edge_covariance};
 use super::consistency::StepSigma;
 use super::counts::Refusal;
 use super::edges::{agree_both_ways, relative_poses};
 use super::factors::{Measured, indexed};
 use super::graph::{Edge, Graph, Merged};
+use super::loop_search::LoopSearch;
 use super::pose_table::Anchor;
 use super::skeleton;
 use super::trial;
@@ -15,10 +16,14 @@ use crate::compute::device::{DeviceError, MappingDevice};
 use crate::compute::retrieval::Hit;
 use crate::compute::spread::Spread;
 use crate::config::{Config, GlobalOptConfig, Loops};
+use crate::geometry::Sim3;
 use crate::map::EdgeKind;
 
-/// Limit of the two-way test for loops that are judged, if the configuration has none. True loops of
-/// the mini model stay below 3 degrees, false ones are at 17 and more.
+/// Limit of the two-way test for loops that are judged. True loops of the mini model stay below 3 degrees where their
+/// views share much, but reach 9 where they share a sixth; false ones are at 17 and more. How far the directions differ
+/// counts as doubt about the loop.
+const JUDGED_DEGREES: f64 = 10.0;
+/// Limit for other edges while loops are judged, if the configuration has none.
 const TWO_WAY_DEGREES: f64 = 5.0;
 /// Minimum number of an image's cells with matches, and the fraction of a cell's pixels that count as matches there.
 const MIN_CELLS: usize = 6;
@@ -50,6 +55,7 @@ pub struct LoopClosure {
     /// Whether loops are judged by the map and by each other.
     judges: bool,
     witnesses: Witnesses,
+    search: LoopSearch,
     /// Places that are no candidates, each up to this keyframe.
     resting: Vec<(u32, u32)>,
     params: GlobalOptConfig,
@@ -70,6 +76,7 @@ impl LoopClosure {
             },
             judges,
             witnesses: Witnesses::default(),
+            search: LoopSearch::default(),
             resting: Vec::new(),
             params: limits.clone(),
         }
@@ -78,6 +85,7 @@ impl LoopClosure {
     /// Forgets loops of an earlier map.
     pub fn reset(&mut self) {
         self.witnesses = Witnesses::default();
+        self.search = LoopSearch::default();
         self.resting.clear();
     }
 
@@ -85,17 +93,17 @@ impl LoopClosure {
     /// nothing confirmed.
     pub fn expire(&mut self, newest: u32) -> usize {
         self.resting.retain(|(_, until)| *until >= newest);
+        self.search.expire(newest);
         self.witnesses.expire(newest)
     }
 
     /// Keyframes to connect with new keyframe `id` of `submap`, each once: the one it was tracked
     /// against, those shortly before it in its submap, those with similar appearance, and places of loops that wait
-    /// for witnesses.
+    /// for witnesses or a second look. `pose` is the keyframe's by tracking.
     pub fn candidates(
-        &self,
+        &mut self,
         graph: &Graph,
-        id: u32,
-        submap: u32,
+        (id, submap, pose): (u32, u32, &Sim3),
         anchor: Option<Anchor>,
         hits: &[Hit],
     ) -> Vec<(u32, EdgeKind)> {
@@ -104,12 +112,12 @@ impl LoopClosure {
             .map(|back| id - back)
             .filter(|&c| graph.submap_of(c) == Some(submap))
             .map(|c| (c, EdgeKind::Neighbour));
-        let sought = self.witnesses.sought(id).into_iter();
+        let waiting = self.witnesses.waiting();
+        let sought = self.search.sought(graph, waiting, id, pose).into_iter();
         let sought = sought.filter(|&place| graph.submap_of(place).is_some());
         let alike = hits.iter().map(|hit| hit.id).chain(sought);
         let alike = alike.map(|place| (place, EdgeKind::Loop));
-        let rests = |place: u32| self.resting.iter().any(|(known, _)| *known == place);
-        let alike = alike.filter(|(place, _)| self.loops && !rests(*place));
+        let alike = alike.filter(|(place, _)| self.loops && !self.rests(*place));
         let mut candidates: Vec<(u32, EdgeKind)> = Vec::new();
         for (candidate, kind) in chain.into_iter().chain(neighbours).chain(alike) {
             if candidate != id && candidates.iter().all(|(c, _)| *c != candidate) {
@@ -117,6 +125,25 @@ impl LoopClosure {
             }
         }
         candidates
+    }
+
+    /// Further pairs of keyframe `id`, which was matched with `tried`: beside places to which its loops wait or were
+    /// refused.
+    pub fn further(
+        &self,
+        graph: &Graph,
+        id: u32,
+        tried: &[(u32, u32, EdgeKind)],
+    ) -> Vec<(u32, u32, EdgeKind)> {
+        let tried: Vec<u32> = tried.iter().map(|&(place, ..)| place).collect();
+        let waiting = self.witnesses.waiting();
+        let places = self.search.further(graph, waiting, id, &tried).into_iter();
+        let places = places.filter(|place| *place != id && !self.rests(*place));
+        places.map(|place| (place, id, EdgeKind::Loop)).collect()
+    }
+
+    fn rests(&self, place: u32) -> bool {
+        self.resting.iter().any(|(known, _)| *known == place)
     }
 
     /// Whether and how an edge may enter the graph. The edge to the keyframe used for tracking always
@@ -134,29 +161,20 @@ impl LoopClosure {
         if edge.match_fraction < self.min_match_fraction {
             return Ok(Err(Refusal::Matches));
         }
-        if !agree_both_ways(device, edge, self.two_way_degrees)? {
-            return Ok(Err(Refusal::Directions));
-        }
         if !self.judges || edge.kind != EdgeKind::Loop {
-            return Ok(Ok(Entry::Enters));
+            return Ok(match agree_both_ways(device, edge, self.two_way_degrees)? {
+                true => Ok(Entry::Enters),
+                false => Err(Refusal::Directions),
+            });
         }
-        if cells(device, edge, self.params.q_conf)? < MIN_CELLS {
-            return Ok(Err(Refusal::Spread));
-        }
-        let Some(measured) = skeleton::rest(device, edge, &self.params)? else {
-            return Ok(Err(Refusal::Undetermined));
-        };
-        let Measured { factor, variance } = measured;
-        let new = Loop {
-            place: edge.i,
-            query: edge.j,
-            factor,
-            covariance: edge_covariance(
-                &factor.information,
-                variance,
-                device.shape().pixels_per_patch(),
-            ),
-            variance,
+        let new = match self.measure(device, edge)? {
+            Ok(measured) => measured,
+            Err(refusal) => {
+                let pair = (edge.i, edge.j);
+                self.search
+                    .note_refused(graph, self.witnesses.waiting(), pair);
+                return Ok(Err(refusal));
+            }
         };
         let witnesses = match self.witnesses.judge(graph, new) {
             Verdict::Agrees => return Ok(Ok(Entry::Enters)),
@@ -180,6 +198,40 @@ impl LoopClosure {
         }
         self.witnesses.take(&witnesses);
         Ok(Ok(Entry::Confirmed(witnesses)))
+    }
+
+    /// Measures a loop that is judged, from the matches of its edge, or says why these are not believed.
+    fn measure(
+        &self,
+        device: &mut dyn MappingDevice,
+        edge: &mut Edge,
+    ) -> Result<Result<Loop, Refusal>, DeviceError> {
+        if !agree_both_ways(device, edge, JUDGED_DEGREES)? {
+            return Ok(Err(Refusal::Directions));
+        }
+        if cells(device, edge, self.params.q_conf)? < MIN_CELLS {
+            return Ok(Err(Refusal::Spread));
+        }
+        let Some(measured) = skeleton::rest(device, edge, &self.params)? else {
+            return Ok(Err(Refusal::Undetermined));
+        };
+        let Measured {
+            mut factor,
+            variance,
+        } = measured;
+        let patch = device.shape().pixels_per_patch();
+        let ways = relative_poses(device, edge)?;
+        if let (Some(i_from_j), Some(j_from_i)) = (ways.i_from_j, ways.j_from_i) {
+            let around = (i_from_j * j_from_i).log();
+            factor.information = doubted(&factor.information, variance * patch, &around);
+        }
+        Ok(Ok(Loop {
+            place: edge.i,
+            query: edge.j,
+            factor,
+            covariance: edge_covariance(&factor.information, variance, patch),
+            variance,
+        }))
     }
 
     /// Tries a solve with the new loop and its witnesses; if the map bears it, the graph gets its
@@ -254,7 +306,6 @@ mod tests {
     use super::super::graph::KeyframeInfo;
     use super::*;
     use crate::config::GlobalOptConfig;
-    use crate::geometry::Sim3;
     use EdgeKind::{Consecutive, Loop, Neighbour};
 
     fn rules(neighbours: usize, loops: Loops) -> LoopClosure {
@@ -290,19 +341,23 @@ mod tests {
         let graph = graph(&[0, 0, 0, 0, 0]);
         let anchor = Some(Anchor::at(4));
         let hits = [hit(4), hit(3), hit(0), hit(5), hit(0)];
-        let candidates = rules(3, Loops::On).candidates(&graph, 5, 0, anchor, &hits);
+        let candidates =
+            rules(3, Loops::On).candidates(&graph, (5, 0, &Sim3::identity()), anchor, &hits);
         assert_eq!(
             candidates,
             [(4, Consecutive), (3, Neighbour), (2, Neighbour), (0, Loop)]
         );
-        let candidates = rules(1, Loops::Off).candidates(&graph, 5, 0, anchor, &hits);
+        let candidates =
+            rules(1, Loops::Off).candidates(&graph, (5, 0, &Sim3::identity()), anchor, &hits);
         assert_eq!(candidates, [(4, Consecutive)]);
     }
 
     #[test]
     fn neighbours_are_of_one_submap_and_exist() {
         let graph = graph(&[0, 1, 1]);
-        let neighbours = |count| rules(count, Loops::Off).candidates(&graph, 3, 1, None, &[]);
+        let neighbours = |count| {
+            rules(count, Loops::Off).candidates(&graph, (3, 1, &Sim3::identity()), None, &[])
+        };
         assert_eq!(neighbours(9), [(1, Neighbour)]);
         assert_eq!(neighbours(usize::MAX), [(1, Neighbour)]);
         assert!(neighbours(0).is_empty());

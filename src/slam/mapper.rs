@@ -9,7 +9,7 @@ use super::bounds::Bounds;
 use super::counts::{MappingCounts, SharedCounts};
 use super::edges;
 use super::events::{Event, Work};
-use super::graph::{Graph, KeyframeInfo};
+use super::graph::{Edge, Graph, KeyframeInfo};
 use super::loans::Loans;
 use super::loop_closure::{Entry, LoopClosure};
 use super::map_keeper::MapKeeper;
@@ -200,9 +200,9 @@ impl Mapper {
         };
         self.device.accept_keyframe(id, handle)?;
         self.query_places(id)?;
-        let candidates = self
-            .loop_closure
-            .candidates(&self.graph, id, submap, anchor, &self.hits);
+        let candidates =
+            self.loop_closure
+                .candidates(&self.graph, (id, submap, &pose), anchor, &self.hits);
         self.device.insert_place(id)?;
         self.laps.end(Step::Places);
         self.graph.insert(info, pose, submap, anchor);
@@ -212,10 +212,27 @@ impl Mapper {
         }
         tracing::debug!(id, "keyframe added");
         let wanted: Vec<_> = candidates.iter().map(|&(c, kind)| (c, id, kind)).collect();
-        let device = self.device.as_mut();
         self.counts.refused_unconfirmed += self.loop_closure.expire(id);
-        let made = edges::make(device, &wanted)?;
+        let made = edges::make(self.device.as_mut(), &wanted)?;
         self.laps.end(Step::Edges);
+        self.admit(made)?;
+        let further = self.loop_closure.further(&self.graph, id, &wanted);
+        if !further.is_empty() {
+            let made = edges::make(self.device.as_mut(), &further)?;
+            self.admit(made)?;
+        }
+        self.laps.end(Step::Judging);
+        self.optimise()?;
+        let removed = self.remove_redundant(id);
+        self.laps.end(Step::Removal);
+        // Published once, so that a map that is full for a moment does not look full.
+        self.publish();
+        removed
+    }
+
+    /// Connects those of new edges that are believed.
+    fn admit(&mut self, made: Vec<Edge>) -> Result<(), DeviceError> {
+        let device = self.device.as_mut();
         for mut edge in made {
             let entry = self
                 .loop_closure
@@ -246,13 +263,7 @@ impl Mapper {
             self.redundancy.note_edge(&self.graph, &edge);
             self.graph.connect(edge);
         }
-        self.laps.end(Step::Judging);
-        self.optimise()?;
-        let removed = self.remove_redundant(id);
-        self.laps.end(Step::Removal);
-        // Published once, so that a map that is full for a moment does not look full.
-        self.publish();
-        removed
+        Ok(())
     }
 
     fn query_places(&mut self, id: u32) -> Result<(), DeviceError> {

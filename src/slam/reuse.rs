@@ -5,11 +5,11 @@ use super::consistency::{StepSigma, parts};
 use super::counts::Unused;
 use super::edges::{self, agree_both_ways};
 use super::graph::{Graph, KeyframeInfo};
+use super::nearness::Nearness;
 use super::pose_table::Anchor;
 use crate::compute::device::{DeviceError, Handle, MappingDevice, TwoWay};
 use crate::compute::retrieval::Hit;
 use crate::config::Config;
-use crate::geometry::Sim3;
 use crate::map::EdgeKind;
 
 /// Maximum number of edges between the active keyframe and one that is near by its pose: beyond that, the pose says
@@ -160,32 +160,19 @@ impl Reuse {
 }
 
 /// The keyframes nearest to a camera at `from` among those within [`NEAR`] edges of its keyframe, if they are nearer
-/// than that one. Distances and angles count relative to the means between the keyframe and its neighbours.
+/// than that one.
 fn nearest(graph: &Graph, from: &Anchor, wanted: impl Fn(u32) -> bool) -> Vec<u32> {
     let active = graph.pose_of(from.keyframe);
     let camera = active * from.keyframe_from_camera;
-    let (mut unit, mut count) = ((0.0, 0.0), 0);
-    for (other, _) in graph.edges_of(from.keyframe) {
-        let (distance, angle) = active.apart(&graph.pose_of(other));
-        unit = (unit.0 + distance, unit.1 + angle);
-        count += 1;
-    }
-    let mean = |sum: f64| (sum / f64::from(count.max(1))).max(1e-9);
-    let cost = |pose: &Sim3| {
-        let (distance, angle) = camera.apart(pose);
-        distance / mean(unit.0) + angle / mean(unit.1)
-    };
-    let limit = cost(&active);
-    let within = graph.within(from.keyframe, NEAR);
-    let mut near: Vec<(u32, f64)> = within
+    let nearness = Nearness::new(graph, from.keyframe);
+    let limit = nearness.cost(&camera, &active);
+    let within = graph
+        .within(from.keyframe, NEAR)
         .into_iter()
-        .filter(|id| wanted(*id))
-        .map(|id| (id, cost(&graph.pose_of(id))))
-        .filter(|(_, cost)| *cost < limit)
-        .collect();
-    near.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
-    near.truncate(NEAREST);
-    near.into_iter().map(|(id, _)| id).collect()
+        .filter(|id| wanted(*id));
+    let near = nearness.sorted(graph, &camera, within).into_iter();
+    let near = near.take_while(|(_, cost)| *cost < limit).take(NEAREST);
+    near.map(|(id, _)| id).collect()
 }
 
 /// χ² of the difference between a camera's place by tracking, `from`, and by matching, `found`. Its variance is that
@@ -241,6 +228,7 @@ mod tests {
     use super::super::graph::Edge;
     use super::*;
     use crate::compute::device::EdgeId;
+    use crate::geometry::Sim3;
     use nalgebra::{UnitQuaternion, Vector3};
 
     fn at(x: f64) -> Sim3 {

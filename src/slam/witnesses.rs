@@ -7,17 +7,13 @@ use super::trial::MAX_LOOPS;
 use crate::compute::global::{Matrix7, PoseFactor};
 
 /// Loops between keyframes at most this many hops apart are part of local mapping.
-const LOCAL_HOPS: usize = 10;
+pub const LOCAL_HOPS: usize = 10;
 /// Maximum number of loops that wait: more than ten keyframes' candidates.
 const MAX_WAITING: usize = 32;
 /// Number of keyframes for which a loop waits.
-const PATIENCE: u32 = 10;
+pub const PATIENCE: u32 = 10;
 /// Witnesses come from keyframes at most this many apart.
-const MAX_APART: u32 = 5;
-/// Maximum number of places at which a keyframe looks for witnesses, beside those that look like it: place recognition
-/// proposes a place once in a few keyframes, and each place costs an edge.
-const SOUGHT: usize = 2;
-
+pub const MAX_APART: u32 = 5;
 /// A measured loop.
 #[derive(Debug, Clone, Copy)]
 pub struct Loop {
@@ -61,7 +57,7 @@ pub struct Witnesses {
 impl Witnesses {
     /// Judges a new loop. A loop within the map must agree with the path between its keyframes
     /// (χ² ≤ 6.35, or within ten hops 24.3 with drift), or be confirmed by another one, or, if it contradicts the path (χ² > 24.3) or
-    /// joins two submaps, by two others.
+    /// joins two submaps, by two others, not all of one keyframe.
     pub fn judge(&mut self, graph: &Graph, new: Loop) -> Verdict {
         let odometry = Odometry::new(graph);
         let (needed, contradicts) = match odometry.path(new.place, new.query) {
@@ -95,6 +91,10 @@ impl Witnesses {
             .filter(|of| consistent(&odometry, &new, of))
             .collect();
         let mut group = group(&odometry, &agreeing);
+        // A single image that looks like another place does not overrule the map.
+        if needed > 1 && group.iter().all(|of| of.query == new.query) {
+            group.clear();
+        }
         if group.is_empty() && needed == 1 {
             group.extend(agreeing.first());
         }
@@ -126,16 +126,9 @@ impl Witnesses {
         self.waiting.push(Waiting { of, contradicts });
     }
 
-    /// Places at which keyframe `query` may be a witness of a loop that waits, the newest loop's first.
-    pub fn sought(&self, query: u32) -> Vec<u32> {
-        let mut places = Vec::with_capacity(SOUGHT);
-        let near = |w: &&Waiting| (1..=MAX_APART).contains(&query.saturating_sub(w.of.query));
-        for waiting in self.waiting.iter().rev().filter(near) {
-            if places.len() < SOUGHT && !places.contains(&waiting.of.place) {
-                places.push(waiting.of.place);
-            }
-        }
-        places
+    /// The loops that wait, the newest first.
+    pub fn waiting(&self) -> impl Iterator<Item = &Loop> {
+        self.waiting.iter().rev().map(|waiting| &waiting.of)
     }
 
     /// Forgets loops that have waited long enough when keyframe `newest` arrives; returns how many of
@@ -168,11 +161,12 @@ fn group(odometry: &Odometry<'_>, loops: &[Loop]) -> Vec<Loop> {
     largest
 }
 
-/// Whether two loops of neighbouring keyframes to neighbouring places say the same: the error around
-/// the cycle place a → query a → query b → place b → place a.
+/// Whether two loops of neighbouring keyframes, or of one, to neighbouring places say the same: the error around the
+/// cycle place a → query a → query b → place b → place a. They are two pairs of images, which no two of one query and one
+/// place are.
 fn consistent(odometry: &Odometry<'_>, a: &Loop, b: &Loop) -> bool {
     let apart = a.query.abs_diff(b.query);
-    if apart == 0 || apart > MAX_APART {
+    if apart > MAX_APART || (a.query, a.place) == (b.query, b.place) {
         return false;
     }
     let places = odometry.path(a.place, b.place);
@@ -329,9 +323,9 @@ mod tests {
             names(&witnesses.judge(&graph, found(0, 40, &none))),
             ("waits", 0)
         );
-        // Another place of the same keyframe is no second opinion.
+        // The same pair is no second opinion.
         assert_eq!(
-            names(&witnesses.judge(&graph, found(1, 40, &none))),
+            names(&witnesses.judge(&graph, found(0, 40, &none))),
             ("waits", 0)
         );
         // A loop that says something else confirms nothing.
@@ -343,7 +337,10 @@ mod tests {
             unreachable!("it was confirmed");
         };
         witnesses.take(&group);
-        // The other one waits on, until its time is over.
+        assert_eq!(witnesses.waiting().count(), 1, "the wrong one");
+        // Alone, it waits until its time is over.
+        let alone = witnesses.judge(&graph, found(0, 40, &none));
+        assert_eq!(names(&alone), ("waits", 0));
         assert_eq!(witnesses.expire(50), 0);
         assert_eq!(witnesses.expire(51), 1);
     }
@@ -373,20 +370,23 @@ mod tests {
     }
 
     #[test]
-    fn the_next_keyframes_look_where_a_loop_waits() {
+    fn one_image_confirms_a_loop_at_another_place_but_does_not_overrule_the_map() {
+        let none = Tangent::zeros();
         let graph = drifting();
         let mut witnesses = Witnesses::default();
-        assert!(witnesses.sought(41).is_empty());
-        for (place, query) in [(0, 40), (1, 40), (3, 41), (3, 42)] {
-            let said = witnesses.judge(&graph, found(place, query, &turned(f64::from(query))));
-            assert_ne!(names(&said).0, "agrees");
+        let judge = |witnesses: &mut Witnesses, graph: &Graph, place, query| {
+            names(&witnesses.judge(graph, found(place, query, &none)))
+        };
+        assert_eq!(judge(&mut witnesses, &graph, 0, 40), ("waits", 0));
+        assert_eq!(judge(&mut witnesses, &graph, 1, 40), ("confirmed", 1));
+        // 2 degrees a step: the map is 80 degrees off.
+        let graph = drifted(&turned(0.035));
+        let mut witnesses = Witnesses::default();
+        for place in 0..3 {
+            let said = judge(&mut witnesses, &graph, place, 40);
+            assert_eq!(said, ("contradicts", 0), "{place}");
         }
-        // Not the keyframe itself, the newest first, each once, and at most two.
-        assert!(witnesses.sought(40).is_empty());
-        assert_eq!(witnesses.sought(41), [1, 0]);
-        assert_eq!(witnesses.sought(43), [3, 1]);
-        assert_eq!(witnesses.sought(47), [3]);
-        assert!(witnesses.sought(48).is_empty());
+        assert_eq!(judge(&mut witnesses, &graph, 0, 41).0, "confirmed");
     }
 
     #[test]
