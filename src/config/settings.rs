@@ -209,7 +209,8 @@ section! {
         /// of each other. 0: no limit.
         max_factors: usize = 12, "factors", AtLeast(0);
         /// Loops must agree with the map or with each other before they move anything, and a solve that tears the map is
-        /// undone (docs/algorithm.md). Includes the test of both directions, at 5 degrees if `two_way_degrees` is 0.
+        /// undone (docs/algorithm.md). Includes the test of both directions: at 10 degrees for loops, at 5 for other
+        /// edges if `two_way_degrees` is 0.
         judge_loops: bool = true, "", Any;
         /// How many preceding keyframes a new one is connected with, besides those of place recognition.
         neighbours: usize = 1, "keyframes", Whole(1, 64);
