@@ -152,6 +152,6 @@ done
 
 if [ $whole = 1 ]; then
     echo "-- the whole demo under Wine"
-    on_windows demo --force --out "$work/demo"
+    on_windows demo --out "$work/demo"
 fi
 echo "-- done"
