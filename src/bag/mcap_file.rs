@@ -276,7 +276,9 @@ pub fn messages(
         records.find(|opcode, data| {
             channels.take(opcode, data, false)?;
             match opcode {
-                op::MESSAGE => channels.message(data, &wanted),
+                op::MESSAGE => Ok(channels.message(data, &wanted)?.map(Some)),
+                // The index after it may be damaged.
+                op::DATA_END => Ok(Some(None)),
                 _ => Ok(None),
             }
         })
@@ -285,7 +287,8 @@ pub fn messages(
         if ended {
             return None;
         }
-        let message = next().map_err(|error| damage(&named, error)).transpose();
+        let message = next().map(Option::flatten);
+        let message = message.map_err(|error| damage(&named, error)).transpose();
         ended = !matches!(message, Some(Ok(_)));
         message
     }))
