@@ -157,14 +157,12 @@ fn parse(opcode: u8, data: &[u8]) -> McapResult<Record<'_>> {
         _ => (0, 0),
     };
     let mut rest = data.get(identifiers..).unwrap_or_default();
-    for string in 1..=strings {
-        let text = take_string(&mut rest)?;
-        if opcode == op::CHANNEL && string == strings {
-            let mut map = text;
-            while !map.is_empty() {
-                take_string(&mut map)?;
-            }
-        }
+    let mut last: &[u8] = &[];
+    for _ in 0..strings {
+        last = take_string(&mut rest)?;
+    }
+    while opcode == op::CHANNEL && !last.is_empty() {
+        take_string(&mut last)?;
     }
     mcap::parse_record(opcode, data)
 }
@@ -295,18 +293,20 @@ pub fn messages(
 }
 
 fn damage(path: &Path, error: McapError) -> BagError {
+    let damaged =
+        |cause: &dyn std::fmt::Display| format!("damage ({cause}); everything before it was read");
     let found = match error {
         McapError::Io(cause) if cause.raw_os_error().is_some() => {
             return BagError::io(path, cause);
         }
-        McapError::Io(cause) => format!("damage ({cause}); everything before it was read"),
+        McapError::Io(cause) => damaged(&cause),
         McapError::UnexpectedEof => {
             "a truncated file; everything before the end was read".to_owned()
         }
         McapError::UnsupportedCompression(name) => {
             format!("chunks compressed by {name:?}, expected zstd or lz4")
         }
-        other => format!("damage ({other}); everything before it was read"),
+        other => damaged(&other),
     };
     BagError::content(path, "a complete MCAP file", found)
 }

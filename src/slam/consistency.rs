@@ -90,18 +90,12 @@ pub fn parts(pose: &Sim3) -> [f64; 3] {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixtures::at;
     use super::super::graph::KeyframeInfo;
     use super::*;
     use crate::compute::device::{EdgeId, TwoWay};
     use crate::map::EdgeKind;
     use nalgebra::{UnitQuaternion, Vector3};
-
-    fn at(x: f64) -> Sim3 {
-        Sim3 {
-            translation: Vector3::new(x, 0.0, 0.0),
-            ..Sim3::identity()
-        }
-    }
 
     /// A metre between keyframes, of which each edge says this much more.
     fn chain(count: u32, more: impl Fn(u32) -> Sim3) -> Graph {

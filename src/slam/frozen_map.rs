@@ -1,5 +1,6 @@
 //! Tracking in a frozen map: selection of the keyframe to track against.
 
+use super::nearness::Nearness;
 use super::pose_table::{Anchor, PoseTable};
 use crate::geometry::Sim3;
 
@@ -32,34 +33,18 @@ fn nearest(table: &PoseTable, anchor: &Anchor) -> Option<u32> {
         _ => None,
     };
     let neighbours = || table.edges.iter().filter_map(other).filter_map(of);
-    let sum = neighbours().fold((0.0, 0.0), |sum, (_, pose)| {
-        let (distance, angle) = active.apart(pose);
-        (sum.0 + distance, sum.1 + angle)
-    });
-    let count = neighbours().count().max(1) as f64;
-    let unit = ((sum.0 / count).max(1e-9), (sum.1 / count).max(1e-9));
-    let cost = |pose: &Sim3| {
-        let (distance, angle) = camera.apart(pose);
-        distance / unit.0 + angle / unit.1
-    };
+    let nearness = Nearness::new(camera, active, neighbours().map(|(_, pose)| *pose));
     let best = neighbours()
-        .map(|(id, pose)| (id, cost(pose)))
+        .map(|(id, pose)| (id, nearness.cost(pose)))
         .min_by(|a, b| a.1.total_cmp(&b.1))?;
-    (best.1 < NEARER * cost(active)).then_some(best.0)
+    (best.1 < NEARER * nearness.cost(active)).then_some(best.0)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixtures::at;
     use super::*;
     use crate::map::{EdgeKind, MapEdge};
-    use nalgebra::Vector3;
-
-    fn at(x: f64) -> Sim3 {
-        Sim3 {
-            translation: Vector3::new(x, 0.0, 0.0),
-            ..Sim3::identity()
-        }
-    }
 
     #[test]
     fn the_nearest_neighbour_is_taken_if_it_is_nearer() {

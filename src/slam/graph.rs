@@ -397,6 +397,11 @@ impl Graph {
         edges.filter_map(move |edge| Some((edge.other_end(id)?, edge)))
     }
 
+    /// Poses of the keyframes that share an edge with keyframe `id`.
+    pub fn neighbour_poses(&self, id: u32) -> impl Iterator<Item = Sim3> {
+        self.edges_of(id).map(|(other, _)| self.pose_of(other))
+    }
+
     /// The submap of a keyframe.
     pub fn submap_of(&self, id: u32) -> Option<u32> {
         self.keyframes.get(self.index_of(id)?).map(|k| k.submap)

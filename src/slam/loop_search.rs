@@ -68,20 +68,17 @@ impl LoopSearch {
         let mut places = Vec::with_capacity(SOUGHT);
         let soon = |of: u32| (1..=MAX_APART).contains(&query.saturating_sub(of));
         for of in waiting.into_iter().filter(|of| soon(of.query)) {
-            for place in [of.place]
-                .into_iter()
-                .chain(around(graph, of, camera).into_iter().take(AROUND))
-            {
-                if places.len() < SOUGHT && !places.contains(&place) {
-                    places.push(place);
-                }
+            add(&mut places, of.place);
+            if places.len() == SOUGHT {
+                return places;
+            }
+            for place in around(graph, of, camera).into_iter().take(AROUND) {
+                add(&mut places, place);
             }
         }
         for pair in &mut self.refused {
-            let looks = pair.looks > 0 && soon(pair.query);
-            if looks && places.len() < SOUGHT && !places.contains(&pair.place) {
+            if pair.looks > 0 && soon(pair.query) && add(&mut places, pair.place) {
                 pair.looks -= 1;
-                places.push(pair.place);
             }
         }
         places
@@ -96,18 +93,14 @@ impl LoopSearch {
         query: u32,
         tried: &[u32],
     ) -> Vec<u32> {
-        let mut places: Vec<u32> = Vec::new();
-        let mut add = |found: Vec<u32>, count: usize| {
-            let new = found.into_iter().filter(|place| !tried.contains(place));
-            for place in new.take(count) {
-                if places.len() < SOUGHT && !places.contains(&place) {
-                    places.push(place);
-                }
-            }
-        };
+        let mut places = Vec::with_capacity(SOUGHT);
+        let untried = |place: &u32| !tried.contains(place);
         let camera = graph.pose_of(query);
         for of in waiting.into_iter().filter(|of| of.query == query) {
-            add(around(graph, of, &camera), AROUND);
+            let near = around(graph, of, &camera).into_iter().filter(untried);
+            for place in near.take(AROUND) {
+                add(&mut places, place);
+            }
         }
         for pair in self.refused.iter().filter(|pair| pair.query == query) {
             let mut beside: Vec<(u32, f32)> = graph
@@ -115,7 +108,9 @@ impl LoopSearch {
                 .map(|(other, edge)| (other, edge.match_fraction))
                 .collect();
             beside.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-            add(beside.into_iter().map(|(other, _)| other).collect(), 1);
+            if let Some(place) = beside.into_iter().map(|(other, _)| other).find(untried) {
+                add(&mut places, place);
+            }
         }
         places
     }
@@ -127,6 +122,15 @@ impl LoopSearch {
     }
 }
 
+/// Adds `place` unless it is there already or [`SOUGHT`] are; returns whether it did.
+fn add(places: &mut Vec<u32>, place: u32) -> bool {
+    let adds = places.len() < SOUGHT && !places.contains(&place);
+    if adds {
+        places.push(place);
+    }
+    adds
+}
+
 /// The keyframes around the loop's place, without itself; first those nearest to where the loop puts a camera whose
 /// pose by the map is `camera`.
 fn around(graph: &Graph, of: &Loop, camera: &Sim3) -> Vec<u32> {
@@ -136,47 +140,23 @@ fn around(graph: &Graph, of: &Loop, camera: &Sim3) -> Vec<u32> {
     }
     let from_query = graph.pose_of(of.query).inverse() * *camera;
     let expected = graph.pose_of(of.place) * of.factor.i_from_j * from_query;
-    let others = graph.within(of.place, AROUND_HOPS);
-    let sorted = Nearness::new(graph, of.place).sorted(graph, &expected, others);
+    let place = graph.pose_of(of.place);
+    let nearness = Nearness::new(expected, &place, graph.neighbour_poses(of.place));
+    let others = graph.within(of.place, AROUND_HOPS).into_iter();
+    let sorted = nearness.sorted(others.map(|id| (id, graph.pose_of(id))));
     sorted.into_iter().map(|(id, _)| id).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::graph::{Edge, KeyframeInfo};
+    use super::super::fixtures::{self, at};
     use super::*;
-    use crate::compute::device::EdgeId;
     use crate::compute::global::{Matrix7, PoseFactor};
-    use crate::map::EdgeKind;
-    use nalgebra::Vector3;
-
-    fn at(x: f64) -> Sim3 {
-        Sim3 {
-            translation: Vector3::new(x, 0.0, 0.0),
-            ..Sim3::identity()
-        }
-    }
 
     /// 40 keyframes a metre apart; keyframe `k` shares less with the next one the larger `k` is.
     fn chain() -> Graph {
-        let mut graph = Graph::default();
-        for k in 0..40 {
-            let info = KeyframeInfo {
-                id: k,
-                frame_index: k as usize,
-                stamp: Default::default(),
-            };
-            graph.insert(info, at(f64::from(k)), 0, None);
-            graph.connect(Edge {
-                id: EdgeId(k),
-                i: k.wrapping_sub(1),
-                j: k,
-                kind: EdgeKind::Consecutive,
-                match_fraction: 0.9 - 0.01 * k as f32,
-                poses: None,
-            });
-        }
-        graph
+        let poses = (0..40).map(|k| at(f64::from(k)));
+        fixtures::chain(poses, |k| 0.9 - 0.01 * k as f32)
     }
 
     /// A loop that finds the camera of `query` at `x` metres in the frame of `place`.

@@ -19,6 +19,8 @@ mod error;
 mod events;
 mod factors;
 mod fit;
+#[cfg(test)]
+mod fixtures;
 pub mod fold;
 mod frame;
 mod frozen_map;

@@ -270,15 +270,8 @@ impl KeyframePoses {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixtures::at;
     use super::*;
-    use nalgebra::Vector3;
-
-    fn at(x: f64) -> Sim3 {
-        Sim3 {
-            translation: Vector3::new(x, 0.0, 0.0),
-            ..Sim3::identity()
-        }
-    }
 
     fn anchor(keyframe: u32, x: f64) -> Anchor {
         Anchor {

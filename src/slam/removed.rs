@@ -179,15 +179,8 @@ impl FromIterator<(u32, (u32, Sim3))> for Removed {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixtures::at;
     use super::*;
-    use nalgebra::Vector3;
-
-    fn at(x: f64) -> Sim3 {
-        Sim3 {
-            translation: Vector3::new(x, 0.0, 0.0),
-            ..Sim3::identity()
-        }
-    }
 
     fn found(removed: &Removed, id: u32) -> Option<(u32, f64)> {
         let (keyframe, pose) = removed.place_of(id)?;

@@ -164,13 +164,14 @@ impl Reuse {
 fn nearest(graph: &Graph, from: &Anchor, wanted: impl Fn(u32) -> bool) -> Vec<u32> {
     let active = graph.pose_of(from.keyframe);
     let camera = active * from.keyframe_from_camera;
-    let nearness = Nearness::new(graph, from.keyframe);
-    let limit = nearness.cost(&camera, &active);
+    let nearness = Nearness::new(camera, &active, graph.neighbour_poses(from.keyframe));
+    let limit = nearness.cost(&active);
     let within = graph
         .within(from.keyframe, NEAR)
         .into_iter()
         .filter(|id| wanted(*id));
-    let near = nearness.sorted(graph, &camera, within).into_iter();
+    let with_poses = within.map(|id| (id, graph.pose_of(id)));
+    let near = nearness.sorted(with_poses).into_iter();
     let near = near.take_while(|(_, cost)| *cost < limit).take(NEAREST);
     near.map(|(id, _)| id).collect()
 }
@@ -225,18 +226,10 @@ fn disagreement(graph: &Graph, from: &Anchor, found: &Anchor, poses: &TwoWay) ->
 
 #[cfg(test)]
 mod tests {
-    use super::super::graph::Edge;
+    use super::super::fixtures::{self, at};
     use super::*;
-    use crate::compute::device::EdgeId;
     use crate::geometry::Sim3;
-    use nalgebra::{UnitQuaternion, Vector3};
-
-    fn at(x: f64) -> Sim3 {
-        Sim3 {
-            translation: Vector3::new(x, 0.0, 0.0),
-            ..Sim3::identity()
-        }
-    }
+    use nalgebra::UnitQuaternion;
 
     fn anchor(keyframe: u32, x: f64) -> Anchor {
         Anchor {
@@ -247,24 +240,7 @@ mod tests {
 
     /// Keyframes at these places, each with an edge to the one before.
     fn chain(places: &[f64]) -> Graph {
-        let mut graph = Graph::default();
-        for (id, &x) in (0..).zip(places) {
-            let info = KeyframeInfo {
-                id,
-                frame_index: 0,
-                stamp: Default::default(),
-            };
-            graph.insert(info, at(x), 0, None);
-            graph.connect(Edge {
-                id: EdgeId(id),
-                i: id.wrapping_sub(1),
-                j: id,
-                kind: EdgeKind::Consecutive,
-                match_fraction: 0.5,
-                poses: None,
-            });
-        }
-        graph
+        fixtures::chain(places.iter().map(|&x| at(x)), |_| 0.5)
     }
 
     fn reuse() -> Reuse {

@@ -14,6 +14,7 @@ const MAX_WAITING: usize = 32;
 pub const PATIENCE: u32 = 10;
 /// Witnesses come from keyframes at most this many apart.
 pub const MAX_APART: u32 = 5;
+
 /// A measured loop.
 #[derive(Debug, Clone, Copy)]
 pub struct Loop {
@@ -202,11 +203,9 @@ fn consistent(odometry: &Odometry<'_>, a: &Loop, b: &Loop) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::graph::{Edge, KeyframeInfo};
+    use super::super::fixtures;
     use super::*;
-    use crate::compute::device::EdgeId;
     use crate::geometry::{Sim3, Tangent};
-    use crate::map::EdgeKind;
 
     /// Keyframe `k` of a circle of 40 with a radius of 3 m.
     fn truth(k: u32) -> Sim3 {
@@ -221,31 +220,14 @@ mod tests {
 
     /// A chain of 46 keyframes whose steps all err in the same way.
     fn drifted(step: &Tangent) -> Graph {
-        let mut graph = Graph::default();
         let mut pose = truth(0);
-        for k in 0..46 {
-            let info = KeyframeInfo {
-                id: k,
-                frame_index: k as usize,
-                stamp: Default::default(),
-            };
-            if k > 0 {
-                pose = pose * truth(k - 1).inverse() * truth(k) * Sim3::exp(step);
+        let poses = (0..46).map(|k: u32| {
+            if let Some(before) = k.checked_sub(1) {
+                pose = pose * truth(before).inverse() * truth(k) * Sim3::exp(step);
             }
-            graph.insert(info, pose, 0, None);
-        }
-        for k in 1..46 {
-            let edge = Edge {
-                id: EdgeId(k),
-                i: k - 1,
-                j: k,
-                kind: EdgeKind::Consecutive,
-                match_fraction: 0.5,
-                poses: None,
-            };
-            assert!(graph.connect(edge));
-        }
-        graph
+            pose
+        });
+        fixtures::chain(poses, |_| 0.5)
     }
 
     /// A loop from `query` to `place` that is `off`.

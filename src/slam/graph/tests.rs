@@ -1,12 +1,5 @@
+use super::super::fixtures::at;
 use super::*;
-use nalgebra::Vector3;
-
-fn at(x: f64) -> Sim3 {
-    Sim3 {
-        translation: Vector3::new(x, 0.0, 0.0),
-        ..Sim3::identity()
-    }
-}
 
 fn info(id: u32) -> KeyframeInfo {
     KeyframeInfo {
