@@ -32,11 +32,14 @@ struct Selection {
 struct Limits {
     double min_fraction;
     double max_mad;
+    double max_trusted_mad;
     double max_log_scale;
     double inliers;
     double sigma_over_mad;
     double min_sigma;
     double full_patch;
+    unsigned trusted;
+    unsigned max_agreed;
 };
 
 // `cuda::depth::Arguments`.
@@ -178,7 +181,11 @@ __device__ double2 block_sum(double2 value) {
     return total;
 }
 
-// `cuda::depth::field::LayoutArgument`: the image and its square cells.
+// `field::LAYERS` and `field::FIRST_LAYER`: layers of cells over depth, each for depths twice those of the one before.
+constexpr unsigned kLayers = 4;
+constexpr float kFirstLayer = 0.7f;
+
+// `cuda::depth::field::LayoutArgument`: the image and the square cells of a layer.
 struct Layout {
     unsigned width;
     unsigned height;
@@ -189,6 +196,7 @@ struct Layout {
 
 // `cuda::depth::field::FieldArguments`.
 struct FieldArguments {
+    const float* points;  // N x 3, before they are scaled
     const unsigned* keys; // N, as `ms_depth_ratios` left them
     const unsigned* used; // as in `Arguments`
     const Found* found;
@@ -218,22 +226,30 @@ struct Between {
     float share; // of `high`
 };
 
-__device__ __forceinline__ Between between(float place, float inverse_side, unsigned count) {
-    const float at = fminf(fmaxf((place + 0.5f) * inverse_side - 0.5f, 0.0f), static_cast<float>(count - 1));
+__device__ __forceinline__ Between between(float place, unsigned count) {
+    // NaN becomes 0.
+    const float at = fminf(fmaxf(place, 0.0f), static_cast<float>(count - 1));
     const unsigned low = static_cast<unsigned>(at);
     return {low, min(low + 1, count - 1), at - static_cast<float>(low)};
 }
 
-// The field at column and row of the image, bilinear.
-__device__ __forceinline__ float field_at(const float* field, const Layout& l, float u, float v) {
+// The place of a depth in metres between the layers.
+__device__ __forceinline__ Between layer_of(float depth) { return between(log2f(depth / kFirstLayer), kLayers); }
+
+__device__ __forceinline__ float blend(float low, float high, float share) { return low + share * (high - low); }
+
+// The field at column and row of the image and a depth in metres, linear along each.
+__device__ __forceinline__ float field_at(const float* field, const Layout& l, float u, float v, float depth) {
     const float inverse_side = 1.0f / static_cast<float>(l.side);
-    const Between x = between(u, inverse_side, l.columns);
-    const Between y = between(v, inverse_side, l.rows);
-    const float* above = field + y.low * l.columns;
-    const float* below = field + y.high * l.columns;
-    const float top = above[x.low] + x.share * (above[x.high] - above[x.low]);
-    const float bottom = below[x.low] + x.share * (below[x.high] - below[x.low]);
-    return top + y.share * (bottom - top);
+    const Between x = between((u + 0.5f) * inverse_side - 0.5f, l.columns);
+    const Between y = between((v + 0.5f) * inverse_side - 0.5f, l.rows);
+    const Between z = layer_of(depth);
+    const auto of_row = [&](unsigned layer, unsigned row) {
+        const float* values = field + (layer * l.rows + row) * l.columns;
+        return blend(values[x.low], values[x.high], x.share);
+    };
+    const auto of_layer = [&](unsigned layer) { return blend(of_row(layer, y.low), of_row(layer, y.high), y.share); };
+    return blend(of_layer(z.low), of_layer(z.high), z.share);
 }
 
 // Whole warps for every round of a loop over pixels.
@@ -373,8 +389,13 @@ extern "C" __global__ void __launch_bounds__(kThreads) ms_depth_mean(const Argum
     f->inliers = static_cast<unsigned>(sums.y);
     f->patches = patches.x;
     const double log_scale = median + sums.x / fmax(sums.y, 1.0);
-    const bool usable = f->count > 0 && static_cast<double>(f->count) / a.pixels >= l.min_fraction &&
-                        fabs(log_scale) <= l.max_log_scale && mad <= l.max_mad;
+    const bool enough = f->count > 0 && static_cast<double>(f->count) / a.pixels >= l.min_fraction;
+    const double max_mad = f->agreed >= l.trusted ? l.max_trusted_mad : l.max_mad;
+    f->max_mad = max_mad;
+    if (enough) {
+        f->agreed = mad <= l.max_mad ? min(f->agreed + 1, l.max_agreed) : f->agreed - min(f->agreed, 1u);
+    }
+    const bool usable = enough && fabs(log_scale) <= l.max_log_scale && mad <= max_mad;
     f->accepted = usable ? 1 : 0;
     if (usable) {
         f->factor = static_cast<float>(exp(log_scale));
@@ -395,8 +416,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     }
 }
 
-// The field of an accepted measurement. A block for each cell averages its ratios; the last one smooths the grid, with
-// a thread for each of its at most kThreads cells.
+// The field of an accepted measurement. A block averages the ratios of a cell of each layer; the last one smooths the
+// grid, with a thread for the at most kThreads cells of a layer.
 extern "C" __global__ void __launch_bounds__(kThreads) ms_depth_field(const FieldArguments a) {
     if ((a.used != nullptr && *a.used == 0) || a.found->accepted == 0) {
         return;
@@ -406,7 +427,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) ms_depth_field(const Fiel
     const float reach = a.sigmas * fmaxf(a.sigma_over_mad * a.found->mad, a.min_sigma);
     const unsigned left = blockIdx.x % l.columns * l.side;
     const unsigned above = blockIdx.x / l.columns * l.side;
-    float2 own = make_float2(0.0f, 0.0f);
+    const float factor = a.found->factor;
+    float2 own[kLayers] = {};
     const unsigned long long all = static_cast<unsigned long long>(l.side) * l.side;
     for (unsigned long long k = threadIdx.x; k < all; k += kThreads) {
         const unsigned u = left + static_cast<unsigned>(k % l.side);
@@ -414,61 +436,81 @@ extern "C" __global__ void __launch_bounds__(kThreads) ms_depth_field(const Fiel
         if (u >= l.width || v >= l.height) {
             continue;
         }
-        const unsigned key = a.keys[static_cast<unsigned long long>(v) * l.width + u];
+        const unsigned long long n = static_cast<unsigned long long>(v) * l.width + u;
+        const unsigned key = a.keys[n];
         const float off = from_ordered(key) - scale;
         const float of_reach = off / reach;
         const float rest = 1.0f - of_reach * of_reach;
         // False for a pixel without a ratio.
         if (key != kNothing && rest > 0.0f) {
             const float weight = rest * rest;
-            own.x += weight * off;
-            own.y += weight;
+            const Between z = layer_of(a.points[3 * n + 2] * factor);
+#pragma unroll
+            for (unsigned layer = 0; layer < kLayers; ++layer) {
+                const float share = layer == z.low ? 1.0f - z.share : layer == z.high ? z.share : 0.0f;
+                const float of_layer = share * weight;
+                own[layer].x += of_layer * off;
+                own[layer].y += of_layer;
+            }
         }
     }
-    __shared__ float2 sums[kThreads];
-    sums[threadIdx.x] = own;
+    __shared__ float2 sums[kLayers][kThreads];
+    for (unsigned layer = 0; layer < kLayers; ++layer) {
+        sums[layer][threadIdx.x] = own[layer];
+    }
     __syncthreads();
     for (unsigned half = kThreads / 2; half > 0; half /= 2) {
         if (threadIdx.x < half) {
-            sums[threadIdx.x].x += sums[threadIdx.x + half].x;
-            sums[threadIdx.x].y += sums[threadIdx.x + half].y;
+            for (unsigned layer = 0; layer < kLayers; ++layer) {
+                sums[layer][threadIdx.x].x += sums[layer][threadIdx.x + half].x;
+                sums[layer][threadIdx.x].y += sums[layer][threadIdx.x + half].y;
+            }
         }
         __syncthreads();
     }
-    if (threadIdx.x == 0) {
-        const float2 sum = sums[0];
+    if (threadIdx.x < kLayers) {
+        const float2 sum = sums[threadIdx.x][0];
         const float mean = sum.y > 0.0f ? sum.x / sum.y : 0.0f;
-        a.cells[blockIdx.x] = make_float2(mean, fminf(sum.y / a.full_cell, 1.0f));
+        a.cells[threadIdx.x * gridDim.x + blockIdx.x] = make_float2(mean, fminf(sum.y / a.full_cell, 1.0f));
     }
     if (!is_last(a.tickets)) {
         return;
     }
-    __shared__ float values[2][kThreads];
+    __shared__ float values[2][kLayers][kThreads];
     const unsigned cell = threadIdx.x;
     const unsigned row = cell / l.columns;
     const unsigned column = cell % l.columns;
-    const bool exists = cell < l.columns * l.rows;
-    // The other blocks' means are in the second-level cache.
-    const float2 measured = exists ? __ldcg(a.cells + cell) : make_float2(0.0f, 0.0f);
-    values[0][cell] = 0.0f;
+    const unsigned count = l.columns * l.rows;
+    const bool exists = cell < count;
+    const bool has_left = column > 0, has_right = column + 1 < l.columns;
+    const bool has_above = row > 0, has_below = row + 1 < l.rows;
+    float2 measured[kLayers];
+    for (unsigned layer = 0; layer < kLayers; ++layer) {
+        // The other blocks' means are in the second-level cache.
+        measured[layer] = exists ? __ldcg(a.cells + layer * count + cell) : make_float2(0.0f, 0.0f);
+        values[0][layer][cell] = 0.0f;
+    }
     __syncthreads();
     for (unsigned sweep = 0; sweep < a.sweeps; ++sweep) {
-        const float* old = values[sweep % 2];
-        if (exists) {
-            const bool has_left = column > 0, has_right = column + 1 < l.columns;
-            const bool has_above = row > 0, has_below = row + 1 < l.rows;
+        for (unsigned layer = 0; exists && layer < kLayers; ++layer) {
+            const float* old = values[sweep % 2][layer];
+            const bool has_nearer = layer > 0, has_farther = layer + 1 < kLayers;
             float sum = has_left ? old[cell - 1] : 0.0f;
             sum += has_right ? old[cell + 1] : 0.0f;
             sum += has_above ? old[cell - l.columns] : 0.0f;
             sum += has_below ? old[cell + l.columns] : 0.0f;
-            const float count = static_cast<float>(has_left + has_right + has_above + has_below);
-            values[(sweep + 1) % 2][cell] = (measured.y * measured.x + a.stiffness * sum) /
-                                            (measured.y + a.stiffness * count + a.way_back);
+            sum += has_nearer ? values[sweep % 2][layer - 1][cell] : 0.0f;
+            sum += has_farther ? values[sweep % 2][layer + 1][cell] : 0.0f;
+            const float neighbours =
+                static_cast<float>(has_left + has_right + has_above + has_below + has_nearer + has_farther);
+            values[(sweep + 1) % 2][layer][cell] =
+                (measured[layer].y * measured[layer].x + a.stiffness * sum) /
+                (measured[layer].y + a.stiffness * neighbours + a.way_back);
         }
         __syncthreads();
     }
-    if (exists) {
-        a.field[cell] = values[a.sweeps % 2][cell];
+    for (unsigned layer = 0; exists && layer < kLayers; ++layer) {
+        a.field[layer * count + cell] = values[a.sweeps % 2][layer][cell];
     }
 }
 
@@ -486,11 +528,11 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     if (blockIdx.y == 0) {
         const float u = static_cast<float>(static_cast<unsigned>(n) % layout.width);
         const float v = static_cast<float>(static_cast<unsigned>(n) / layout.width);
-        scale *= expf(field_at(field, layout, u, v));
+        scale *= expf(field_at(field, layout, u, v, p[2] * scale));
     } else if (p[2] > 0.0f) {
         const float u = p[0] / p[2] * camera.focal[0] + camera.principal[0];
         const float v = p[1] / p[2] * camera.focal[1] + camera.principal[1];
-        scale *= expf(field_at(field, layout, u, v));
+        scale *= expf(field_at(field, layout, u, v, p[2] * scale));
     }
     for (int k = 0; k < 3; ++k) {
         p[k] *= scale;

@@ -5,8 +5,17 @@ pub mod field;
 /// Minimum fraction of the image's pixels with both a point and a depth.
 pub(crate) const MIN_FRACTION: f64 = 0.02;
 /// Maximum median absolute deviation of the log ratios: where they scatter more, the depth belongs to
-/// another image.
+/// another image, or the network fails.
 pub(crate) const MAX_MAD: f64 = 0.2;
+
+/// The same for a sensor that is trusted: there the network fails.
+pub(crate) const MAX_TRUSTED_MAD: f64 = 1.0;
+
+/// Number of pointmaps that a sensor agrees with, less those that it does not, from which it is trusted.
+pub(crate) const TRUSTED: u32 = 10;
+
+/// Maximum of that number: depth that has come late since may be used for no longer.
+pub(crate) const MAX_AGREED: u32 = 100;
 /// Maximum log ratio, of either sign, that a metric network leaves; beyond it the depth has another unit.
 pub(crate) const MAX_LOG_SCALE: f64 = 3.4;
 /// Ratios count up to so many standard deviations from their median, of at least the sensor's own.
@@ -42,16 +51,53 @@ pub enum NoScale {
     Few { found: f64 },
     /// The ratios of depth and pointmap contradict each other.
     #[error(
-        "depth and pointmap disagree: log ratios scatter by {mad:.2}, expected at most {MAX_MAD}: check that the depth \
-         is registered to the camera and of the same time"
+        "depth and pointmap disagree: log ratios scatter by {mad:.2}, expected at most {max:.1}: check that the depth is \
+         registered to the camera and of the same time"
     )]
-    Scattered { mad: f64 },
+    Scattered { mad: f64, max: f64 },
     /// The ratio is not that of metres to metres.
     #[error(
         "depth is {factor:.3e} times what the network sees, expected metres: check the unit (16-bit depth is mostly in \
          millimetres)"
     )]
     Unit { factor: f64 },
+}
+
+/// Whether depth is that of the images: that they disagree once shows a sensor of another place or time, unless they
+/// have agreed many times before. Then the network fails, as it does on views unlike those that it has learnt.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Trust {
+    agreed: u32,
+}
+
+impl Trust {
+    /// After `agreed` pointmaps more with which a sensor agreed than others.
+    pub fn after(agreed: u32) -> Self {
+        Self {
+            agreed: agreed.min(MAX_AGREED),
+        }
+    }
+
+    /// Number of pointmaps with which the sensor agreed, less those with which it did not.
+    pub fn agreed(&self) -> u32 {
+        self.agreed
+    }
+
+    /// Maximum median absolute deviation of the log ratios.
+    pub fn max_mad(&self) -> f64 {
+        match self.agreed >= TRUSTED {
+            true => MAX_TRUSTED_MAD,
+            false => MAX_MAD,
+        }
+    }
+
+    /// Notes the median absolute deviation of a pointmap's log ratios.
+    fn note(&mut self, mad: f64) {
+        self.agreed = match mad <= MAX_MAD {
+            true => (self.agreed + 1).min(MAX_AGREED),
+            false => self.agreed.saturating_sub(1),
+        };
+    }
 }
 
 /// What the log ratios of depths and points show.
@@ -71,6 +117,8 @@ pub struct Ratios {
     pub inliers: usize,
     /// Independent measurements that the pixels count as.
     pub patches: f64,
+    /// Maximum median absolute deviation that counts.
+    pub max_mad: f64,
 }
 
 impl Ratios {
@@ -89,9 +137,9 @@ impl Ratios {
             let factor = log_scale.exp();
             return Err(NoScale::Unit { factor });
         }
-        let mad = self.mad;
-        if mad > MAX_MAD {
-            return Err(NoScale::Scattered { mad });
+        let (mad, max) = (self.mad, self.max_mad);
+        if mad > max {
+            return Err(NoScale::Scattered { mad, max });
         }
         let spread = SIGMA_OVER_MAD * mad;
         let patches = self.patches.max(f64::MIN_POSITIVE);
@@ -128,7 +176,8 @@ impl DepthMeter {
     }
 
     /// Measures the scale of a pointmap of `width` columns: `points` is N×3 in the camera's frame, `confidence`
-    /// N (a point counts if it is positive), `metres` N depths along z (0: not measured).
+    /// N (a point counts if it is positive), `metres` N depths along z (0: not measured). `trust` is that in their sensor
+    /// by earlier measurements, to which this one is added.
     ///
     /// With the ratios `r = metres / z` of the pixels that have both, and their median `m`,
     ///
@@ -150,6 +199,7 @@ impl DepthMeter {
         confidence: &[f32],
         metres: &[f32],
         width: usize,
+        trust: &mut Trust,
     ) -> Result<DepthScale, NoScale> {
         let pixels = metres.len();
         let width = width.max(1);
@@ -184,6 +234,7 @@ impl DepthMeter {
             sum: 0.0,
             inliers: 0,
             patches,
+            max_mad: trust.max_mad(),
         };
         if self.logs.is_empty() {
             return ratios.scale();
@@ -203,7 +254,11 @@ impl DepthMeter {
         ratios.inliers = count;
         (ratios.median, ratios.mad) = (median, mad);
         self.mad = mad;
-        ratios.scale()
+        let scale = ratios.scale();
+        if !matches!(scale, Err(NoScale::Few { .. })) {
+            trust.note(mad);
+        }
+        scale
     }
 }
 

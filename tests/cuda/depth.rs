@@ -3,7 +3,7 @@
 use crate::cuda;
 use mast3r_slam::compute::cuda::depth::field::{DepthField, DepthFieldBuffers};
 use mast3r_slam::compute::cuda::depth::{DepthMeter, DepthMeterBuffers, Found, MeasureTask};
-use mast3r_slam::compute::depth::{self, DepthScale, NoScale};
+use mast3r_slam::compute::depth::{self, DepthScale, NoScale, Trust};
 use mast3r_slam::geometry::Intrinsics;
 use mast3r_slam::gpu::{Context, DeviceBuffer, Priority, Stream};
 use testkit::matching_scene::Random;
@@ -109,7 +109,12 @@ impl OnDevice {
         }
     }
 
-    fn measure(&self, stream: &Stream, scene: &Scene, used: Option<u32>) -> Found {
+    /// `trust`: that in the sensor before.
+    fn measure(&self, stream: &Stream, scene: &Scene, used: Option<u32>, trust: Trust) -> Found {
+        let mut found = [Found::default()];
+        stream.read(self.found.all(), &mut found).unwrap();
+        let before = found.map(|found| found.trusted(trust));
+        stream.write(&before, self.found.all()).unwrap();
         stream.write(&scene.points, self.points.all()).unwrap();
         let confidence = self.confidence.all();
         stream.write(&scene.confidence, confidence).unwrap();
@@ -123,7 +128,6 @@ impl OnDevice {
             found: self.found.all(),
         };
         self.meter.measure(stream, &task).unwrap();
-        let mut found = [Found::default()];
         stream.read(self.found.all(), &mut found).unwrap();
         found[0]
     }
@@ -134,7 +138,10 @@ fn assert_same(what: &str, found: Result<DepthScale, NoScale>, cpu: Result<Depth
     let same = match (&found, &cpu) {
         (Ok(a), Ok(b)) => near(a.log_scale, b.log_scale) && near(a.sigma, b.sigma),
         (Err(NoScale::Few { found: a }), Err(NoScale::Few { found: b })) => a == b,
-        (Err(NoScale::Scattered { mad: a }), Err(NoScale::Scattered { mad: b })) => near(*a, *b),
+        (
+            Err(NoScale::Scattered { mad: a, max: c }),
+            Err(NoScale::Scattered { mad: b, max: d }),
+        ) => near(*a, *b) && c == d,
         (Err(NoScale::Unit { factor: a }), Err(NoScale::Unit { factor: b })) => near(*a, *b),
         _ => false,
     };
@@ -155,20 +162,39 @@ fn scales_equal_the_cpu_s_and_two_runs_have_the_same_bits() {
         for scene in scenes(n) {
             let what = format!("{width}x{height}, {}", scene.name);
             let (points, confidence) = (&scene.points, &scene.confidence);
-            let cpu = meter.measure(points, confidence, &scene.metres, width);
-            let found = device.measure(&stream, &scene, None);
+            for agreed in [0, 9, 10, 100] {
+                let before = Trust::after(agreed);
+                let mut trust = before;
+                let cpu = meter.measure(points, confidence, &scene.metres, width, &mut trust);
+                let found = device.measure(&stream, &scene, None, before);
+                assert_same(&what, found.scale(n), cpu);
+                assert_eq!(found.is_accepted(), cpu.is_ok(), "{what}");
+                assert_eq!(found.trust(), trust, "{what}");
+                if let Ok(scale) = cpu {
+                    factor = scale.log_scale.exp();
+                }
+            }
+            let unknown = Trust::default();
+            let cpu = meter.measure(
+                points,
+                confidence,
+                &scene.metres,
+                width,
+                &mut unknown.clone(),
+            );
+            let found = device.measure(&stream, &scene, None, unknown);
             assert_same(&what, found.scale(n), cpu);
             if let Ok(scale) = cpu {
                 factor = scale.log_scale.exp();
             }
             let off = f64::from(found.factor()) / factor - 1.0;
             assert!(off.abs() < TOLERANCE, "{what}: factor off by {off}");
-            let again = device.measure(&stream, &scene, Some(1));
+            let again = device.measure(&stream, &scene, Some(1), unknown);
             assert_eq!(found, again, "{what}");
             assert_eq!(found.is_accepted(), cpu.is_ok(), "{what}");
             // A frame without depth changes no scale, whatever the memory holds.
             let millimetres = scenes(n).swap_remove(4);
-            let without = device.measure(&stream, &millimetres, Some(0));
+            let without = device.measure(&stream, &millimetres, Some(0), unknown);
             assert_eq!(without.scale(n), found.scale(n), "{what}");
             assert_eq!(without.factor(), found.factor(), "{what}");
             assert!(!without.is_accepted(), "{what}");
@@ -199,7 +225,9 @@ fn points_are_rescaled_by_the_newest_scale_as_on_the_cpu() {
     };
     rescale(true);
     crate::assert_same_bits("before a measurement", &read(&device.points), &seen.points);
-    let factor = device.measure(&stream, &seen, None).factor();
+    let factor = device
+        .measure(&stream, &seen, None, Trust::default())
+        .factor();
     assert!((factor - 1.3).abs() < 1e-5, "{factor}");
     let mut expected = seen.points.clone();
     depth::rescale(&mut expected, factor);
@@ -281,17 +309,24 @@ fn fields_and_corrected_points_equal_the_cpu_s() {
         for (k, scene) in scenes.iter().enumerate() {
             let what = format!("{width}x{height}, {}", scene.name);
             let (points, confidence) = (&scene.points, &scene.confidence);
-            let cpu = meter.measure(points, confidence, &scene.metres, width);
+            let trust = Trust::default();
+            let metres = &scene.metres;
+            let cpu = meter.measure(points, confidence, metres, width, &mut trust.clone());
             if let Ok(scale) = cpu {
                 factor = scale.log_scale.exp() as f32;
                 expected.fit(points, confidence, &scene.metres, factor, meter.mad());
             }
             // Every other time the frame says whether it has depth.
             let used = (k % 2 == 0).then_some(1);
-            device.measure(&stream, scene, used);
+            device.measure(&stream, scene, used, trust);
             let slice = used.map(|_| device.used.all());
             let found = device.found.all();
-            let fit = || field.fit(&stream, &device.meter, slice, found).unwrap();
+            let fit = || {
+                let points = device.points.all();
+                field
+                    .fit(&stream, &device.meter, points, slice, found)
+                    .unwrap();
+            };
             fit();
             let values = stream.read_vec(field.values()).unwrap();
             for (a, b) in values.iter().zip(expected.values()) {

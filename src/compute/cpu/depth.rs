@@ -2,7 +2,7 @@
 
 use super::NAME;
 use crate::compute::depth::field::DepthField;
-use crate::compute::depth::{DepthMeter, DepthScale, NoScale, rescale};
+use crate::compute::depth::{DepthMeter, DepthScale, NoScale, Trust, rescale};
 use crate::compute::device::DeviceError;
 use crate::compute::fusion::FusedPointmap;
 use crate::compute::pose_solver::MeasuredDepths;
@@ -26,6 +26,9 @@ pub struct Depth {
     keyframe: Arc<Vec<f32>>,
     /// Scale of the network's newest pass with depth: that of the passes until the next one.
     factor: f32,
+    /// In the depths of frames, by their passes, and in those of keyframes, by their fused pointmaps.
+    trust: Trust,
+    trust_of_keyframes: Trust,
     /// What the current frame's depth says about its pass.
     found: Option<Result<DepthScale, NoScale>>,
 }
@@ -44,6 +47,8 @@ impl Depth {
             has_frame: false,
             keyframe: Arc::default(),
             factor: 1.0,
+            trust: Trust::default(),
+            trust_of_keyframes: Trust::default(),
             found: None,
         }
     }
@@ -79,9 +84,10 @@ impl Depth {
     pub fn scale(&mut self, frame: &mut ViewOutput, other: Option<&mut ViewOutput>) {
         if self.has_frame {
             let (points, confidence) = (&frame.points, &frame.confidence);
+            let (metres, trust) = (&self.frame, &mut self.trust);
             let found = self
                 .meter
-                .measure(points, confidence, &self.frame, self.width);
+                .measure(points, confidence, metres, self.width, trust);
             if let Ok(scale) = &found {
                 self.factor = scale.log_scale.exp() as f32;
                 if let Some(field) = &mut self.field {
@@ -136,9 +142,11 @@ impl Depth {
 
     /// The scale of the active keyframe's pointmap.
     pub fn of_keyframe(&mut self, map: &FusedPointmap) -> Option<DepthScale> {
+        let trust = &mut self.trust_of_keyframes;
+        let (points, confidence) = (&map.points, &map.confidence);
         let found = self
             .meter
-            .measure(&map.points, &map.confidence, &self.keyframe, self.width);
+            .measure(points, confidence, &self.keyframe, self.width, trust);
         found.ok()
     }
 }

@@ -3,7 +3,7 @@
 pub mod field;
 
 use super::small;
-use crate::compute::depth::{self, DepthScale, NoScale, Ratios};
+use crate::compute::depth::{self, DepthScale, NoScale, Ratios, Trust};
 use crate::gpu::{
     Carver, Context, CudaError, DeviceBuffer, DevicePointer, DeviceSlice, Element, Grid, Kernel,
     KernelArgument, Stream,
@@ -28,12 +28,16 @@ const LEVELS: u32 = 3;
 pub struct Found {
     sum: f64,
     patches: f64,
+    max_mad: f64,
     count: u32,
     inliers: u32,
     median: f32,
     mad: f32,
     factor: f32,
     accepted: u32,
+    /// The number in [`Trust`].
+    agreed: u32,
+    reserved: u32,
 }
 
 // SAFETY: plain numbers without padding, the same fields in the same order as in the `.cu` file.
@@ -62,6 +66,19 @@ impl Found {
         self.accepted != 0
     }
 
+    /// The trust in the sensor by this measurement and those before.
+    pub fn trust(&self) -> Trust {
+        Trust::after(self.agreed)
+    }
+
+    /// The same with another trust in the sensor.
+    pub fn trusted(self, trust: Trust) -> Self {
+        Self {
+            agreed: trust.agreed(),
+            ..self
+        }
+    }
+
     /// What points are multiplied with: the newest scale that could be used.
     pub fn factor(&self) -> f32 {
         self.factor
@@ -80,6 +97,7 @@ impl Found {
             sum: self.sum,
             inliers: self.inliers as usize,
             patches: self.patches,
+            max_mad: self.max_mad,
         };
         ratios.scale()
     }
@@ -91,21 +109,27 @@ impl Found {
 struct Limits {
     min_fraction: f64,
     max_mad: f64,
+    max_trusted_mad: f64,
     max_log_scale: f64,
     inliers: f64,
     sigma_over_mad: f64,
     min_sigma: f64,
     full_patch: f64,
+    trusted: u32,
+    max_agreed: u32,
 }
 
 const LIMITS: Limits = Limits {
     min_fraction: depth::MIN_FRACTION,
     max_mad: depth::MAX_MAD,
+    max_trusted_mad: depth::MAX_TRUSTED_MAD,
     max_log_scale: depth::MAX_LOG_SCALE,
     inliers: depth::INLIERS,
     sigma_over_mad: depth::SIGMA_OVER_MAD,
     min_sigma: depth::MIN_SIGMA,
     full_patch: depth::FULL_PATCH,
+    trusted: depth::TRUSTED,
+    max_agreed: depth::MAX_AGREED,
 };
 
 /// `Arguments` of `depth.cu`.
@@ -178,7 +202,7 @@ pub struct MeasureTask<'a> {
     pub metres: DeviceSlice<'a, f32>,
     /// If given, a single number: 0 if there is no depth, so that `found` stays as it is.
     pub used: Option<DeviceSlice<'a, u32>>,
-    /// A single result, which starts as [`Found::unscaled`].
+    /// A single result, which starts as [`Found::unscaled`] and gathers [`Trust`].
     pub found: DeviceSlice<'a, Found>,
 }
 

@@ -36,7 +36,8 @@ fn scene(mut sensor: impl FnMut(usize, f64) -> f64) -> (Vec<f32>, Vec<f32>) {
 
 fn measure((points, metres): &(Vec<f32>, Vec<f32>)) -> Result<DepthScale, NoScale> {
     let confidence = vec![1.0; metres.len()];
-    DepthMeter::new(PIXELS).measure(points, &confidence, metres, SIZE.0)
+    let mut trust = Trust::default();
+    DepthMeter::new(PIXELS).measure(points, &confidence, metres, SIZE.0, &mut trust)
 }
 
 #[test]
@@ -119,9 +120,66 @@ fn what_is_no_depth_gives_none() {
     let mut random = Random(9);
     let other = scene(|_, z| z * (0.5 * random.normal()).exp());
     assert!(matches!(measure(&other), Err(NoScale::Scattered { .. })));
-    assert!(DepthMeter::new(0).measure(&[], &[], &[], 0).is_err());
+    let mut trust = Trust::default();
+    assert!(
+        DepthMeter::new(0)
+            .measure(&[], &[], &[], 0, &mut trust)
+            .is_err()
+    );
     // Hidden points do not count.
     let (points, metres) = scene(|_, z| z);
-    let hidden = DepthMeter::new(0).measure(&points, &vec![0.0; PIXELS], &metres, SIZE.0);
+    let hidden = vec![0.0; PIXELS];
+    let hidden = DepthMeter::new(0).measure(&points, &hidden, &metres, SIZE.0, &mut trust);
     assert_eq!(hidden, Err(NoScale::Few { found: 0.0 }));
+}
+
+#[test]
+fn a_sensor_that_agreed_long_enough_is_believed_where_the_network_fails() {
+    let confidence = vec![1.0; PIXELS];
+    let (good, mut random) = (scene(|_, z| 1.2 * z), Random(9));
+    let wild = scene(|_, z| 1.2 * z * (0.5 * random.normal()).exp());
+    let (mut meter, mut trust) = (DepthMeter::new(PIXELS), Trust::default());
+    let mut measure = |(points, metres): &(Vec<f32>, Vec<f32>)| {
+        let found = meter.measure(points, &confidence, metres, SIZE.0, &mut trust);
+        (found.map(|found| found.log_scale), trust.agreed())
+    };
+    let of_good = |agreed| (Ok(1.2_f64.ln()), agreed);
+    let near = |(found, agreed): (Result<f64, NoScale>, u32),
+                expected: (Result<f64, NoScale>, u32)| {
+        let off = found.ok().zip(expected.0.ok()).map(|(a, b)| (a - b).abs());
+        assert!(
+            agreed == expected.1 && off.is_some_and(|off| off < 0.05),
+            "{off:?} {agreed}"
+        );
+    };
+    for n in 1..TRUSTED {
+        near(measure(&good), of_good(n));
+    }
+    let (refused, agreed) = measure(&wild);
+    assert!(
+        matches!(refused, Err(NoScale::Scattered { max: MAX_MAD, .. })),
+        "{refused:?}"
+    );
+    assert_eq!(agreed, TRUSTED - 2);
+    for n in TRUSTED - 1..=TRUSTED + 1 {
+        near(measure(&good), of_good(n));
+    }
+    // No depth says nothing.
+    assert_eq!(measure(&scene(|_, _| 0.0)).1, TRUSTED + 1);
+    for n in [TRUSTED, TRUSTED - 1] {
+        near(measure(&wild), of_good(n));
+    }
+    let (refused, _) = measure(&wild);
+    assert!(
+        matches!(refused, Err(NoScale::Scattered { max: MAX_MAD, .. })),
+        "{refused:?}"
+    );
+    // However long they have agreed: not for long.
+    for _ in 0..2 * MAX_AGREED {
+        measure(&good);
+    }
+    let used = (0..2 * MAX_AGREED)
+        .filter(|_| measure(&wild).0.is_ok())
+        .count();
+    assert_eq!(used as u32, MAX_AGREED - TRUSTED + 1);
 }

@@ -10,7 +10,7 @@ use crate::gpu::{
     KernelArgument, Stream,
 };
 
-/// The last block of the kernel has a thread for each cell.
+/// The last block of the kernel has a thread for each cell of a layer.
 const _: () = assert!(field::CELLS * field::CELLS <= THREADS as usize);
 
 /// `Layout` of `depth.cu`.
@@ -42,6 +42,7 @@ unsafe impl KernelArgument for CameraArgument {}
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct FieldArguments {
+    points: DevicePointer<f32>,
     keys: DevicePointer<u32>,
     used: DevicePointer<u32>,
     found: DevicePointer<Found>,
@@ -72,7 +73,7 @@ impl DepthFieldBuffers {
     /// Buffers for images of this size.
     pub fn carve(c: &mut Carver<'_, '_>, width: usize, height: usize) -> Result<Self, CudaError> {
         let layout = Layout::of(width, height);
-        let shape = [layout.rows, layout.columns];
+        let shape = [field::LAYERS, layout.rows, layout.columns];
         Ok(Self {
             // Pairs of floats.
             cells: c.device("means of cells", &[2 * layout.cells()])?,
@@ -87,6 +88,7 @@ pub struct DepthField {
     fit: Kernel,
     apply: Kernel,
     buffers: DepthFieldBuffers,
+    /// Number of cells in a layer.
     cells: u32,
     layout: LayoutArgument,
     camera: CameraArgument,
@@ -111,7 +113,7 @@ impl DepthField {
             fit: context.kernel("ms_depth_field")?,
             apply: context.kernel("ms_depth_apply")?,
             buffers,
-            cells: small("cells", layout.cells())?,
+            cells: small("cells of a layer", layout.columns * layout.rows)?,
             layout: LayoutArgument {
                 width: small("columns of an image", width)?,
                 height: small("rows of an image", height)?,
@@ -132,12 +134,13 @@ impl DepthField {
         self.buffers.field.all()
     }
 
-    /// Enqueues fitting the field to what `meter` has just measured, if that was accepted. `used` and `found` are those
-    /// of the measurement.
+    /// Enqueues fitting the field to what `meter` has just measured, if that was accepted. `points`, `used` and `found`
+    /// are those of the measurement.
     pub fn fit(
         &self,
         stream: &Stream,
         meter: &DepthMeter,
+        points: DeviceSlice<'_, f32>,
         used: Option<DeviceSlice<'_, u32>>,
         found: DeviceSlice<'_, Found>,
     ) -> Result<(), CudaError> {
@@ -148,6 +151,7 @@ impl DepthField {
         let keys = meter.buffers.keys.all();
         let b = &self.buffers;
         let arguments = FieldArguments {
+            points: points.at_least("points", 3 * self.pixels)?.pointer(),
             keys: keys.at_least("log ratios", self.pixels)?.pointer(),
             used: used.map_or(DevicePointer::NULL, |u| u.pointer()),
             found: found.at_least("scale by depth", 1)?.pointer(),

@@ -176,7 +176,7 @@ impl FrameDepth {
         let (points, other) = (frame.points, other.map(|view| view.points));
         match &self.field {
             Some(field) => {
-                field.fit(stream, &self.meter, task.used, self.found.all())?;
+                field.fit(stream, &self.meter, points, task.used, self.found.all())?;
                 field.apply(stream, points, other, self.found.all())?;
             }
             None => self
