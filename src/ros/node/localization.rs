@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 /// Interval between two messages.
 pub const PERIOD: Duration = Duration::from_millis(500);
 
+/// Maximum age of the newest fix of a camera that is tracked: beyond it images have stopped, or take too long.
+const MAX_AGE: Duration = Duration::from_secs(1);
+
 /// The last fix.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Fix {
@@ -80,7 +83,11 @@ impl Localization {
         (keyframes, scale): (usize, Option<ScaleEstimate>),
         now: Instant,
     ) -> DiagnosticArray {
+        let age = (self.fix).map(|fix| now.saturating_duration_since(fix.at));
         let (level, word, why) = match state {
+            State::Tracking if age > Some(MAX_AGE) => {
+                (WARN, "stale", "no image was tracked for more than a second")
+            }
             State::Tracking => (OK, "tracking", ""),
             State::Bridging => (
                 WARN,
@@ -96,9 +103,9 @@ impl Localization {
             let known = self.fix.as_ref().map(value);
             known.map_or_else(|| "unknown".to_owned(), |v| format!("{v:.6}"))
         };
-        let age = self.fix.map_or_else(
+        let age = age.map_or_else(
             || "unknown".to_owned(),
-            |fix| format!("{:.3}", now.saturating_duration_since(fix.at).as_secs_f64()),
+            |age| format!("{:.3}", age.as_secs_f64()),
         );
         let matched = match state {
             State::Tracking | State::Bridging | State::Lost => self.matched,
@@ -147,6 +154,30 @@ impl Localization {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_camera_whose_images_have_stopped_is_stale() {
+        let begun = Instant::now();
+        let here = Localization {
+            fix: Some(Fix {
+                at: begun,
+                position: 0.01,
+                orientation: 0.01,
+                scale: 1.0,
+            }),
+            ..Localization::default()
+        };
+        let says = |state: State, millis: u64| {
+            let now = begun + Duration::from_millis(millis);
+            let message = here.message((Header::default(), "/slam"), &state, (7, None), now);
+            (message.status[0].level, message.status[0].message.clone())
+        };
+        assert_eq!(says(State::Tracking, 1000), (OK, "tracking".into()));
+        assert_eq!(says(State::Tracking, 1001), (WARN, "stale".into()));
+        // A camera that is lost, and wheels that go on without it, have states of their own.
+        assert_eq!(says(State::Lost, 5000), (WARN, "lost".into()));
+        assert_eq!(says(State::Bridging, 5000), (WARN, "bridging".into()));
+    }
 
     #[test]
     fn without_a_fix_numbers_are_unknown_and_a_failure_has_its_reason() {
