@@ -5,21 +5,60 @@
 The node publishes /map, map -> odom and (unless odometry:=external) odom -> base_link, so neither AMCL nor map_server
 runs. The robot's driver takes /cmd_vel, and robot_state_publisher or a static transform gives the camera's place on
 base_link. odometry:=external: wheels or robot_localization (config/nav2/ekf.yaml) broadcast odom -> base_link.
+
+Nav2's parameters are those of nav2_bringup (params/nav2_params.yaml), with those of nav2_params over them: its nodes do
+not start without parameters of their own.
 """
 
 import os
+import tempfile
 
+import yaml
 from ament_index_python.packages import get_package_share_directory
 from launch import LaunchDescription
-from launch.actions import DeclareLaunchArgument, IncludeLaunchDescription
+from launch.actions import DeclareLaunchArgument, IncludeLaunchDescription, OpaqueFunction
 from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration, PythonExpression
 from launch_ros.actions import Node
 
+# Nodes of Nav2 that take the robot's speed from odometry.
+SPEED = ("controller_server", "bt_navigator", "velocity_smoother")
+
+
+def over(below, above):
+    """The values of `above`, and those of `below` that it lacks."""
+    if not (isinstance(below, dict) and isinstance(above, dict)):
+        return above
+    merged = {key: over(below.get(key), value) for key, value in above.items()}
+    return merged | {key: value for key, value in below.items() if key not in above}
+
+
+def parameters(defaults, ours, odometry):
+    """Nav2's parameters: `ours` over `defaults`, with the topic of the odometry."""
+    topic = {name: {"ros__parameters": {"odom_topic": odometry}} for name in SPEED}
+    return over(over(defaults, topic), ours)
+
+
+def navigation(context):
+    bringup = get_package_share_directory("nav2_bringup")
+    value = lambda name: LaunchConfiguration(name).perform(context)
+    with open(os.path.join(bringup, "params", "nav2_params.yaml")) as file:
+        defaults = yaml.safe_load(file)
+    with open(value("nav2_params")) as file:
+        ours = yaml.safe_load(file) or {}
+    odometry = "/mast3r_slam/odometry" if value("odometry") == "camera" else value("odometry_topic")
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml", prefix="nav2-", delete=False) as file:
+        yaml.safe_dump(parameters(defaults, ours, odometry), file, sort_keys=False)
+    return [
+        IncludeLaunchDescription(
+            PythonLaunchDescriptionSource(os.path.join(bringup, "launch", "navigation_launch.py")),
+            launch_arguments={"params_file": file.name, "use_sim_time": value("use_sim_time")}.items(),
+        )
+    ]
+
 
 def generate_launch_description():
     share = get_package_share_directory("mast3r_slam")
-    bringup = get_package_share_directory("nav2_bringup")
     arguments = [
         DeclareLaunchArgument("image", default_value="image", description="image topic"),
         DeclareLaunchArgument("camera_info", default_value="camera_info", description="camera_info topic"),
@@ -30,6 +69,11 @@ def generate_launch_description():
         DeclareLaunchArgument("use_gyro", default_value="false", description="use the gyro of an IMU"),
         DeclareLaunchArgument("imu", default_value="imu", description="topic of the IMU"),
         DeclareLaunchArgument("odometry", default_value="camera", description="camera, or external"),
+        DeclareLaunchArgument(
+            "odometry_topic",
+            default_value="/odometry/filtered",
+            description="topic of the external odometry, from which Nav2 takes the robot's speed",
+        ),
         DeclareLaunchArgument("map_path", default_value="", description="folder of the map that is saved"),
         DeclareLaunchArgument("load_map_on_start", default_value="false", description="continue the map in map_path"),
         DeclareLaunchArgument("localization_only", default_value="false", description="leave the map as it is"),
@@ -42,7 +86,7 @@ def generate_launch_description():
         DeclareLaunchArgument(
             "nav2_params",
             default_value=os.path.join(share, "config", "nav2", "nav2.yaml"),
-            description="parameter file of Nav2",
+            description="parameter file of Nav2, over nav2_bringup's own",
         ),
     ]
     own_odometry = PythonExpression(["'", LaunchConfiguration("odometry"), "' == 'camera'"])
@@ -77,11 +121,4 @@ def generate_launch_description():
             ("initial_pose", "/initialpose"),
         ],
     )
-    navigation = IncludeLaunchDescription(
-        PythonLaunchDescriptionSource(os.path.join(bringup, "launch", "navigation_launch.py")),
-        launch_arguments={
-            "params_file": LaunchConfiguration("nav2_params"),
-            "use_sim_time": LaunchConfiguration("use_sim_time"),
-        }.items(),
-    )
-    return LaunchDescription([*arguments, slam, navigation])
+    return LaunchDescription([*arguments, slam, OpaqueFunction(function=navigation)])
