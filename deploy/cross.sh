@@ -3,8 +3,11 @@
 #     deploy/cross.sh [--install] [windows|aarch64 ...] [-- CARGO_ARGUMENTS]
 # --install also installs Debian's cross compilers (by sudo, unless root runs it) and the Rust targets. Without names it
 # builds both.
-# CARGO_ARGUMENTS go to `cargo build --release`, such as `--features onnxruntime`; CROSS_COMMAND=check only type-checks;
-# deploy/test_cross.sh sets it to test.
+# FEATURES are by default those of the GPU, with TensorRT-RTX for Windows and JetPack's TensorRT for aarch64: they need
+# nvcc and libclang (CONTRIBUTING.md); with FEATURES= the program runs on the CPU alone. The libraries of CUDA, TensorRT
+# and ONNX Runtime are loaded at run time.
+# CARGO_ARGUMENTS go to `cargo build --release`; CROSS_COMMAND=check only type-checks; deploy/test_cross.sh sets it to
+# test.
 # The programs are $CARGO_TARGET_DIR/<target>/release/mast3r-slam[.exe].
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,8 +16,6 @@ cd "$(dirname "$0")/.."
 export CARGO_TARGET_X86_64_PC_WINDOWS_GNU_LINKER=x86_64-w64-mingw32-gcc
 export CC_x86_64_pc_windows_gnu=x86_64-w64-mingw32-gcc CXX_x86_64_pc_windows_gnu=x86_64-w64-mingw32-g++
 export AR_x86_64_pc_windows_gnu=x86_64-w64-mingw32-ar
-# The program needs no libraries of the compiler beside it.
-export CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-static"
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 export CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc CXX_aarch64_unknown_linux_gnu=aarch64-linux-gnu-g++
 export AR_aarch64_unknown_linux_gnu=aarch64-linux-gnu-ar
@@ -80,10 +81,26 @@ for target in "${targets[@]}"; do
         exit 1
     fi
     cxx=CXX_${target//-/_}
+    if [[ $target == *windows* ]]; then
+        # The program needs no libraries of the compiler beside it. Rust asks the linker for shared ones, also of
+        # libstdc++, and it takes a static one only from a folder without a shared one.
+        libraries=$(mkdir -p "${CARGO_TARGET_DIR:-target}/static" && cd "${CARGO_TARGET_DIR:-target}/static" && pwd)
+        ln -sf "$("${!cxx}" -print-file-name=libstdc++.a)" "$libraries"
+        CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-static"
+        CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUSTFLAGS+=" -C link-arg=-L$libraries"
+        export CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUSTFLAGS
+    fi
     BINDGEN_EXTRA_CLANG_ARGS=$(headers "${!cxx}")
     export BINDGEN_EXTRA_CLANG_ARGS
+    case $target in
+    *windows*) features=${FEATURES-cuda,onnxruntime,tensorrt} ;;
+    *) features=${FEATURES-cuda,onnxruntime,tensorrt-enterprise} ;;
+    esac
     case ${CROSS_COMMAND:-build} in
-    test) cargo test --locked --release --target "$target" "$@" ;;
-    *) cargo "${CROSS_COMMAND:-build}" --locked --release --target "$target" --bin mast3r-slam "$@" ;;
+    test) cargo test --locked --release --target "$target" --features "$features" "$@" ;;
+    *)
+        cargo "${CROSS_COMMAND:-build}" --locked --release --target "$target" --bin mast3r-slam \
+            --features "$features" "$@"
+        ;;
     esac
 done

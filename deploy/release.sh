@@ -4,7 +4,7 @@
 # Debian packages for x86-64 and 64-bit ARM, and a zip archive for Windows; without names, all of them. Each has the
 # program, the bundled model, the demo's images, configurations, launch files, man pages and completions of shells; the
 # Debian packages also have the service. ros is ros-jazzy-mast3r-slam, which lets `ros2 launch` find that program.
-# FEATURES (default: cuda,onnxruntime,tensorrt for amd64, the default features otherwise) are added to the build.
+# FEATURES (default: those of the GPU) are added to the build.
 # --no-build packs the programs that are there. Needs dpkg-deb, Python 3 and, except for amd64, the compilers of
 # deploy/cross.sh.
 set -euo pipefail
@@ -41,12 +41,11 @@ fail() {
 }
 
 features=${FEATURES-cuda,onnxruntime,tensorrt}
-others=${FEATURES-}
 build_program() {
     case $1 in
     amd64) cargo build --locked --release --bin mast3r-slam ${features:+--features "$features"} ;;
-    arm64) deploy/cross.sh aarch64 -- ${others:+--features "$others"} ;;
-    windows) deploy/cross.sh windows -- ${others:+--features "$others"} ;;
+    arm64) deploy/cross.sh aarch64 ;;
+    windows) deploy/cross.sh windows ;;
     esac
 }
 
@@ -160,7 +159,8 @@ Maintainer: $(sed -n 's/.*<maintainer email="\(.*\)">\(.*\)<.*/\2 <\1>/p' packag
 Section: science
 Priority: optional
 Installed-Size: $(du -ks --apparent-size "$root/opt" | cut -f1)
-Depends: mast3r-slam (= $version), ros-jazzy-ament-index-python, ros-jazzy-launch-ros, ros-jazzy-ros2launch
+Depends: mast3r-slam (= $version), ros-jazzy-ament-index-python, ros-jazzy-launch-ros, ros-jazzy-ros2launch,
+ python3-yaml
 Suggests: ros-jazzy-nav2-bringup, ros-jazzy-ros2bag
 Description: real-time monocular dense SLAM with MASt3R: launch files for ROS 2 Jazzy
  The program is in the package mast3r-slam and speaks DDS itself.

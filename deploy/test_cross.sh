@@ -2,7 +2,8 @@
 # Runs test programs built for Windows under Wine, or for aarch64 under QEMU:
 #     deploy/test_cross.sh windows|aarch64 CARGO_TEST_ARGUMENTS...
 # For example `deploy/test_cross.sh windows --lib files:: map::store::lock` or `… --test eval`. Slow: QEMU takes ten to
-# a hundred times as long as a machine of its own. deploy/check_cross.sh --install installs Wine and QEMU.
+# a hundred times as long as a machine of its own. FEATURES are empty by default, for tests on the CPU.
+# deploy/check_cross.sh --install installs Wine and QEMU.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -28,4 +29,4 @@ aarch64) export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /
     exit 2
     ;;
 esac
-CROSS_COMMAND=test exec deploy/cross.sh "$platform" -- "${@:2}"
+FEATURES=${FEATURES-} CROSS_COMMAND=test exec deploy/cross.sh "$platform" -- "${@:2}"

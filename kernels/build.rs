@@ -310,17 +310,33 @@ fn compile(
     write(&stamp, &fingerprint)
 }
 
-/// The `OUT_DIR`s of this package with other features: cargo puts them into `build/PACKAGE-HASH/out`.
+/// The `OUT_DIR`s of this package with other features, and for other platforms: cargo puts them into
+/// `TARGET/release/build/PACKAGE-HASH/out` and, when it compiles for another platform, into
+/// `TARGET/PLATFORM/release/build/PACKAGE-HASH/out`.
 fn other_outputs(out: &Path) -> Vec<PathBuf> {
-    let builds = out.ancestors().nth(2);
-    let entries = builds.and_then(|builds| fs::read_dir(builds).ok());
+    let above: Vec<&Path> = out.ancestors().collect();
+    let Some(profile) = above.get(3).and_then(|folder| folder.file_name()) else {
+        return Vec::new();
+    };
+    let entries = |folder: &Path| {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).collect::<Vec<_>>()
+    };
     let package = concat!(env!("CARGO_PKG_NAME"), "-");
-    let mut others: Vec<PathBuf> = (entries.into_iter().flatten().flatten())
-        .filter(|entry| entry.file_name().to_string_lossy().starts_with(package))
-        .map(|entry| entry.path().join("out"))
+    let is_ours = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default();
+        name.to_string_lossy().starts_with(package)
+    };
+    // The folder with the profile's folder in it is TARGET or TARGET/PLATFORM.
+    let mut others: Vec<PathBuf> = (above.iter().skip(4).take(2))
+        .flat_map(|folder| entries(folder).into_iter().chain([folder.to_path_buf()]))
+        .flat_map(|folder| entries(&folder.join(profile).join("build")))
+        .filter(is_ours)
+        .map(|build| build.join("out"))
         .filter(|other| other != out)
         .collect();
     others.sort();
+    others.dedup();
     others
 }
 
