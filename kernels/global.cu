@@ -3,16 +3,16 @@
 //
 // Once per solve, gates that do not depend on a pose become bits: three for each pixel of a keyframe (its confidence is
 // high enough, its point can move, its point can be a target), then one for each match. A linearisation reads per match
-//   index and quality, 8 B, streamed; the point of j, 12 B, in order; the point of i, 12 B, gathered: 32 B,
+//   index and quality, 6 B, streamed; the point of j, 12 B, in order; the point of i, 12 B, gathered: 30 B,
 // and every point is shared by the edges of its keyframe. At 512 x 384 (196,608 pixels) with 600 directed edges of 200
 // keyframes that is 118 M matches, of which
-//   0.94 GB of matches + 0.47 GB of points (once, while L2 holds the keyframes of neighbouring edges) = 1.4 GB, 0.32 ms
-//     at 4.4 TB/s (3.8 GB, 0.86 ms without L2);
+//   0.71 GB of matches + 0.47 GB of points (once, while L2 holds the keyframes of neighbouring edges) = 1.2 GB, 0.27 ms
+//     at 4.4 TB/s (3.5 GB, 0.80 ms without L2);
 //   189 instructions each (rays, sm_90), 7.0e8 for warps: 0.73 ms on 132 multiprocessors that issue four a cycle at
 //     1.8 GHz.
 // Instructions are the limit, so they are what this saves: shared products (global_sums.cuh), matches packed densely
-// before the arithmetic, one shuffle tree per thousand matches. The gates read 9 B per match and 14 B per pixel, 1.6
-// GB, 0.4 ms.
+// before the arithmetic, one shuffle tree per thousand matches. The gates read 6 B per match and 14 B per pixel, 1.3
+// GB, 0.3 ms.
 //
 // A warp sums 1024 pixels in f32, within the lanes and then by a tree; a block adds four of these; later sums are f64.
 // Work is divided by pixel number alone, so the same input gives the same bits.
@@ -104,8 +104,8 @@ __device__ __forceinline__ void linearise(const Problem& p, const unsigned* __re
         const float* to = p.keyframes[d.i].points;
         const Pose pose = relative[direction];
         const unsigned first = first_word * kLanes;
-        // Prefetches the matches of all rounds, one line of each array per lane: reading two rounds ahead, as below,
-        // does not hide the latency of memory. On one NVIDIA H200 this saves 5 % of the sums.
+        // Prefetches the matches of all rounds, a line of indices and half a line of qualities per lane: reading two
+        // rounds ahead, as below, does not hide the latency of memory. On one NVIDIA H200 this saves 5 % of the sums.
         if (bits != 0) {
             prefetch(d.index + own_word * kLanes);
             prefetch(d.quality + own_word * kLanes);
@@ -242,28 +242,30 @@ namespace {
 // kQuad matches in a row, from pixel `n`.
 struct Quad {
     unsigned index[kQuad];
-    float quality[kQuad];
-    // Not 0 where the match is valid; 0 beyond the last pixel.
-    unsigned char valid[kQuad];
+    // Two in a word, the lower bits first, as in memory: unpacking while loading would wait for them. 0 beyond the last
+    // pixel.
+    unsigned packed[kQuad / 2];
+
+    __device__ __forceinline__ float quality(unsigned k) const {
+        return __half2float(__ushort_as_half(static_cast<unsigned short>(packed[k / 2] >> k % 2 * 16)));
+    }
 
     // Streamed, to keep the caches for the bits. `whole`: the arrays are aligned for vector loads.
     __device__ __forceinline__ void load(const Direction& d, unsigned n, unsigned pixels, bool whole) {
         if (whole && n + kQuad <= pixels) {
             const uint4 i = __ldcs(reinterpret_cast<const uint4*>(d.index + n));
-            const float4 q = __ldcs(reinterpret_cast<const float4*>(d.quality + n));
-            const uchar4 v = __ldcs(reinterpret_cast<const uchar4*>(d.valid + n));
+            const uint2 q = __ldcs(reinterpret_cast<const uint2*>(d.quality + n));
             index[0] = i.x, index[1] = i.y, index[2] = i.z, index[3] = i.w;
-            quality[0] = q.x, quality[1] = q.y, quality[2] = q.z, quality[3] = q.w;
-            valid[0] = v.x, valid[1] = v.y, valid[2] = v.z, valid[3] = v.w;
+            packed[0] = q.x, packed[1] = q.y;
             return;
         }
+        packed[0] = packed[1] = 0;
 #pragma unroll
         for (unsigned k = 0; k < kQuad; ++k) {
             const unsigned at = min(n + k, pixels - 1);
             index[k] = __ldcs(d.index + at);
-            quality[k] = __ldcs(d.quality + at);
-            const unsigned char holds = __ldcs(d.valid + at);
-            valid[k] = at == n + k ? holds : 0;
+            const unsigned bits = stream_bits(d.quality + at);
+            packed[k / 2] |= (at == n + k ? bits : 0) << k % 2 * 16;
         }
     }
 };
@@ -276,8 +278,8 @@ __device__ __forceinline__ bool starts_at(const void* p, unsigned bytes) {
 
 // gates[direction][words]: a bit for each pixel of j whose match passes every gate that does not depend on a pose.
 // Matches that would pass but point outside the image are counted in `outside`. A direction has `blocks` of kTestWords
-// words. A thread issues all its reads before it uses one: 72 B in flight, with 2048 threads per multiprocessor three
-// times what hides the latency of memory.
+// words. A thread issues all its reads before it uses one: 48 B in flight, with 2048 threads per multiprocessor twice
+// what hides the latency of memory.
 extern "C" __global__ void __launch_bounds__(kTestThreads)
     ms_global_gate(const Problem p, const unsigned* __restrict__ masks, unsigned blocks, unsigned* __restrict__ gates,
                    unsigned long long* __restrict__ outside) {
@@ -288,7 +290,7 @@ extern "C" __global__ void __launch_bounds__(kTestThreads)
     const unsigned first = (blockIdx.x - direction * blocks) * kTestWords * kLanes +
                            (threadIdx.x - lane) * kQuad * kQuads + lane * kQuad;
     const Direction d = p.directions[direction];
-    const bool whole = starts_at(d.index, 16) && starts_at(d.quality, 16) && starts_at(d.valid, 4);
+    const bool whole = starts_at(d.index, 16) && starts_at(d.quality, 8);
     Quad quads[kQuads];
 #pragma unroll
     for (unsigned g = 0; g < kQuads; ++g) {
@@ -308,9 +310,9 @@ extern "C" __global__ void __launch_bounds__(kTestThreads)
         unsigned bits = 0;
 #pragma unroll
         for (unsigned k = 0; k < kQuad; ++k) {
-            const float quality = quad.quality[k];
+            const float quality = quad.quality(k);
             const unsigned m = quad.index[k];
-            const bool wanted = quad.valid[k] != 0 && quality > p.quality && (trusted >> k & 1) != 0;
+            const bool wanted = quality > p.quality && (trusted >> k & 1) != 0;
             const bool inside = m < p.pixels;
             strays += wanted && !inside;
             const bool good = wanted && inside && quality > 0.0f && quality < INFINITY && (movable >> k & 1) != 0;

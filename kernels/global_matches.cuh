@@ -18,11 +18,10 @@ struct Keyframe {
     const __half* confidence;
 };
 
-// Pixels of j matched with pixels of i.
+// Pixels of j matched with pixels of i; quality 0 means no match.
 struct Direction {
     const unsigned* index;
-    const unsigned char* valid;
-    const float* quality;
+    const __half* quality;
     unsigned i;
     unsigned j;
 };
@@ -135,29 +134,38 @@ struct Calibrated {
 };
 
 // A match being loaded: pixel n of j, pixel m of i; quality 0: no match. Using it early would stall the warp, so it is
-// read only where there is a match, instead of being selected afterwards.
+// read only where there is a match, instead of being selected afterwards, and its quality stays as it is in memory.
 struct Record {
     unsigned n;
     unsigned m;
-    float q;
+    unsigned q;
+
+    __device__ __forceinline__ float quality() const {
+        return __half2float(__ushort_as_half(static_cast<unsigned short>(q)));
+    }
 };
+
+// Loads the bits of a quality, streamed.
+__device__ __forceinline__ unsigned stream_bits(const __half* p) {
+    return __ldcs(reinterpret_cast<const unsigned short*>(p));
+}
 
 // The matches of a warp's pixels, nearly all of which count, in order. All pixels are inside the image.
 struct DenseMatches {
-    const unsigned* __restrict__ index;  // of the lane's first pixel
-    const float* __restrict__ quality;   // of the same
-    unsigned first;                      // that pixel
-    unsigned bits;                       // the lane's word
+    const unsigned* __restrict__ index; // of the lane's first pixel
+    const __half* __restrict__ quality; // of the same
+    unsigned first;                     // that pixel
+    unsigned bits;                      // the lane's word
     unsigned lane;
 
     // The lane's match in a round of the warp; beyond the last round the first ones repeat without effect.
     __device__ __forceinline__ Record operator[](unsigned round) const {
         const unsigned at = round % kTileWords * kLanes;
-        Record r = {first + at, 0, 0.0f};
+        Record r = {first + at, 0, 0};
         if ((__shfl_sync(kAllLanes, bits, round) >> lane & 1) != 0) {
             // Streamed, to keep the caches for the points.
             r.m = __ldcs(index + at);
-            r.q = __ldcs(quality + at);
+            r.q = stream_bits(quality + at);
         }
         return r;
     }
@@ -167,7 +175,7 @@ struct DenseMatches {
 // that it saves.
 struct ListedMatches {
     const unsigned* __restrict__ index;
-    const float* __restrict__ quality;
+    const __half* __restrict__ quality;
     const unsigned short* list;
     unsigned first; // pixel of the warp
     unsigned count;
@@ -175,12 +183,12 @@ struct ListedMatches {
 
     // Where there is no match, the first pixels of both.
     __device__ __forceinline__ Record operator[](unsigned round) const {
-        Record r = {first, 0, 0.0f};
+        Record r = {first, 0, 0};
         const unsigned k = round * kLanes + lane;
         if (k < count) {
             r.n = first + list[k];
             r.m = __ldcs(index + r.n);
-            r.q = __ldcs(quality + r.n);
+            r.q = stream_bits(quality + r.n);
         }
         return r;
     }
@@ -201,7 +209,7 @@ __device__ __forceinline__ void add_matches(float (&s)[kSums], unsigned& used, c
         typename Model::Loaded next_points;
         next_points.load(from, to, next.n, next.m);
         const Record after = matches[round + 2];
-        used += Model::template add<kCost>(s, p, pose, factors, points, now.n, now.m, now.q);
+        used += Model::template add<kCost>(s, p, pose, factors, points, now.n, now.m, now.quality());
         now = next;
         next = after;
         points = next_points;

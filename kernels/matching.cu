@@ -14,10 +14,13 @@
 //   A larger tile refills the first-level cache less often from the second level: on one NVIDIA H200 smooth matches
 //   took 209 us with tiles of 32x16 pixels, one per multiprocessor, 223 with two of 16x16, 260 with four of 16x8;
 //   scattered ones 334, 351 and 387.
-// * quality, gates and distinct matches are part of the refinement's last step: 30 B per pixel, 1 us.
+// * quality, gates and distinct matches are part of the refinement's last step: 30 B per pixel, 1 us; half
+//   of it for an edge, which has no gates and qualities of 2 B.
 
 #include "index.cuh"
 #include "points.cuh"
+
+#include <cuda_fp16.h>
 
 namespace {
 
@@ -255,6 +258,7 @@ struct RefineArgs {
     unsigned* index;                   // N, in and out
     const unsigned char* valid;        // N
     float* quality;                    // N, or null
+    __half* stored;                    // N: the same as an edge keeps it, rounded to nearest; or null
     float* gated;                      // N, or null
     unsigned* seen;                    // bitmap of target pixels, cleared; or null
     MatchCounts* counts;               // cleared
@@ -400,6 +404,9 @@ __device__ __forceinline__ unsigned mark(unsigned* seen, unsigned mask, unsigned
     return __popc(bits & ~atomicOr(seen + word, bits));
 }
 
+// `MAX_QUALITY` in src/compute/matching.
+constexpr float kMaxQuality = 65504.0f;
+
 // Two lanes a pixel of view 2, blocks of kWidth x kHeight pixels.
 template <unsigned kQuads, unsigned kWidth, unsigned kHeight>
 __device__ __forceinline__ void refine(const RefineArgs& a) {
@@ -486,10 +493,13 @@ __device__ __forceinline__ void refine(const RefineArgs& a) {
         a.index[n] = end;
         if (a.target_quality != nullptr) {
             const float root = sqrtf(a.target_quality[end] * a.query_quality[n]);
-            const float quality = valid && isfinite(root) ? root : 0.0f;
+            const float quality = valid && isfinite(root) ? fminf(root, kMaxQuality) : 0.0f;
             good = quality > a.q_conf;
             if (a.quality != nullptr) {
                 a.quality[n] = quality;
+            }
+            if (a.stored != nullptr) {
+                a.stored[n] = __float2half_rn(quality);
             }
             if (a.target_confidence != nullptr) {
                 const float average = a.key_confidence[n] / static_cast<float>(max(*a.key_count, 1u));

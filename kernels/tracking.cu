@@ -16,6 +16,8 @@
 #include "solve7.cuh"
 #include "tracking.cuh"
 
+#include <cuda_fp16.h>
+
 namespace {
 
 using namespace ms;
@@ -43,10 +45,12 @@ constexpr unsigned kTries = 10;
 
 // `cuda::tracking::Problem`.
 struct Problem {
-    // N x 3 points, and for each pixel of the keyframe its pixel of the frame and the match's quality.
+    // N x 3 points, and for each pixel of the keyframe its pixel of the frame and the match's quality, in one of two
+    // formats: the other pointer is null.
     const float* frame_points;
     const float* keyframe_points;
     const unsigned* index;
+    const __half* half_quality;
     const float* quality;
     // The matcher's counts, or null: then any number of matches is accepted.
     const Counts* counts;
@@ -85,7 +89,7 @@ struct Problem {
     unsigned padding;
 };
 static_assert(kUsed == 4 * (kQuads - 1) + 1 && kSlots == kStride - 1, "the last quad");
-static_assert(sizeof(Problem) == 248, "the size of `cuda::tracking::Problem`");
+static_assert(sizeof(Problem) == 256, "the size of `cuda::tracking::Problem`");
 
 // State of the deciding warp, the same in every block.
 struct Control {
@@ -186,6 +190,17 @@ __device__ __forceinline__ Place place(const Problem& p, float4* held, unsigned 
     return {first, first + beyond * blocks * kThreads};
 }
 
+// The bits of a pixel's quality as they are in memory: unpacking while loading would wait for them.
+__device__ __forceinline__ unsigned quality_bits(const Problem& p, unsigned long long pixel) {
+    return p.half_quality != nullptr ? reinterpret_cast<const unsigned short*>(p.half_quality)[pixel]
+                                     : reinterpret_cast<const unsigned*>(p.quality)[pixel];
+}
+
+__device__ __forceinline__ float unpacked(const Problem& p, unsigned bits) {
+    return p.half_quality != nullptr ? __half2float(__ushort_as_half(static_cast<unsigned short>(bits)))
+                                     : __uint_as_float(bits);
+}
+
 // Gathers the usable matches of this warp's pixels. Its groups of 32 pixels are strided over the image, so matched and
 // unmatched regions are spread over all warps. Returns the number of matches, stored without gaps from the first lane
 // on.
@@ -194,8 +209,7 @@ __device__ __forceinline__ unsigned gather(const Problem& p, float4* held, unsig
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     unsigned count = 0;
     for (unsigned first = 0; first < p.rounds; first += kTogether) {
-        unsigned index[kTogether];
-        float quality[kTogether];
+        unsigned index[kTogether], bits[kTogether];
         unsigned long long pixel[kTogether];
 #pragma unroll
         for (unsigned k = 0; k < kTogether; ++k) {
@@ -203,18 +217,19 @@ __device__ __forceinline__ unsigned gather(const Problem& p, float4* held, unsig
                 static_cast<unsigned long long>((first + k) * kWarps + warp) * gridDim.x + blockIdx.x;
             pixel[k] = group * 32 + lane;
             const bool there = first + k < p.rounds && pixel[k] < p.pixels;
-            quality[k] = there ? p.quality[pixel[k]] : 0.0f;
+            bits[k] = there ? quality_bits(p, pixel[k]) : 0;
             index[k] = there ? p.index[pixel[k]] : 0;
         }
         bool kept[kTogether];
         float4 a[kTogether], b[kTogether];
 #pragma unroll
         for (unsigned k = 0; k < kTogether; ++k) {
+            const float quality = unpacked(p, bits[k]);
             // False for NaN.
-            const bool asked = quality[k] > p.gate.quality && quality[k] > 0.0f;
+            const bool asked = quality > p.gate.quality && quality > 0.0f;
             const bool inside = index[k] < p.pixels;
             outside += asked && !inside;
-            kept[k] = asked && inside && Model::gather(p, pixel[k], index[k], quality[k], a[k], b[k]);
+            kept[k] = asked && inside && Model::gather(p, pixel[k], index[k], quality, a[k], b[k]);
         }
 #pragma unroll
         for (unsigned k = 0; k < kTogether; ++k) {

@@ -27,9 +27,7 @@ pub struct Limits {
 pub struct View<'a> {
     /// For each pixel of the keyframe, the matched pixel of the other.
     pub index: &'a [u32],
-    /// Non-zero if the match is valid.
-    pub valid: &'a [u8],
-    /// Quality of the match.
+    /// Quality of the match; 0 where nothing matches.
     pub quality: &'a [f32],
     /// `N × 3` points of the other keyframe, in its camera frame.
     pub points: &'a [f32],
@@ -38,7 +36,7 @@ pub struct View<'a> {
 }
 
 /// Counts the pixels of a keyframe with `points` (`N × 3`, in its camera frame) and average `confidence` (`N`). A
-/// keyframe sees a pixel if the pixel has a valid match of sufficient quality in it, and if the matched point is near
+/// keyframe sees a pixel if the pixel has a match of sufficient quality in it, and if the matched point is near
 /// enough to it: `scale·|X| ≥ min_ratio·|X'|`, so that a view from further away does not count. `counts` is scratch
 /// memory.
 pub fn coverage(
@@ -68,15 +66,15 @@ pub fn coverage(
 fn add(points: &[f32], view: &View<'_>, limits: &Limits, counts: &mut [u8]) {
     let scale = view.scale * view.scale;
     let ratio = limits.min_ratio * limits.min_ratio;
-    let matches = view.index.iter().zip(view.valid).zip(view.quality);
+    let matches = view.index.iter().zip(view.quality);
     let pixels = points.chunks_exact(3).zip(matches).zip(counts);
-    for ((point, ((index, valid), quality)), count) in pixels {
+    for ((point, (index, quality)), count) in pixels {
         let from = *index as usize * 3;
         let Some(other) = view.points.get(from..from + 3) else {
             continue;
         };
         let (own, other) = (squared_norm(point), squared_norm(other));
-        let matched = *valid != 0 && *quality > limits.q_conf;
+        let matched = *quality > limits.q_conf;
         let near = has_point(other) && scale * own >= ratio * other;
         *count = count.saturating_add(u8::from(matched && near));
     }
@@ -108,7 +106,6 @@ mod tests {
 
     struct Other {
         index: Vec<u32>,
-        valid: Vec<u8>,
         quality: Vec<f32>,
         points: Vec<f32>,
         scale: f32,
@@ -120,7 +117,6 @@ mod tests {
             let n = depths.len();
             Self {
                 index: (0..n as u32).collect(),
-                valid: vec![1; n],
                 quality: vec![2.0; n],
                 points: ahead(depths),
                 scale: 1.0,
@@ -130,7 +126,6 @@ mod tests {
         fn view(&self) -> View<'_> {
             View {
                 index: &self.index,
-                valid: &self.valid,
                 quality: &self.quality,
                 points: &self.points,
                 scale: self.scale,
@@ -150,12 +145,12 @@ mod tests {
         let depths = [2.0; 6];
         assert_eq!(count(&depths, &[]), [6, 0, 0]);
         let (mut a, mut b, c) = (Other::of(&depths), Other::of(&depths), Other::of(&depths));
-        a.valid[0] = 0;
-        b.valid[0] = 0;
+        a.quality[0] = 0.0;
+        b.quality[0] = 0.0;
         a.quality[1] = 1.5;
         b.quality[1] = 1.6;
         a.index[2] = 6;
-        b.valid[3] = 0;
+        b.quality[3] = f32::NAN;
         assert_eq!(count(&depths, &[a, b]), [6, 5, 2]);
         let all = [Other::of(&depths), Other::of(&depths), c];
         assert_eq!(count(&depths, &all), [6, 6, 6]);

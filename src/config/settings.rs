@@ -310,7 +310,7 @@ section! {
         keyframe_slots: usize = 128, "keyframes", Whole(8, 65_535);
         /// Room for these in pinned host memory; the rest goes to a file.
         host_slots: usize = 128, "keyframes", Whole(0, 1 << 24);
-        /// Edges whose matches are in device memory (3.5 MB each at 512×384).
+        /// Edges whose matches are in device memory (2.4 MB each at 512×384).
         edges: usize = 512, "edges", Whole(16, 1 << 20);
         /// Maximum edges that the network decodes in one call on a GPU (3 are 2 and 1). More are faster for small
         /// networks; each takes about 100 MB at 512×384, and activations. Halved if memory does not suffice.

@@ -23,8 +23,7 @@ struct Keyframe {
 
 struct Other {
     index: Vec<u32>,
-    valid: Vec<u8>,
-    quality: Vec<f32>,
+    quality: Vec<f16>,
     points: Vec<f32>,
     scale: f32,
 }
@@ -63,10 +62,23 @@ fn keyframe(random: &mut Random, pixels: usize) -> Keyframe {
 }
 
 fn other(random: &mut Random, pixels: usize) -> Other {
-    let quality = |random: &mut Random| match random.bits() % 10 {
-        0 => 1.5,
-        1 => f32::NAN,
-        _ => random.uniform() as f32 * 4.0,
+    // The limit and its neighbours, and what a third of the pixels have: no match.
+    let odd = [
+        1.499,
+        1.5,
+        1.501,
+        0.0,
+        -0.0,
+        -2.0,
+        6e-8,
+        f32::NAN,
+        f32::INFINITY,
+    ]
+    .map(f16::from_f32);
+    let quality = |random: &mut Random| match random.bits() % 15 {
+        0..5 => f16::ZERO,
+        5..7 => odd[random.bits() as usize % odd.len()],
+        _ => f16::from_f64(random.uniform() * 4.0),
     };
     Other {
         // Some of them outside the image.
@@ -76,25 +88,29 @@ fn other(random: &mut Random, pixels: usize) -> Other {
                 _ => random.bits() % (pixels as u32 + 1),
             })
             .collect(),
-        valid: (0..pixels).map(|_| (random.bits() % 3) as u8).collect(),
         quality: (0..pixels).map(|_| quality(random)).collect(),
         points: points(random, pixels),
         scale: 0.5 + random.uniform() as f32,
     }
 }
 
+fn widened(values: &[f16]) -> Vec<f32> {
+    values.iter().map(|v| v.to_f32()).collect()
+}
+
 fn expected(keyframe: &Keyframe, others: &[Other]) -> Coverage {
+    let qualities: Vec<_> = others.iter().map(|o| widened(&o.quality)).collect();
     let views: Vec<View<'_>> = others
         .iter()
-        .map(|o| View {
+        .zip(&qualities)
+        .map(|(o, quality)| View {
             index: &o.index,
-            valid: &o.valid,
-            quality: &o.quality,
+            quality,
             points: &o.points,
             scale: o.scale,
         })
         .collect();
-    let confidence: Vec<f32> = keyframe.confidence.iter().map(|c| c.to_f32()).collect();
+    let confidence = widened(&keyframe.confidence);
     let counts = &mut Vec::new();
     coverage(&keyframe.points, &confidence, &views, &LIMITS, counts)
 }
@@ -107,8 +123,7 @@ struct Rig {
     half_confidence: DeviceBuffer<f16>,
     other: DeviceBuffer<f32>,
     index: DeviceBuffer<u32>,
-    valid: DeviceBuffer<u8>,
-    quality: DeviceBuffer<f32>,
+    quality: DeviceBuffer<f16>,
 }
 
 impl Rig {
@@ -123,7 +138,6 @@ impl Rig {
                 half_confidence: c.device("half confidence", &[pixels])?,
                 other: c.device("other points", &[pixels, 3])?,
                 index: c.device("index", &[pixels])?,
-                valid: c.device("valid", &[pixels])?,
                 quality: c.device("quality", &[pixels])?,
                 stream,
             })
@@ -133,7 +147,7 @@ impl Rig {
     fn count(&self, keyframe: &Keyframe, others: &[Other], half: bool) -> Coverage {
         let s = &self.stream;
         s.write(&keyframe.points, self.points.all()).unwrap();
-        let wide: Vec<f32> = keyframe.confidence.iter().map(|c| c.to_f32()).collect();
+        let wide = widened(&keyframe.confidence);
         s.write(&wide, self.confidence.all()).unwrap();
         s.write(&keyframe.confidence, self.half_confidence.all())
             .unwrap();
@@ -141,12 +155,10 @@ impl Rig {
         for other in others {
             s.write(&other.points, self.other.all()).unwrap();
             s.write(&other.index, self.index.all()).unwrap();
-            s.write(&other.valid, self.valid.all()).unwrap();
             s.write(&other.quality, self.quality.all()).unwrap();
             let view = DeviceViewOf {
                 matches: DeviceMatches {
                     index: self.index.all(),
-                    valid: self.valid.all(),
                     quality: self.quality.all(),
                 },
                 points: self.other.all(),
@@ -207,8 +219,7 @@ fn counts_do_not_overflow_and_empty_keyframes_have_none() {
     };
     let other = || Other {
         index: (0..pixels as u32).collect(),
-        valid: vec![1; pixels],
-        quality: vec![2.0; pixels],
+        quality: vec![one; pixels],
         points: vec![1.0; 3 * pixels],
         scale: 1.0,
     };

@@ -333,15 +333,15 @@ fn degenerate() -> Vec<(&'static str, Case)> {
 
     let mut no_matches = base();
     for m in &mut no_matches.matches {
-        m.valid_i.fill(0);
-        m.valid_j.fill(0);
+        m.quality_i.fill(0.0);
+        m.quality_j.fill(0.0);
     }
     cases.push(("no matches", rays(no_matches)));
 
     let mut few = base();
-    few.matches[3].valid_i.fill(0);
-    few.matches[3].valid_j.fill(0);
-    few.matches[3].valid_j[100..106].fill(3);
+    few.matches[3].quality_i.fill(0.0);
+    few.matches[3].quality_j.fill(0.0);
+    few.matches[3].quality_j[100..106].fill(2.0);
     cases.push(("six matches are no connection", rays(few)));
 
     for (all_name, name, value) in [
@@ -376,8 +376,8 @@ fn degenerate() -> Vec<(&'static str, Case)> {
     cases.push(("all pinned", pinned));
 
     let mut held = base();
-    held.matches[3].valid_i.fill(0);
-    held.matches[3].valid_j.fill(0);
+    held.matches[3].quality_i.fill(0.0);
+    held.matches[3].quality_j.fill(0.0);
     let mut held = rays(held);
     held.factors = vec![
         PoseFactor {
@@ -432,7 +432,7 @@ fn degenerate() -> Vec<(&'static str, Case)> {
     outside.matches[1].index_j_from_i[5] = 2173;
     outside.matches[1].index_j_from_i[6] = u32::MAX;
     outside.matches[1].index_j_from_i[7] = u32::MAX;
-    outside.matches[1].valid_i[7] = 0;
+    outside.matches[1].quality_i[7] = 0.0;
     cases.push(("matches outside", rays(outside)));
     cases
 }

@@ -26,7 +26,13 @@ pub struct Case {
 }
 
 impl Case {
-    pub fn new(graph: Graph, residual: GlobalResidual) -> Self {
+    /// Qualities are rounded to what the device stores, for both devices.
+    pub fn new(mut graph: Graph, residual: GlobalResidual) -> Self {
+        for m in &mut graph.matches {
+            for quality in m.quality_i.iter_mut().chain(&mut m.quality_j) {
+                *quality = f16::from_f32(*quality).to_f32();
+            }
+        }
         Self {
             confidence: vec![graph.confidence.clone(); graph.truth.len()],
             graph,
@@ -114,12 +120,20 @@ impl Case {
     }
 }
 
+/// Values that binary16 holds.
+fn exact(values: &[f32]) -> Vec<f16> {
+    let half: Vec<f16> = values.iter().map(|&v| f16::from_f32(v)).collect();
+    for (v, h) in values.iter().zip(&half) {
+        assert_eq!(v.to_bits(), h.to_f32().to_bits(), "f16 holds {v}");
+    }
+    half
+}
+
 struct Matches {
     /// Elements in front of the first: with one, no vector starts at it.
     skipped: usize,
     index: DeviceBuffer<u32>,
-    valid: DeviceBuffer<u8>,
-    quality: DeviceBuffer<f32>,
+    quality: DeviceBuffer<f16>,
 }
 
 impl Matches {
@@ -127,7 +141,6 @@ impl Matches {
         let range = self.skipped..self.index.len();
         DeviceMatches {
             index: self.index.slice(range.clone()).unwrap(),
-            valid: self.valid.slice(range.clone()).unwrap(),
             quality: self.quality.slice(range).unwrap(),
         }
     }
@@ -151,34 +164,29 @@ impl OnDevice {
         for (points, confidence) in case.graph.points.iter().zip(&case.confidence) {
             let to = crate::buffer(context, points.len());
             stream.write(points, to.all()).unwrap();
-            let half: Vec<f16> = confidence.iter().map(|&c| f16::from_f32(c)).collect();
-            for (c, h) in confidence.iter().zip(&half) {
-                assert_eq!(c.to_bits(), h.to_f32().to_bits(), "confidences are f16");
-            }
+            let half = exact(confidence);
             let sure = crate::buffer(context, half.len());
             stream.write(&half, sure.all()).unwrap();
             keyframes.push((to, sure));
         }
-        let put = |index: &[u32], valid: &[u8], quality: &[f32]| {
+        let put = |index: &[u32], quality: &[f32]| {
             // Images of whole vectors and others are met with and without.
             let skipped = pixels / 4 % 2;
             let room = skipped + pixels;
             let matches = Matches {
                 skipped,
                 index: crate::buffer(context, room),
-                valid: crate::buffer(context, room),
                 quality: crate::buffer(context, room),
             };
             let view = matches.view();
             stream.write(index, view.index).unwrap();
-            stream.write(valid, view.valid).unwrap();
-            stream.write(quality, view.quality).unwrap();
+            stream.write(&exact(quality), view.quality).unwrap();
             matches
         };
         let matches = case.graph.matches.iter().map(|m| {
             (
-                put(&m.index_i_from_j, &m.valid_j, &m.quality_j),
-                put(&m.index_j_from_i, &m.valid_i, &m.quality_i),
+                put(&m.index_i_from_j, &m.quality_j),
+                put(&m.index_j_from_i, &m.quality_i),
             )
         });
         let matches = matches.collect();
@@ -301,22 +309,27 @@ pub fn spoilt(mut graph: Graph, seed: u64) -> (Graph, Vec<Vec<f32>>) {
     let fractions = [1.0, 0.97, 0.6, 0.3, 0.05, 0.0, 0.9];
     for (e, m) in graph.matches.iter_mut().enumerate() {
         let sides = [
-            (&mut m.index_i_from_j, &mut m.valid_j, &mut m.quality_j),
-            (&mut m.index_j_from_i, &mut m.valid_i, &mut m.quality_i),
+            (&mut m.index_i_from_j, &mut m.quality_j),
+            (&mut m.index_j_from_i, &mut m.quality_i),
         ];
-        for (side, (index, valid, quality)) in sides.into_iter().enumerate() {
+        for (side, (index, quality)) in sides.into_iter().enumerate() {
             let fraction = fractions[(2 * e + side) % fractions.len()];
             for n in 0..count {
-                valid[n] = u8::from(random.uniform() < fraction) * (1 + n as u8 % 200);
+                let matched = random.uniform() < fraction;
                 if random.uniform() < 0.05 {
                     index[n] = (random.uniform() * count as f64) as u32;
                 }
                 if random.uniform() < 0.02 {
-                    let odd = [f32::NAN, f32::INFINITY, 0.0, 1.5, -2.0];
-                    quality[n] = odd[(random.uniform() * 5.0) as usize];
+                    // The last is below the normal range of binary16.
+                    let odd = [f32::NAN, f32::INFINITY, 0.0, 1.5, -2.0, 6e-6];
+                    quality[n] = odd[(random.uniform() * 6.0) as usize];
+                }
+                if !matched {
+                    quality[n] = 0.0;
                 }
                 // Refused before its target is read.
-                if valid[n] == 0 && random.uniform() < 0.1 {
+                let wanted = quality[n] > GlobalOptConfig::default().q_conf;
+                if !wanted && random.uniform() < 0.1 {
                     index[n] = u32::MAX - n as u32;
                 }
             }

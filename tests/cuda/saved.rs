@@ -1,8 +1,11 @@
 //! Maps out of the GPU and back in, frames read back, and the solver's covariance: the CPU's.
 
-use super::slam::{On, SPOIL, system};
-use mast3r_slam::compute::device::FramePoints;
-use mast3r_slam::config::Config;
+use super::slam::{On, SPOIL, gpu, system};
+use half::f16;
+use mast3r_slam::compute::device::{
+    Device, EdgeContent, Floats, FramePoints, KeyframeContent, MatchContent, Setup,
+};
+use mast3r_slam::config::{Config, DeviceConfig};
 use mast3r_slam::geometry::Sim3;
 use mast3r_slam::image::RgbImage;
 use mast3r_slam::inference::Backend;
@@ -10,6 +13,7 @@ use mast3r_slam::map::TrackingState;
 use mast3r_slam::map::store;
 use mast3r_slam::slam::{Frame, MapLabel, SavedMap, SavedMapError, Slam, TrackedFrame};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 use testkit::room::rig::TOLERANCE;
 use testkit::room::walk::{config, images, stamp, vocabulary};
@@ -158,6 +162,77 @@ fn a_packed_map_is_used_on_the_gpu() {
             loaded.complete().expect("finish");
             assert!(loaded.snapshot().keyframes.len() > saved.keyframes);
         }
+    }
+}
+
+/// On a GPU an edge's qualities are binary16: imported ones are rounded to nearest, and finite ones stay finite.
+#[test]
+fn imported_qualities_are_rounded_once() {
+    let Some(context) = super::cuda() else { return };
+    let backend = RoomBackend::new(SIZE, square_walk(2, 0.6), Spoil::default());
+    let shape = backend.shape().clone();
+    let setup = Setup {
+        config: Arc::new(DeviceConfig::from(&config(false))),
+        preprocessor: None,
+        intrinsics: None,
+        places: None,
+    };
+    let Device {
+        tracking: _tracking,
+        mut mapping,
+    } = gpu(&context, backend.share(), setup);
+    let n = shape.pixels();
+    let keyframe = KeyframeContent {
+        image: vec![9; 3 * n],
+        points: vec![1.0; 3 * n],
+        confidence: Floats::F32(vec![2.0; n]),
+        features: Floats::F32(vec![0.5; shape.tokens * shape.feature_dim]),
+    };
+    for id in 0..2 {
+        mapping.import_keyframe(id, &keyframe).expect("a keyframe");
+    }
+    let limit = 1.5_f32;
+    let qualities = [
+        0.0,
+        limit,
+        limit.next_up(),
+        2.345_678,
+        65504.0,
+        65519.0,
+        1e9,
+        f32::INFINITY,
+        f32::NAN,
+        -1.0,
+        1e-7,
+        1e-9,
+    ];
+    let all = qualities.iter().copied().cycle();
+    let way = |skipped: usize| MatchContent {
+        index: (0..n as u32).rev().collect(),
+        quality: all.clone().skip(skipped).take(n).collect(),
+    };
+    let content = EdgeContent {
+        i_from_j: way(0),
+        j_from_i: way(5),
+    };
+    let edge = mapping.import_edge(0, 1, &content).expect("an edge");
+    let mut found = EdgeContent::default();
+    mapping.export_edge(edge, &mut found).expect("its matches");
+    let rounded = |q: &f32| match q.is_finite() {
+        true => f16::from_f32(q.min(65504.0)).to_f32(),
+        false => *q,
+    };
+    let both = |content: &EdgeContent| [content.i_from_j.clone(), content.j_from_i.clone()];
+    for (found, given) in both(&found).iter().zip(&both(&content)) {
+        super::assert_same("index", &found.index, &given.index);
+        let expected: Vec<f32> = given.quality.iter().map(rounded).collect();
+        super::assert_same_bits("quality", &found.quality, &expected);
+    }
+    let edge = mapping.import_edge(0, 1, &found).expect("an edge");
+    let mut again = EdgeContent::default();
+    mapping.export_edge(edge, &mut again).expect("its matches");
+    for (again, found) in both(&again).iter().zip(&both(&found)) {
+        super::assert_same_bits("again", &again.quality, &found.quality);
     }
 }
 

@@ -104,7 +104,6 @@ fn keyframe_content() -> KeyframeContent {
 fn edge_content() -> EdgeContent {
     let matches = MatchContent {
         index: (0..8).collect(),
-        valid: vec![1; 8],
         quality: vec![0.5; 8],
     };
     EdgeContent {

@@ -3,5 +3,6 @@
 mod files;
 mod grid;
 mod report;
+mod saved;
 mod splats;
 mod streamed;

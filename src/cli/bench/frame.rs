@@ -10,6 +10,7 @@ use crate::compute::cuda::preprocess::{
     DevicePreprocessor, NetworkImage, PreprocessError, PreprocessorBuffers,
 };
 use crate::compute::cuda::sanitise::{Sanitiser, SanitiserBuffers, ViewBuffers};
+use crate::compute::cuda::slots::Floats;
 use crate::compute::matching::Refinement;
 use crate::config::MatchingConfig;
 use crate::geometry::Sim3;
@@ -282,7 +283,7 @@ impl Stage for MatchingStage {
             gates: None,
             index: self.index.all(),
             valid: self.valid.all(),
-            quality: self.quality.all(),
+            quality: Floats::F32(self.quality.all()),
             counts: self.counts.all(),
         };
         self.matcher.enqueue(stream, &self.params, &task)

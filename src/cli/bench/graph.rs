@@ -20,11 +20,11 @@ use nalgebra::Vector3;
 const ITERATIONS: usize = 10;
 /// Bytes of a match in a linearisation, index and quality, and of a point, read once for all of its
 /// keyframe's edges.
-const MATCH_BYTES: u64 = 8;
+const MATCH_BYTES: u64 = 6;
 /// See [`MATCH_BYTES`].
 const POINT_BYTES: u64 = 12;
 /// Bytes of a pixel of an edge and of a keyframe when gates are tested, once a solve.
-const GATE_BYTES: u64 = 9;
+const GATE_BYTES: u64 = 6;
 /// See [`GATE_BYTES`].
 const MASK_BYTES: u64 = 14;
 /// Operations on a match's rays; here a multiplication with an addition is one, as the kernel fuses them.
@@ -164,15 +164,13 @@ fn chain(keyframes: usize, edges: usize) -> Vec<(usize, usize)> {
 
 struct Matches {
     index: DeviceBuffer<u32>,
-    valid: DeviceBuffer<u8>,
-    quality: DeviceBuffer<f32>,
+    quality: DeviceBuffer<f16>,
 }
 
 impl Matches {
     fn view(&self) -> DeviceMatches<'_> {
         DeviceMatches {
             index: self.index.all(),
-            valid: self.valid.all(),
             quality: self.quality.all(),
         }
     }
@@ -190,16 +188,14 @@ fn matched(
     for (&m, &n) in to.iter().zip(from) {
         index[n as usize] = m;
     }
-    let valid: Vec<u8> = (0..pixels)
-        .map(|_| u8::from(random.uniform() < fraction))
-        .collect();
-    let quality: Vec<f32> = valid
-        .iter()
-        .map(|&v| f32::from(v) * (1.6 + random.uniform() as f32))
+    let quality: Vec<f16> = (0..pixels)
+        .map(|_| match random.uniform() < fraction {
+            true => f16::from_f64(1.6 + random.uniform()),
+            false => f16::ZERO,
+        })
         .collect();
     Ok(Matches {
         index: setup.send("matches", &index)?,
-        valid: setup.send("flags", &valid)?,
         quality: setup.send("qualities", &quality)?,
     })
 }

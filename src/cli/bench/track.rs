@@ -9,6 +9,7 @@ use crate::compute::cuda::matching::{
     Gates, MatchCounts, MatchTask, Matcher, MatcherBuffers, Start,
 };
 use crate::compute::cuda::sanitise::{Sanitiser, SanitiserBuffers};
+use crate::compute::cuda::slots::Floats;
 use crate::compute::cuda::tracking::{
     CameraRays, CameraRaysBuffers, Compared, Outcome, PoseSolver, PoseSolverBuffers, SolveTask,
 };
@@ -117,7 +118,7 @@ impl Stage for SolveStage {
             frame_points: self.frame_points.all(),
             keyframe_points: self.keyframe_points.all(),
             index: self.index.all(),
-            quality: self.quality.all(),
+            quality: Floats::F32(self.quality.all()),
             min_quality: self.params.q_conf,
             counts: None,
             compared: self.rays.as_ref().map_or(Compared::Rays, Compared::Pixels),
@@ -326,7 +327,7 @@ impl Stage for FrameStage {
             }),
             index: self.index.all(),
             valid: self.valid.all(),
-            quality: self.quality.all(),
+            quality: Floats::F32(self.quality.all()),
             counts: self.counts.all(),
         };
         self.matcher.enqueue(stream, &self.matching, &task)?;
@@ -334,7 +335,7 @@ impl Stage for FrameStage {
             frame_points: target.points,
             keyframe_points: self.map.points.all(),
             index: self.index.all(),
-            quality: self.gated.all(),
+            quality: Floats::F32(self.gated.all()),
             min_quality: self.tracking.q_conf,
             counts: Some(self.counts.all()),
             compared: Compared::Rays,

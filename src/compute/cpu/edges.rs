@@ -42,7 +42,8 @@ pub struct EdgeMaker {
     matcher: Matcher,
     from_i: PairOutput,
     from_j: PairOutput,
-    pixels: usize,
+    /// Flags of the direction being matched. They are not stored: quality 0 means no match.
+    valid: Vec<u8>,
 }
 
 impl EdgeMaker {
@@ -51,7 +52,7 @@ impl EdgeMaker {
             matcher: Matcher::new(shape.width, shape.height, shape.descriptor_dim),
             from_i: PairOutput::zeros(shape),
             from_j: PairOutput::zeros(shape),
-            pixels: shape.pixels(),
+            valid: vec![0; shape.pixels()],
         }
     }
 
@@ -70,35 +71,32 @@ impl EdgeMaker {
         backend.decode(j.tokens, i.tokens, &mut self.from_j)?;
         prepare(&mut self.from_i, i.hides, j.hides);
         prepare(&mut self.from_j, j.hides, i.hides);
-        let n = self.pixels;
-        let (i_from_j, good_j) =
-            match_pair(&mut self.matcher, &mut self.from_i, matching, q_conf, n);
-        let (j_from_i, good_i) =
-            match_pair(&mut self.matcher, &mut self.from_j, matching, q_conf, n);
+        let (matcher, valid) = (&mut self.matcher, &mut self.valid);
+        let (i_from_j, good_j) = match_pair(matcher, &self.from_i, matching, q_conf, valid);
+        let (j_from_i, good_i) = match_pair(matcher, &self.from_j, matching, q_conf, valid);
         let edge = Edge {
             i: i.id,
             j: j.id,
             i_from_j,
             j_from_i,
         };
-        Ok((edge, good_i.min(good_j) as f32 / n as f32))
+        Ok((edge, good_i.min(good_j) as f32 / self.valid.len() as f32))
     }
 }
 
 /// Matches view 2's pixels to view 1; also returns the number of matches with a quality above
-/// `q_conf`.
+/// `q_conf`. `valid` is scratch memory, one flag for each pixel.
 fn match_pair(
     matcher: &mut Matcher,
-    output: &mut PairOutput,
+    output: &PairOutput,
     matching: &MatchingConfig,
     q_conf: f32,
-    pixels: usize,
+    valid: &mut [u8],
 ) -> (MatchContent, usize) {
     let PairOutput { view1, view2 } = output;
     let mut found = MatchContent {
-        index: vec![0; pixels],
-        valid: vec![0; pixels],
-        quality: vec![0.0; pixels],
+        index: vec![0; valid.len()],
+        quality: vec![0.0; valid.len()],
     };
     matcher.run(
         View {
@@ -112,13 +110,13 @@ fn match_pair(
         None,
         matching,
         &mut found.index,
-        &mut found.valid,
+        valid,
     );
     match_quality(
         &view1.descriptor_confidence,
         &view2.descriptor_confidence,
         &found.index,
-        &found.valid,
+        valid,
         &mut found.quality,
     );
     let good = found.quality.iter().filter(|&&q| q > q_conf).count();

@@ -177,10 +177,8 @@ fn views<'a>(
             i: e.i,
             j: e.j,
             index_i_from_j: &stored.i_from_j.index,
-            valid_j: &stored.i_from_j.valid,
             quality_j: &stored.i_from_j.quality,
             index_j_from_i: &stored.j_from_i.index,
-            valid_i: &stored.j_from_i.valid,
             quality_i: &stored.j_from_i.quality,
         })
     };
@@ -303,7 +301,6 @@ impl MappingDevice for Mapping {
             };
             Ok(coverage::View {
                 index: &matches.index,
-                valid: &matches.valid,
                 quality: &matches.quality,
                 points: &keyframe(&self.keyframes, other)?.points,
                 scale: view.scale,

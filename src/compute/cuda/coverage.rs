@@ -86,7 +86,6 @@ impl CoverageCounter {
             points.at_least("points", 3 * n)?.pointer(),
             view.points.at_least("other points", 3 * n)?.pointer(),
             matches.index.at_least("matches", n)?.pointer(),
-            matches.valid.at_least("match flags", n)?.pointer(),
             matches.quality.at_least("match qualities", n)?.pointer(),
             self.buffers.counts.pointer(),
             small("pixels of an image", n)?,
@@ -107,14 +106,7 @@ impl CoverageCounter {
         limits: &Limits,
     ) -> Result<Coverage, CudaError> {
         let n = self.pixels;
-        if confidence.len() < n {
-            return Err(CudaError::Length {
-                what: "confidences",
-                expected: n,
-                found: confidence.len(),
-            });
-        }
-        let (half, single) = confidence.pointers();
+        let (half, single) = confidence.at_least("confidences", n)?.pointers();
         let arguments = (
             points.at_least("points", 3 * n)?.pointer(),
             half,

@@ -2,13 +2,15 @@
 //! [`Refinement::Single`] and [`Refinement::SingleAll`], including match quality and the tracker's
 //! gates.
 
-use crate::compute::matching::{NOISE, Refinement};
+use super::slots::Floats;
+use crate::compute::matching::{MAX_QUALITY, NOISE, Refinement};
 use crate::config::MatchingConfig;
 use crate::gpu::{
     Carver, Context, CudaError, DeviceBuffer, DevicePointer, DeviceSlice, Element, Grid, Kernel,
     KernelArgument, Stream,
 };
 use crate::inference::DeviceView;
+use half::f16;
 
 /// Channels and radius supported by the fast refinement kernel.
 const CHANNELS: usize = 24;
@@ -88,10 +90,20 @@ pub struct MatchTask<'a> {
     pub index: DeviceSlice<'a, u32>,
     /// `N` flags: 1 for a usable match.
     pub valid: DeviceSlice<'a, u8>,
-    /// `N` qualities: the geometric mean of the descriptor confidences, 0 if invalid or not finite.
-    pub quality: DeviceSlice<'a, f32>,
+    /// `N` qualities, as by [`match_quality`](crate::compute::matching::match_quality). An edge's are rounded to
+    /// binary16; gates and counts compare the f32.
+    pub quality: Floats<'a>,
     /// A single set of counts.
     pub counts: DeviceSlice<'a, MatchCounts>,
+}
+
+/// A quality of another device or a file as edges store it: rounded to nearest, ties to even. Finite ones stay finite:
+/// those beyond the range of binary16 become its maximum, [`MAX_QUALITY`].
+pub fn stored_quality(quality: f32) -> f16 {
+    f16::from_f32(match quality.is_finite() {
+        true => quality.clamp(-MAX_QUALITY, MAX_QUALITY),
+        false => quality,
+    })
 }
 
 /// `SearchArgs` of `matching.cu`.
@@ -133,6 +145,7 @@ struct RefineArgs {
     index: DevicePointer<u32>,
     valid: DevicePointer<u8>,
     quality: DevicePointer<f32>,
+    stored: DevicePointer<f16>,
     gated: DevicePointer<f32>,
     seen: DevicePointer<u32>,
     counts: DevicePointer<MatchCounts>,
@@ -379,6 +392,7 @@ impl Matcher {
         }
         let null = DevicePointer::NULL;
         let gates = task.gates.as_ref();
+        let (stored, quality) = task.quality.pointers();
         let arguments = RefineArgs {
             target_points: task.target.points.pointer(),
             target_descriptors: descriptors[0].pointer(),
@@ -390,7 +404,8 @@ impl Matcher {
             key_count: gates.map_or(DevicePointer::NULL, |g| g.key_count.pointer()),
             index: task.index.pointer(),
             valid: task.valid.pointer(),
-            quality: task.quality.pointer(),
+            quality,
+            stored,
             gated: gates.map_or(null, |g| g.gated.pointer()),
             seen: gates.map_or(DevicePointer::NULL, |_| self.buffers.seen.pointer()),
             counts: task.counts.pointer(),
@@ -415,5 +430,33 @@ impl Matcher {
         // SAFETY: every buffer has elements for all pixels, checked in `enqueue`; `index` was
         // written by the search and lies inside the image, and the refinement stays inside.
         unsafe { kernel.launch(stream, grid, (arguments,)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finite_qualities_stay_finite_and_are_rounded_to_the_nearest() {
+        // A step of binary16 is 2⁻¹⁰ at 1.5 and 32 below 65504; what is below half of its least number is zero.
+        let tie = 1.5 + 2_f32.powi(-11);
+        for (quality, expected) in [
+            (0.0, 0.0),
+            (1.5, 1.5),
+            (tie, 1.5),
+            (tie.next_up(), 1.5 + 2_f32.powi(-10)),
+            (65487.0, 65472.0),
+            (65504.0, 65504.0),
+            (65520.0, 65504.0),
+            (f32::MAX, 65504.0),
+            (-f32::MAX, -65504.0),
+            (2_f32.powi(-24), 2_f32.powi(-24)),
+            (2_f32.powi(-26), 0.0),
+            (f32::INFINITY, f32::INFINITY),
+        ] {
+            assert_eq!(stored_quality(quality).to_f32(), expected, "{quality}");
+        }
+        assert!(stored_quality(f32::NAN).is_nan());
     }
 }

@@ -44,7 +44,7 @@ impl SlotPlan {
 }
 
 /// Floats on the device, in either format.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub enum Floats<'a> {
     /// Half precision.
     F16(DeviceSlice<'a, f16>),
@@ -63,6 +63,18 @@ impl Floats<'_> {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Returns `self` if it has at least `n` values; `what` is used in the error.
+    pub fn at_least(self, what: &'static str, n: usize) -> Result<Self, CudaError> {
+        match self.len() >= n {
+            true => Ok(self),
+            false => Err(CudaError::Length {
+                what,
+                expected: n,
+                found: self.len(),
+            }),
+        }
     }
 
     /// Pointers for kernels that accept either format: the other pointer is null.

@@ -53,7 +53,7 @@ impl SpreadCounter {
         })
     }
 
-    /// Counts, in each of two images, the valid matches of a quality above `q_conf`. Waits.
+    /// Counts, in each of two images, the matches of a quality above `q_conf`. Waits.
     pub fn count(
         &self,
         stream: &Stream,
@@ -64,7 +64,6 @@ impl SpreadCounter {
         stream.fill(self.buffers.counts.all(), 0)?;
         for (image, matches) in matches.iter().enumerate() {
             let arguments = (
-                matches.valid.at_least("match flags", pixels)?.pointer(),
                 matches
                     .quality
                     .at_least("match qualities", pixels)?

@@ -81,14 +81,13 @@ pub struct KeyframeContent {
     pub features: Floats,
 }
 
-/// Matches of one direction, one entry per pixel.
+/// Matches of one direction, one entry per pixel. Quality 0 means no match: whatever reads matches wants a quality above
+/// a limit that is not negative.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct MatchContent {
     /// Matched pixel in the other keyframe.
     pub index: Vec<u32>,
-    /// 1 for a valid match, otherwise 0.
-    pub valid: Vec<u8>,
-    /// Match quality; 0 for invalid matches.
+    /// Match quality; 0 where nothing matches.
     pub quality: Vec<f32>,
 }
 
@@ -156,7 +155,6 @@ impl EdgeContent {
     pub fn unmatched(pixels: usize) -> Self {
         let none = MatchContent {
             index: vec![0; pixels],
-            valid: vec![0; pixels],
             quality: vec![0.0; pixels],
         };
         Self {
@@ -173,7 +171,6 @@ impl EdgeContent {
                 device,
                 &[
                     ("matches", pixels, way.index.len()),
-                    ("match flags", pixels, way.valid.len()),
                     ("match qualities", pixels, way.quality.len()),
                 ],
             )?;

@@ -73,7 +73,7 @@ pub trait MappingDevice: Send {
         self.export_edge(edge, &mut content)?;
         let width = self.shape().width;
         let ways = [&content.i_from_j, &content.j_from_i];
-        Ok(ways.map(|way| spread(&way.valid, &way.quality, width, q_conf)))
+        Ok(ways.map(|way| spread(&way.quality, width, q_conf)))
     }
 
     /// Optimises the poses and writes all of them to `poses`, which has the length of the graph's

@@ -47,7 +47,6 @@ struct Directed<'a> {
     i: usize,
     j: usize,
     index: &'a [u32],
-    valid: &'a [u8],
     quality: &'a [f32],
 }
 
@@ -62,7 +61,6 @@ impl<'a> Problem<'a> {
         for n in 0..2 * self.edges.len() {
             let d = self.directed(n);
             expect_len("an edge's matches", self.pixels, d.index.len())?;
-            expect_len("an edge's match flags", self.pixels, d.valid.len())?;
             expect_len("an edge's match qualities", self.pixels, d.quality.len())?;
         }
         Ok(())
@@ -75,7 +73,6 @@ impl<'a> Problem<'a> {
                 i: e.i,
                 j: e.j,
                 index: e.index_i_from_j,
-                valid: e.valid_j,
                 quality: e.quality_j,
             }
         } else {
@@ -83,7 +80,6 @@ impl<'a> Problem<'a> {
                 i: e.j,
                 j: e.i,
                 index: e.index_j_from_i,
-                valid: e.valid_i,
                 quality: e.quality_i,
             }
         }
@@ -95,7 +91,7 @@ impl<'a> Problem<'a> {
         kept.outside = 0;
         for n in chunk * CHUNK..((chunk + 1) * CHUNK).min(self.pixels) {
             let quality = d.quality[n];
-            let gate = d.valid[n] != 0 && quality > self.q_conf && from.confidence[n] > self.c_conf;
+            let gate = quality > self.q_conf && from.confidence[n] > self.c_conf;
             if !gate {
                 continue;
             }

@@ -38,21 +38,18 @@ pub struct Keyframe<'a> {
     pub world_from_camera: Sim3,
 }
 
-/// Two matched keyframes, both directions. `i` and `j` index the slice of keyframes, in any order.
+/// Two matched keyframes, both directions. `i` and `j` index the slice of keyframes, in any order. Quality 0 means no
+/// match.
 #[derive(Debug, Clone, Copy)]
 pub struct Edge<'a> {
     pub i: usize,
     pub j: usize,
     /// N: for each pixel of `j`, the matched pixel of `i`.
     pub index_i_from_j: &'a [u32],
-    /// N: non-zero if the match is valid.
-    pub valid_j: &'a [u8],
     /// N: quality of the match.
     pub quality_j: &'a [f32],
     /// N: for each pixel of `i`, the matched pixel of `j`.
     pub index_j_from_i: &'a [u32],
-    /// N: non-zero if the match is valid.
-    pub valid_i: &'a [u8],
     /// N: quality of the match.
     pub quality_i: &'a [f32],
 }

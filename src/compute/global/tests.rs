@@ -30,7 +30,6 @@ struct Small {
     points: Vec<Vec<f32>>,
     confidence: Vec<f32>,
     index: Vec<u32>,
-    valid: Vec<u8>,
     quality: Vec<f32>,
     poses: Vec<Sim3>,
 }
@@ -54,7 +53,6 @@ impl Small {
             points,
             confidence: vec![2.0; count],
             index: (0..count as u32).collect(),
-            valid: vec![1; count],
             quality: (0..count).map(|n| 1.6 + 0.1 * (n % 7) as f32).collect(),
             poses,
         }
@@ -77,10 +75,8 @@ impl Small {
             i,
             j,
             index_i_from_j: &self.index,
-            valid_j: &self.valid,
             quality_j: &self.quality,
             index_j_from_i: &self.index,
-            valid_i: &self.valid,
             quality_i: &self.quality,
         }
     }
@@ -413,8 +409,9 @@ fn a_damped_step_exists_where_nothing_is_observed() {
     let poses = vec![Sim3::identity(); 3];
     let mut small = Small::new(poses.clone());
     // A single match on the axis, where the Hessian has rank four.
-    small.valid.fill(0);
-    small.valid[17] = 1;
+    let quality = small.quality[17];
+    small.quality.fill(0.0);
+    small.quality[17] = quality;
     let keyframes = small.keyframes();
     let edges = [small.edge(0, 1), small.edge(1, 2)];
     let params = GlobalOptConfig::default();

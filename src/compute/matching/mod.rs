@@ -32,6 +32,10 @@ use rayon::prelude::*;
 /// focal length of 430.
 pub const NOISE: f32 = 1e-13;
 
+/// Maximum quality of a match, that of binary16, in which a GPU stores it: outputs of a network that fails must not
+/// outweigh all others without limit.
+pub const MAX_QUALITY: f32 = 65504.0;
+
 /// Rows per task.
 const BAND_ROWS: usize = 8;
 
@@ -232,7 +236,8 @@ impl Job<'_> {
 }
 
 /// Quality of each match: `out[n] = sqrt(q_target[index[n]] · q_query[n])`, the geometric mean of
-/// the two descriptor confidences; 0 if the match is invalid or the result is not finite.
+/// the two descriptor confidences, at most [`MAX_QUALITY`]; 0 if the match is invalid or the result is
+/// not finite.
 ///
 /// # Panics
 /// If `q_query`, `index`, `valid` and `out` differ in length.
@@ -260,7 +265,7 @@ pub fn match_quality(
             let target = q_target.get(i as usize).copied().unwrap_or(0.0);
             let quality = (target * query).sqrt();
             *out = if valid != 0 && quality.is_finite() {
-                quality
+                quality.min(MAX_QUALITY)
             } else {
                 0.0
             };

@@ -29,6 +29,8 @@ pub struct Reader {
     /// Keyframes and edges read so far.
     keyframes: u32,
     edges: u32,
+    /// Flags of the matches being read.
+    flags: Vec<u8>,
     /// The file's state when it was verified.
     verified: Option<State>,
 }
@@ -102,6 +104,7 @@ impl Reader {
             start,
             keyframes: 0,
             edges: 0,
+            flags: Vec::new(),
             verified: None,
         })
     }
@@ -291,7 +294,12 @@ impl Reader {
     }
 
     fn read_edge(&mut self, dst: &mut SavedEdge) -> io::Result<()> {
-        let Self { file, header, .. } = self;
+        let Self {
+            file,
+            header,
+            flags,
+            ..
+        } = self;
         let kind: u32;
         [dst.i, dst.j, kind] = some(file)?;
         let kind = KINDS.get(kind as usize).copied();
@@ -300,8 +308,12 @@ impl Reader {
         let pixels = header.shape.pixels();
         for way in [&mut dst.content.i_from_j, &mut dst.content.j_from_i] {
             get(file, pixels, &mut way.index)?;
-            get(file, pixels, &mut way.valid)?;
+            get(file, pixels, flags)?;
             get(file, pixels, &mut way.quality)?;
+            let unmatched = flags.iter().zip(&mut way.quality);
+            for (_, quality) in unmatched.filter(|(flag, _)| **flag == 0) {
+                *quality = 0.0;
+            }
         }
         Ok(())
     }

@@ -129,17 +129,15 @@ impl Writer<'_> {
         put(self, &[edge.i, edge.j, kind as u32])?;
         put_one(self, edge.match_fraction)?;
         for way in [&edge.content.i_from_j, &edge.content.j_from_i] {
-            let MatchContent {
-                index,
-                valid,
-                quality,
-            } = way;
+            let MatchContent { index, quality } = way;
             let pixels = self.header.shape.pixels();
-            for found in [index.len(), valid.len(), quality.len()] {
+            for found in [index.len(), quality.len()] {
                 self.expect(pixels, found)?;
             }
             put(self, index)?;
-            put(self, valid)?;
+            // The format has a flag of each match, which its quality implies.
+            let flags = Vec::from_iter(quality.iter().map(|q| u8::from(*q > 0.0)));
+            put(self, &flags)?;
             put(self, quality)?;
         }
         self.edges += 1;

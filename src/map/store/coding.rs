@@ -28,6 +28,8 @@ pub struct Coder {
     planes: Vec<u8>,
     packed: Vec<u8>,
     numbers: Vec<u32>,
+    /// Whether each pixel has a match, while matches are unpacked.
+    flags: Vec<bool>,
 }
 
 impl Coder {
@@ -141,34 +143,33 @@ impl Coder {
         end(src)
     }
 
-    /// Appends the matches of an edge to `dst`. Where a match is invalid, only that is kept.
+    /// Appends the matches of an edge to `dst`. Where nothing matches, only that is kept.
     pub fn pack_matches(&mut self, content: &EdgeContent, header: &Header, dst: &mut Vec<u8>) {
         let width = header.shape.width.max(1);
         for way in [&content.i_from_j, &content.j_from_i] {
             self.planes.clear();
-            for flags in way.valid.chunks(8) {
-                let bit = |(at, flag): (usize, &u8)| u8::from(*flag != 0) << at;
-                self.planes.push(flags.iter().enumerate().map(bit).sum());
+            for qualities in way.quality.chunks(8) {
+                let bit = |(at, quality): (usize, &f32)| u8::from(*quality > 0.0) << at;
+                self.planes
+                    .push(qualities.iter().enumerate().map(bit).sum());
             }
             self.compress(LEVEL, dst);
-            let valid = || {
-                let flags = way.valid.iter().zip(&way.index).zip(0_u32..);
-                flags.filter(|((flag, _), _)| **flag != 0)
+            let matches = || {
+                let pixels = way.quality.iter().zip(&way.index).zip(0_u32..);
+                pixels.filter(|((quality, _), _)| **quality > 0.0)
             };
             self.planes.clear();
             for coordinate in [|k: u32, w: u32| k % w, |k: u32, w: u32| k / w] {
                 self.numbers.clear();
-                let moved = valid().map(|((_, index), pixel)| {
+                let moved = matches().map(|((_, index), pixel)| {
                     coordinate(*index, width).wrapping_sub(coordinate(pixel, width))
                 });
                 self.numbers.extend(moved);
                 self.difference();
             }
-            let qualities = way.quality.iter().zip(&way.valid);
-            let qualities = qualities.filter(|(_, flag)| **flag != 0);
             self.numbers.clear();
-            self.numbers
-                .extend(qualities.map(|(quality, _)| ordered(*quality, QUALITY_DROP)));
+            let number = |((quality, _), _): ((&f32, _), _)| ordered(*quality, QUALITY_DROP);
+            self.numbers.extend(matches().map(number));
             self.difference();
             self.compress(LEVEL, dst);
         }
@@ -187,21 +188,21 @@ impl Coder {
             let bits = self
                 .planes
                 .iter()
-                .flat_map(|byte| (0..8).map(move |at| byte >> at & 1));
-            way.valid.clear();
-            way.valid.extend(bits.take(pixels));
-            let valid = way.valid.iter().filter(|flag| **flag != 0).count();
-            self.decompress(&mut src, 3 * PLANES * valid)?;
-            self.place(header, valid, way)?;
+                .flat_map(|byte| (0..8).map(move |at| byte >> at & 1 != 0));
+            self.flags.clear();
+            self.flags.extend(bits.take(pixels));
+            let matches = self.flags.iter().filter(|flag| **flag).count();
+            self.decompress(&mut src, 3 * PLANES * matches)?;
+            self.place(header, matches, way)?;
         }
         end(src)
     }
 
-    /// Decodes the planes of `valid` matches into `way`, whose flags are known.
+    /// Decodes the planes of as many matches into `way`; the flags say where they are.
     fn place(
         &mut self,
         header: &Header,
-        valid: usize,
+        matches: usize,
         way: &mut MatchContent,
     ) -> Result<(), StoreError> {
         let (pixels, width) = (header.shape.pixels(), header.shape.width.max(1));
@@ -210,16 +211,14 @@ impl Coder {
         way.index.resize(pixels, 0);
         way.quality.clear();
         way.quality.resize(pixels, 0.0);
-        let mut planes = self.planes.chunks(PLANES * valid.max(1));
+        let mut planes = self.planes.chunks(PLANES * matches.max(1));
         let mut next = || planes.next().unwrap_or_default();
         let (mut columns, mut rows) = (Vec::new(), Vec::new());
         summed(next(), &mut columns);
         summed(next(), &mut rows);
         summed(next(), &mut self.numbers);
         let places = columns.iter().zip(&rows).zip(&self.numbers);
-        let pixels = (0_u32..)
-            .zip(way.valid.iter())
-            .filter(|(_, flag)| **flag != 0);
+        let pixels = (0_u32..).zip(&self.flags).filter(|(_, flag)| **flag);
         for ((pixel, _), ((column, row), quality)) in pixels.zip(places) {
             let (u, v) = (
                 (pixel % width).wrapping_add(*column),

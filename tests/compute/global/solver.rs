@@ -112,31 +112,30 @@ fn sliding(starts_off: f64) -> Graph {
     let matches = pairs
         .map(|(i, j)| {
             // Pixel u of j is pixel u + (j − i)·shift of i.
-            let map = |from: usize, to: usize| {
+            let map = |from: usize, to: usize, sure: f32| {
                 let by = (from as i64 - to as i64) * shift as i64;
                 let mut index = vec![0; width * height];
-                let mut valid = vec![0; width * height];
+                let mut quality = vec![0.0; width * height];
                 for v in 0..height {
                     for u in 0..width {
                         let m = u as i64 + by;
                         if (0..width as i64).contains(&m) {
                             index[v * width + u] = (v * width) as u32 + m as u32;
-                            valid[v * width + u] = 1;
+                            quality[v * width + u] = sure;
                         }
                     }
                 }
-                (index, valid)
+                (index, quality)
             };
-            let ((index_i_from_j, valid_j), (index_j_from_i, valid_i)) = (map(j, i), map(i, j));
+            let (index_i_from_j, quality_j) = map(j, i, 2.0);
+            let (index_j_from_i, quality_i) = map(i, j, 1.7);
             Match {
                 i,
                 j,
                 index_i_from_j,
                 index_j_from_i,
-                valid_j,
-                valid_i,
-                quality_j: vec![2.0; width * height],
-                quality_i: vec![1.7; width * height],
+                quality_j,
+                quality_i,
             }
         })
         .into();
@@ -171,7 +170,7 @@ fn exact_calibrated_poses_are_recovered_from_depths_and_pixels() {
 #[test]
 fn two_poses_are_the_trackers_solution() {
     let mut graph = noisy(Graph::new(SIZE.0, SIZE.1, 2, &[(0, 1)], 0.05), 0.003);
-    graph.matches[0].valid_i.fill(0);
+    graph.matches[0].quality_i.fill(0.0);
     let intrinsics = intrinsics(SIZE.0, SIZE.1);
     for calibrated in [false, true] {
         let (global, tracking) = match calibrated {
@@ -304,10 +303,8 @@ fn the_order_of_edges_means_nothing() {
         i: e.j,
         j: e.i,
         index_i_from_j: e.index_j_from_i,
-        valid_j: e.valid_i,
         quality_j: e.quality_i,
         index_j_from_i: e.index_i_from_j,
-        valid_i: e.valid_j,
         quality_i: e.quality_j,
     };
     for (a, b) in one(&edges).iter().zip(&expected) {
@@ -347,14 +344,14 @@ fn nan_changes_no_bit_of_any_pose() {
     for m in &mut clean.matches {
         for n in spoilt() {
             if m.j == 2 {
-                m.valid_j[n] = 0;
+                m.quality_j[n] = 0.0;
                 let to = m.index_i_from_j[n] as usize;
-                m.valid_i[to] = 0;
+                m.quality_i[to] = 0.0;
             }
             if m.i == 2 {
-                m.valid_i[n] = 0;
+                m.quality_i[n] = 0.0;
                 let to = m.index_j_from_i[n] as usize;
-                m.valid_j[to] = 0;
+                m.quality_j[to] = 0.0;
             }
         }
     }
@@ -368,8 +365,8 @@ fn nan_changes_no_bit_of_any_pose() {
                 }
                 if !valid {
                     for (m, c) in poisoned.matches.iter_mut().zip(&clean.matches) {
-                        m.valid_i.clone_from(&c.valid_i);
-                        m.valid_j.clone_from(&c.valid_j);
+                        m.quality_i.clone_from(&c.quality_i);
+                        m.quality_j.clone_from(&c.quality_j);
                     }
                 }
                 let (poses, report) = solve(&poisoned, residual);
@@ -421,10 +418,10 @@ fn gates_are_the_configured_ones() {
 #[test]
 fn a_keyframe_without_matches_stays_or_follows_its_factor() {
     let mut graph = Graph::new(SIZE.0, SIZE.1, 4, &[(0, 1), (1, 2), (0, 2), (2, 3)], 0.05);
-    graph.matches[3].valid_i.fill(0);
-    graph.matches[3].valid_j.fill(0);
+    graph.matches[3].quality_i.fill(0.0);
+    graph.matches[3].quality_j.fill(0.0);
     // A handful of matches is no connection either.
-    graph.matches[3].valid_j[40..46].fill(1);
+    graph.matches[3].quality_j[40..46].fill(2.0);
     let (poses, report) = solve(&graph, GlobalResidual::Rays);
     for (pose, truth) in poses.iter().zip(&graph.truth).take(3) {
         assert!(
@@ -436,7 +433,7 @@ fn a_keyframe_without_matches_stays_or_follows_its_factor() {
     assert_eq!(bits(&poses[3..]), bits(&graph.start[3..]));
     assert_eq!((report.loose_groups, report.free), (1, 2));
 
-    graph.matches[3].valid_j.fill(0);
+    graph.matches[3].quality_j.fill(0.0);
     let believed = Sim3::exp(&Random(40).tangent(0.2));
     let factor = PoseFactor {
         i: 2,
@@ -578,7 +575,8 @@ fn input_that_does_not_fit_is_refused_and_changes_nothing() {
         format!("keyframe confidences: expected 2173 entries, found 0: {ends}")
     );
     assert!(
-        refuse(&|_, e, _| e[1].valid_i = &[1]).starts_with("an edge's match flags: expected 2173")
+        refuse(&|_, e, _| e[1].quality_i = &[1.0])
+            .starts_with("an edge's match qualities: expected 2173")
     );
     assert!(refuse(&|_, e, _| e[1].quality_j = &[]).starts_with("an edge's match qualities"));
     assert!(refuse(&|_, e, _| e[1].index_j_from_i = &[]).starts_with("an edge's matches"));
@@ -601,7 +599,7 @@ fn input_that_does_not_fit_is_refused_and_changes_nothing() {
     let mut outside = loopy();
     outside.matches[2].index_i_from_j[7] = 2173;
     outside.matches[2].index_i_from_j[8] = 9999;
-    outside.matches[2].valid_j[8] = 0;
+    outside.matches[2].quality_j[8] = 0.0;
     let edges = outside.edges();
     let solved = solve_with(&outside, &edges, &[], GlobalResidual::Rays, &exhaustive());
     assert_eq!(

@@ -392,6 +392,18 @@ fn quality_is_the_geometric_mean_or_zero() {
     let mut out = [7.0; 7];
     match_quality(&target, &query, &index, &[1; 7], &mut out);
     assert_eq!(out, [3.0, 4.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+    // Bounded, so that no match outweighs all others without limit.
+    let mut large = [0.0; 3];
+    let target = [65504.0, 1e18, f32::MAX];
+    match_quality(
+        &target,
+        &[65504.0, 1e18, 1.0],
+        &[0, 1, 2],
+        &[1; 3],
+        &mut large,
+    );
+    assert_eq!(large, [65504.0; 3]);
+    let target = [4.0, 9.0, f32::NAN, f32::INFINITY, -1.0];
     match_quality(&target, &query, &index, &[0, 1, 0, 0, 0, 0, 0], &mut out);
     assert_eq!(out, [0.0, 4.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
 }

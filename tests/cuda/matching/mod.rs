@@ -5,11 +5,15 @@ mod sanitised;
 mod times;
 
 use crate::{assert_same, assert_same_bits, cuda};
+use half::f16;
+use mast3r_slam::compute::cuda::global::DeviceMatches;
 use mast3r_slam::compute::cuda::matching::{MatchCounts, MatchTask, Start};
+use mast3r_slam::compute::cuda::slots::Floats;
+use mast3r_slam::compute::cuda::spread::{SpreadBuffers, SpreadCounter};
 use mast3r_slam::compute::matching::Refinement;
 use mast3r_slam::config::MatchingConfig;
 use mast3r_slam::gpu::{Context, CudaError, Priority, allocations};
-use rig::{Device, Input, compare, on_cpu};
+use rig::{Device, Input, compare, compare_stored, on_cpu};
 use testkit::matching_scene::{Random, Scene};
 pub use times::microseconds;
 
@@ -121,6 +125,13 @@ fn matching_equals_the_cpu_on_random_and_degenerate_scenes() {
         let what =
             format!("case {case}: {width}×{height}, {dim} channels, {params:?}, {refinement:?}");
         compare(&what, &device.found(&stream), &expected);
+        device.poison(&stream);
+        let task = MatchTask {
+            quality: Floats::F16(device.stored.all()),
+            ..task
+        };
+        device.matcher.enqueue(&stream, &params, &task).unwrap();
+        compare_stored(&what, &device, &stream, &expected);
         valid += expected.counts.valid;
         refined += expected.counts.refined;
         unique += expected.counts.unique;
@@ -205,6 +216,79 @@ fn matching_without_gates_counts_what_edges_need() {
     assert!(found.gated.iter().all(|g| g.to_bits() == 0xeeee_eeee));
 }
 
+/// Beyond the range of binary16 its maximum is stored. A quality above the limit that rounds to it counts as good when
+/// the edge is made, but what reads the stored ones does not use it.
+#[test]
+fn stored_qualities_stay_finite_and_are_counted_before_they_are_rounded() {
+    let Some(gpu) = cuda() else { return };
+    let context: &Context = &gpu;
+    let stream = context.stream(Priority::Low).unwrap();
+    let (width, height) = (32, 24);
+    let pixels = width * height;
+    let scene = Scene::new(width, height, 24, [0.0; 3], 0.0);
+    let mut input = Input::of_scene(&scene, &mut Random(5));
+    let limit = 1.5_f32;
+    // Half a step of binary16: the limit is the even neighbour.
+    let tie = limit + 2_f32.powi(-11);
+    let qualities = [
+        1e9,
+        65504.0,
+        65519.0,
+        65520.0,
+        1e6,
+        limit,
+        limit.next_up(),
+        tie.next_down(),
+        tie,
+        tie.next_up(),
+        limit.next_down(),
+        1e-3,
+        6e-5,
+        1e-7,
+        1e-9,
+        0.0,
+    ];
+    // The root of a square is the number itself, or its neighbour: the CPU's are compared.
+    input.views[0].descriptor_confidence = vec![1.0; pixels];
+    input.views[1].descriptor_confidence = (0..pixels)
+        .map(|n| qualities[n % qualities.len()] * qualities[n % qualities.len()])
+        .collect();
+    let params = MatchingConfig::default();
+    let expected = on_cpu(&input, Refinement::Single, None, &params, (limit, 0.0));
+    let device = Device::new(context, &stream, &input, Refinement::Single);
+    let task = MatchTask {
+        quality: Floats::F16(device.stored.all()),
+        ..device.task(Start::Identity, (limit, 0.0))
+    };
+    device.matcher.enqueue(&stream, &params, &task).unwrap();
+    compare_stored("stored", &device, &stream, &expected);
+
+    let stored = stream.read_vec(device.stored.all()).unwrap();
+    assert!(stored.iter().all(|q| q.is_finite()));
+    let pairs = || expected.quality.iter().zip(&stored);
+    let at_most = |q: &f16| *q == f16::MAX;
+    assert!(pairs().any(|(_, s)| at_most(s)), "saturated");
+    assert!(pairs().all(|(q, s)| *q <= 65504.0 && (*q < 65504.0 || at_most(s))));
+    let lost = pairs().filter(|(q, s)| **q > limit && s.to_f32() == limit);
+    let lost = lost.count() as u32;
+    assert!(lost > 0, "some round to the limit");
+
+    // Good when made; a reader of the stored ones uses those that are above the limit as stored.
+    let found = device.found(&stream);
+    assert_eq!(found.counts.good, expected.counts.good);
+    let counter = crate::carve(context, |c| {
+        SpreadCounter::new(context, SpreadBuffers::carve(c)?, (width, height))
+    });
+    let matches = DeviceMatches {
+        index: device.index.all(),
+        quality: device.stored.all(),
+    };
+    let spread = counter.count(&stream, [matches; 2], limit).unwrap();
+    let read: u32 = spread[0].iter().sum();
+    assert_eq!(read, found.counts.good - lost);
+    assert!(read > 0);
+}
+
 #[test]
 fn views_without_a_usable_point_match_nothing() {
     let Some(gpu) = cuda() else { return };
@@ -270,13 +354,15 @@ fn short_or_misaligned_buffers_are_refused() {
     let params = MatchingConfig::default();
     let good = device.task(Start::Identity, (1.5, 0.0));
     let mut short = good;
-    short.quality = device.quality.slice(0..63).unwrap();
+    short.quality = Floats::F32(device.quality.slice(0..63).unwrap());
+    let mut short_stored = good;
+    short_stored.quality = Floats::F16(device.stored.slice(0..63).unwrap());
     let mut map = good;
     map.start = Start::Map {
         map: device.earlier.slice(1..64).unwrap(),
         used: None,
     };
-    for task in [short, map] {
+    for task in [short, short_stored, map] {
         let error = device.matcher.enqueue(&stream, &params, &task).unwrap_err();
         assert!(matches!(error, CudaError::Length { .. }), "{error}");
     }

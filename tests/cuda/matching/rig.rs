@@ -1,10 +1,12 @@
 //! Input for matching, the CPU's results, and device buffers.
 
 use crate::{assert_same, assert_same_bits};
+use half::f16;
 use mast3r_slam::compute::cuda::matching::{
     Gates, MatchCounts, MatchTask, Matcher, MatcherBuffers, Start,
 };
 use mast3r_slam::compute::cuda::sanitise::ViewBuffers;
+use mast3r_slam::compute::cuda::slots::Floats;
 use mast3r_slam::compute::matching::{
     self as cpu, Refinement, View, match_quality, unique_matches,
 };
@@ -170,6 +172,8 @@ pub struct Device {
     pub use_earlier: DeviceBuffer<u32>,
     pub valid: DeviceBuffer<u8>,
     pub quality: DeviceBuffer<f32>,
+    /// Qualities as an edge stores them.
+    pub stored: DeviceBuffer<f16>,
     pub gated: DeviceBuffer<f32>,
     pub counts: DeviceBuffer<MatchCounts>,
 }
@@ -192,6 +196,7 @@ impl Device {
                 use_earlier: c.device("use earlier", &[1])?,
                 valid: c.device("valid", &[n])?,
                 quality: c.device("quality", &[n])?,
+                stored: c.device("stored quality", &[n])?,
                 gated: c.device("gated", &[n])?,
                 counts: c.device("counts", &[1])?,
             })
@@ -219,6 +224,7 @@ impl Device {
         stream.fill(self.index.all(), 0xee).unwrap();
         stream.fill(self.valid.all(), 0xee).unwrap();
         stream.fill(self.quality.all(), 0xee).unwrap();
+        stream.fill(self.stored.all(), 0xee).unwrap();
         stream.fill(self.gated.all(), 0xee).unwrap();
         stream.fill(self.counts.all(), 0xee).unwrap();
     }
@@ -237,7 +243,7 @@ impl Device {
             }),
             index: self.index.all(),
             valid: self.valid.all(),
-            quality: self.quality.all(),
+            quality: Floats::F32(self.quality.all()),
             counts: self.counts.all(),
         }
     }
@@ -251,6 +257,24 @@ impl Device {
             counts: stream.read_vec(self.counts.all()).unwrap()[0],
         }
     }
+}
+
+/// As [`compare`], of a task that stored its qualities.
+pub fn compare_stored(what: &str, device: &Device, stream: &Stream, expected: &Found) {
+    let found = device.found(stream);
+    let stored = stream.read_vec(device.stored.all()).unwrap();
+    let bits: Vec<u16> = stored.iter().map(|q| q.to_bits()).collect();
+    let rounded = |q: &f32| f16::from_f32(*q).to_bits();
+    let expected_bits: Vec<u16> = expected.quality.iter().map(rounded).collect();
+    assert_same(&format!("{what}: stored"), &bits, &expected_bits);
+    let unwritten = found.quality.iter().all(|q| q.to_bits() == 0xeeee_eeee);
+    assert!(unwritten, "{what}: qualities in one format only");
+    // All else is as with qualities in f32.
+    let found = Found {
+        quality: expected.quality.clone(),
+        ..found
+    };
+    compare(what, &found, expected);
 }
 
 pub fn compare(what: &str, found: &Found, expected: &Found) {

@@ -91,7 +91,7 @@ fn a_far_start_never_makes_it_worse() {
     assert!(recovered.0 >= 8, "{recovered:?} of 12");
 }
 
-/// The mapper's: qualities above a limit, from the identity, whatever the pose before was.
+/// The mapper's: qualities above a limit, from the identity, whatever the pose before was, in either format.
 #[test]
 fn a_relative_pose_starts_at_the_identity_and_gates() {
     let Some(gpu) = cuda() else { return };
@@ -99,7 +99,16 @@ fn a_relative_pose_starts_at_the_identity_and_gates() {
     let rig = Rig::new(&gpu, width, height);
     let params = TrackingConfig::default();
     let start = Sim3::identity();
-    for (name, residual, pair) in problems(width, height, Sim3::exp(&Random(6).tangent(0.05))) {
+    for (name, residual, mut pair) in problems(width, height, Sim3::exp(&Random(6).tangent(0.05))) {
+        let odd = [f32::NAN, -1.0, 0.0, 6e-8].map(f16::from_f32);
+        let half: Vec<f16> = (pair.quality.iter().enumerate())
+            .map(|(n, q)| match n % 50 {
+                0 => odd[n / 50 % odd.len()],
+                _ => f16::from_f32(*q),
+            })
+            .collect();
+        rig.stream.write(&half, rig.half_quality.all()).unwrap();
+        pair.quality = half.iter().map(|q| q.to_f32()).collect();
         for limit in [2.0_f32, 0.0, -1.0] {
             let mut gated = pair.clone();
             for q in &mut gated.quality {
@@ -108,14 +117,19 @@ fn a_relative_pose_starts_at_the_identity_and_gates() {
             let expected = rig.solve(&gated, residual, &start, &params);
             let unused = Sim3::exp(&Random(8).tangent(0.5));
             rig.load(&pair, &unused);
-            let task = SolveTask {
-                pose: None,
-                min_quality: limit,
-                ..rig.task(residual)
-            };
-            rig.solver.enqueue(&rig.stream, &task, &params).unwrap();
-            assert_eq!(rig.outcome(), expected, "{name} {limit}");
-            assert_eq!(rig.pose(), unused.to_array());
+            let single = Floats::F32(rig.quality.all());
+            let half = Floats::F16(rig.half_quality.all());
+            for (format, quality) in [("f32", single), ("f16", half)] {
+                let task = SolveTask {
+                    quality,
+                    pose: None,
+                    min_quality: limit,
+                    ..rig.task(residual)
+                };
+                rig.solver.enqueue(&rig.stream, &task, &params).unwrap();
+                assert_eq!(rig.outcome(), expected, "{name} {limit} {format}");
+                assert_eq!(rig.pose(), unused.to_array());
+            }
             compare(name, &gated, residual, &start, &params, &expected).unwrap();
         }
     }

@@ -302,7 +302,14 @@ fn buffers_that_do_not_fit_are_refused() {
         (
             "match qualities",
             SolveTask {
-                quality: small.quality.all(),
+                quality: Floats::F32(small.quality.all()),
+                ..good
+            },
+        ),
+        (
+            "match qualities",
+            SolveTask {
+                quality: Floats::F16(small.half_quality.all()),
                 ..good
             },
         ),

@@ -4,8 +4,10 @@ mod agreement;
 mod failures;
 mod streams;
 
+use half::f16;
 use mast3r_slam::compute::cuda::depth::Found;
 use mast3r_slam::compute::cuda::matching::MatchCounts;
+use mast3r_slam::compute::cuda::slots::Floats;
 use mast3r_slam::compute::cuda::tracking::{
     CameraRays, CameraRaysBuffers, Compared, MeasuredDepths, Outcome, PoseSolver,
     PoseSolverBuffers, SolveTask, Status, Unsolved,
@@ -31,6 +33,7 @@ struct Rig {
     keyframe_points: DeviceBuffer<f32>,
     index: DeviceBuffer<u32>,
     quality: DeviceBuffer<f32>,
+    half_quality: DeviceBuffer<f16>,
     counts: DeviceBuffer<MatchCounts>,
     pose: DeviceBuffer<f64>,
     outcome: DeviceBuffer<Outcome>,
@@ -55,6 +58,7 @@ impl Rig {
                 keyframe_points: c.device("keyframe points", &[n, 3])?,
                 index: c.device("index", &[n])?,
                 quality: c.device("quality", &[n])?,
+                half_quality: c.device("half quality", &[n])?,
                 counts: c.device("counts", &[1])?,
                 pose: c.device("pose", &[8])?,
                 outcome: c.device("outcome", &[1])?,
@@ -74,7 +78,7 @@ impl Rig {
             frame_points: self.frame_points.all(),
             keyframe_points: self.keyframe_points.all(),
             index: self.index.all(),
-            quality: self.quality.all(),
+            quality: Floats::F32(self.quality.all()),
             min_quality: 0.0,
             counts: None,
             compared: match residual {

@@ -114,7 +114,7 @@ impl Deceiver {
             j_from_i: self.matches(&a.points, &wrong.inverse()),
         };
         let share = |m: &MatchContent| {
-            m.valid.iter().filter(|v| **v != 0).count() as f32 / m.valid.len() as f32
+            m.quality.iter().filter(|q| **q > 0.0).count() as f32 / m.quality.len() as f32
         };
         self.inner.drop_edge(edge.id);
         edge.match_fraction = share(&content.i_from_j).min(share(&content.j_from_i));
@@ -134,7 +134,6 @@ impl Deceiver {
         let (width, height) = (shape.width, shape.height);
         let mut found = MatchContent {
             index: vec![0; width * height],
-            valid: vec![0; width * height],
             quality: vec![0.0; width * height],
         };
         for (n, p) in points.chunks_exact(3).enumerate() {
@@ -144,7 +143,6 @@ impl Deceiver {
             let inside = u >= 0.0 && v >= 0.0 && u < width as f64 && v < height as f64;
             if p.z > 0.1 && inside {
                 found.index[n] = (v as usize * width + u as usize) as u32;
-                found.valid[n] = 1;
                 found.quality[n] = 4.0;
             }
         }

@@ -152,14 +152,12 @@ impl Pair {
     }
 }
 
-/// Matches of two keyframes in both directions.
+/// Matches of two keyframes in both directions; quality 0 means no match.
 pub struct Match {
     pub i: usize,
     pub j: usize,
     pub index_i_from_j: Vec<u32>,
     pub index_j_from_i: Vec<u32>,
-    pub valid_j: Vec<u8>,
-    pub valid_i: Vec<u8>,
     pub quality_j: Vec<f32>,
     pub quality_i: Vec<f32>,
 }
@@ -228,8 +226,6 @@ impl Graph {
                     j,
                     index_i_from_j,
                     index_j_from_i,
-                    valid_j: vec![1; room.len()],
-                    valid_i: vec![1; room.len()],
                     quality_j: quality(),
                     quality_i: quality(),
                 }
@@ -280,10 +276,8 @@ impl Graph {
                 i: m.i,
                 j: m.j,
                 index_i_from_j: &m.index_i_from_j,
-                valid_j: &m.valid_j,
                 quality_j: &m.quality_j,
                 index_j_from_i: &m.index_j_from_i,
-                valid_i: &m.valid_i,
                 quality_i: &m.quality_i,
             })
             .collect()

@@ -104,6 +104,7 @@ fn mapping(
     let sizes = [WAYS, inputs.edges_at_once()];
     let (network, pair) = network_and_pair(&mut part, inputs, sizes, workspace)?;
     let host_counts = part.pinned("match counts", &[WAYS])?;
+    let valid = part.device("valid", &[pixels])?;
     let fusion = FusionBuffers::carve(&mut part.part("fusion"), pixels, CONSTRAINING)?;
     let capacity = GlobalCapacity {
         pixels,
@@ -117,6 +118,7 @@ fn mapping(
         network,
         pair,
         host_counts,
+        valid,
         fusion,
         coverage,
         spread,

@@ -1,9 +1,11 @@
 //! Export and import of device content, for saving and loading maps and for readers.
 
 use super::edges::EdgeView;
+use crate::compute::cuda::matching::stored_quality;
 use crate::compute::cuda::slots::{self, SlotView};
 use crate::compute::device::{EdgeContent, Floats, KeyframeContent};
 use crate::gpu::{CudaError, DeviceSlice, Element, Stream};
+use half::f16;
 
 /// Copies to the host, reusing the vector's allocation.
 pub(super) fn read<T: Element + Default>(
@@ -56,7 +58,7 @@ pub(super) fn write_keyframe(
     write_floats(stream, &content.features, slot.features)
 }
 
-/// Copies an edge's slot to the host.
+/// Copies an edge's slot to the host. Qualities are widened, exactly.
 pub(super) fn read_edge(
     stream: &Stream,
     slot: &EdgeView<'_>,
@@ -68,13 +70,14 @@ pub(super) fn read_edge(
     ];
     for (src, dst) in ways {
         read(stream, src.index, &mut dst.index)?;
-        read(stream, src.valid, &mut dst.valid)?;
-        read(stream, src.quality, &mut dst.quality)?;
+        let quality = stream.read_vec(src.quality)?;
+        dst.quality.clear();
+        dst.quality.extend(quality.into_iter().map(f32::from));
     }
     Ok(())
 }
 
-/// Copies an edge from the host to its slot.
+/// Copies an edge from the host to its slot. Qualities are rounded as by [`stored_quality`].
 pub(super) fn write_edge(
     stream: &Stream,
     content: &EdgeContent,
@@ -86,7 +89,7 @@ pub(super) fn write_edge(
     ];
     ways.into_iter().try_for_each(|(dst, src)| {
         stream.write(&src.index, dst.index)?;
-        stream.write(&src.valid, dst.valid)?;
-        stream.write(&src.quality, dst.quality)
+        let quality: Vec<f16> = src.quality.iter().map(|q| stored_quality(*q)).collect();
+        stream.write(&quality, dst.quality)
     })
 }

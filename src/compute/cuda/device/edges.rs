@@ -4,6 +4,7 @@ use crate::compute::cuda::global::DeviceMatches;
 use crate::compute::cuda::slots::{Copies, Direction, Records};
 use crate::compute::store::{KeyframeStore, Lane, Mark, Section, SlotDevice};
 use crate::gpu::{Carver, Context, CudaError, DeviceBuffer, Event, PinnedBuffer, Priority, Stream};
+use half::f16;
 use std::sync::Arc;
 
 /// The edge store, which assigns its own numbers.
@@ -32,8 +33,7 @@ pub(super) struct EdgeBuffers {
     edges: usize,
     pixels: usize,
     index: DeviceBuffer<u32>,
-    valid: DeviceBuffer<u8>,
-    quality: DeviceBuffer<f32>,
+    quality: DeviceBuffer<f16>,
     records: PinnedBuffer<u8>,
 }
 
@@ -47,7 +47,6 @@ impl EdgeBuffers {
         let shape = [edges, WAYS, pixels];
         Ok(Self {
             index: c.device("matches", &shape)?,
-            valid: c.device("match flags", &shape)?,
             quality: c.device("match qualities", &shape)?,
             records: c.pinned("records", &[HOST_SLOTS, layout(pixels).1])?,
             edges,
@@ -61,8 +60,7 @@ pub(super) struct EdgeSlots {
     edges: usize,
     pixels: usize,
     index: DeviceBuffer<u32>,
-    valid: DeviceBuffer<u8>,
-    quality: DeviceBuffer<f32>,
+    quality: DeviceBuffer<f16>,
     records: Records,
     compute: Arc<Stream>,
     copy: Stream,
@@ -73,7 +71,6 @@ pub(super) struct EdgeSlots {
 struct Sections {
     index: Section,
     quality: Section,
-    valid: Section,
 }
 
 /// The sections of both directions, and the size of a record in bytes.
@@ -86,8 +83,7 @@ fn layout(pixels: usize) -> ([Sections; WAYS], usize) {
     };
     let mut sections = || Sections {
         index: next(4 * pixels),
-        quality: next(4 * pixels),
-        valid: next(pixels),
+        quality: next(2 * pixels),
     };
     let both = [sections(), sections()];
     (both, end)
@@ -104,7 +100,6 @@ impl EdgeSlots {
             edges,
             pixels,
             index,
-            valid,
             quality,
             records,
         } = buffers;
@@ -112,7 +107,6 @@ impl EdgeSlots {
             edges,
             pixels,
             index,
-            valid,
             quality,
             records: Records::new(records, layout(pixels).1),
             compute,
@@ -131,7 +125,6 @@ impl EdgeSlots {
             let range = start..start + self.pixels;
             Ok::<_, CudaError>(DeviceMatches {
                 index: self.index.slice(range.clone())?,
-                valid: self.valid.slice(range.clone())?,
                 quality: self.quality.slice(range)?,
             })
         };
@@ -171,8 +164,7 @@ impl EdgeSlots {
             let ways = [edge.i_from_j, edge.j_from_i];
             let enqueued = ways.iter().zip(&sections).try_for_each(|(way, to)| {
                 copies.part(way.index, to.index)?;
-                copies.part(way.quality, to.quality)?;
-                copies.part(way.valid, to.valid)
+                copies.part(way.quality, to.quality)
             });
             // Also after an error: the enqueued work uses the record.
             self.copy.synchronize()?;

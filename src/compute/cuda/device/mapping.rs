@@ -32,7 +32,7 @@ use crate::compute::spread::Spread;
 use crate::compute::store::{Access, Lane, StoreError, Touch};
 use crate::config::DeviceConfig;
 use crate::geometry::Sim3;
-use crate::gpu::{CudaError, PinnedBuffer, Stream};
+use crate::gpu::{CudaError, DeviceBuffer, PinnedBuffer, Stream};
 use crate::image::RgbImage;
 use crate::inference::{Backend, NetworkShape};
 use rustc_hash::FxHashMap;
@@ -46,6 +46,8 @@ pub(super) struct MappingBuffers {
     pub(super) network: NetworkBuffers,
     pub(super) pair: PairBuffers,
     pub(super) host_counts: PinnedBuffer<MatchCounts>,
+    /// Flags of the direction being matched.
+    pub(super) valid: DeviceBuffer<u8>,
     pub(super) fusion: FusionBuffers,
     pub(super) coverage: CoverageBuffers,
     pub(super) spread: SpreadBuffers,
@@ -68,6 +70,8 @@ pub(super) struct Mapping {
     pub(super) pair: Pair,
     /// Outcomes of both directions.
     host_counts: PinnedBuffer<MatchCounts>,
+    /// Flags of the direction being matched. They are not stored: quality 0 means no match.
+    valid: DeviceBuffer<u8>,
     coverage: CoverageCounter,
     spread: SpreadCounter,
     pub(super) edges: Arc<CudaEdges>,
@@ -126,6 +130,7 @@ impl Mapping {
             network,
             pair,
             host_counts: buffers.host_counts,
+            valid: buffers.valid,
             coverage,
             spread,
             graph,
@@ -169,7 +174,7 @@ impl Mapping {
             frame_points: other.points,
             keyframe_points: own.points,
             index: matches.index,
-            quality: matches.quality,
+            quality: Floats::F16(matches.quality),
             min_quality: self.config.local_opt.q_conf,
             counts: None,
             compared: self.pair.compared(),

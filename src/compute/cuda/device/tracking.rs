@@ -158,7 +158,7 @@ impl Tracking {
             gates: Some(gates),
             index: frame.index.all(),
             valid: frame.valid.all(),
-            quality: frame.quality.all(),
+            quality: Floats::F32(frame.quality.all()),
             counts: frame.pair.counts.all(),
         };
         frame
@@ -170,7 +170,7 @@ impl Tracking {
             frame_points: first.points,
             keyframe_points: frame.pointmap.points.all(),
             index: frame.index.all(),
-            quality: frame.gated.all(),
+            quality: Floats::F32(frame.gated.all()),
             min_quality: 0.0,
             counts: Some(frame.pair.counts.all()),
             compared: frame.pair.compared(),

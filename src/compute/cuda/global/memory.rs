@@ -82,13 +82,12 @@ unsafe impl Element for KeyframeArgument {}
 #[repr(C)]
 pub(super) struct DirectionArgument {
     pub(super) index: DevicePointer<u32>,
-    pub(super) valid: DevicePointer<u8>,
-    pub(super) quality: DevicePointer<f32>,
+    pub(super) quality: DevicePointer<f16>,
     pub(super) i: u32,
     pub(super) j: u32,
 }
 
-// SAFETY: three addresses and two u32 without padding, any bits, as in `global.cu`.
+// SAFETY: two addresses and two u32 without padding, any bits, as in `global.cu`.
 unsafe impl Element for DirectionArgument {}
 
 /// `Equations` in `global.cu`.
@@ -143,7 +142,7 @@ unsafe impl KernelArgument for ProblemArgument {}
 
 const _: () = {
     assert!(size_of::<KeyframeArgument>() == 16);
-    assert!(size_of::<DirectionArgument>() == 32);
+    assert!(size_of::<DirectionArgument>() == 24);
     assert!(size_of::<Equations>() == 296);
     assert!(size_of::<ProblemArgument>() == 112);
 };

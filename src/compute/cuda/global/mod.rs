@@ -53,15 +53,14 @@ pub struct DeviceKeyframe<'a> {
     pub world_from_camera: Sim3,
 }
 
-/// Matches of one keyframe's pixels with those of another.
+/// Matches of one keyframe's pixels with those of another. Quality 0 means no match: whatever reads matches wants a
+/// quality above a limit that is not negative.
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceMatches<'a> {
     /// N: for each pixel, the matched pixel of the other keyframe.
     pub index: DeviceSlice<'a, u32>,
-    /// N: non-zero if the match is valid.
-    pub valid: DeviceSlice<'a, u8>,
-    /// N: quality of the match.
-    pub quality: DeviceSlice<'a, f32>,
+    /// N: quality of the match, rounded to binary16; 0 where nothing matches.
+    pub quality: DeviceSlice<'a, f16>,
 }
 
 /// Two matched keyframes. `i` and `j` index the slice of keyframes, in any order.

@@ -86,7 +86,6 @@ impl<'a> Run<'a> {
         }
         for m in problem.edges.iter().flat_map(|e| [e.i_from_j, e.j_from_i]) {
             m.index.at_least("an edge's matches", pixels)?;
-            m.valid.at_least("an edge's match flags", pixels)?;
             m.quality.at_least("an edge's match qualities", pixels)?;
         }
         graph.validate(problem.keyframes.iter().map(|k| k.world_from_camera))?;
@@ -152,7 +151,6 @@ impl<'a> Run<'a> {
         for (to, (i, j, m)) in pinned.directions.iter_mut().zip(directed) {
             *to = DirectionArgument {
                 index: m.index.pointer(),
-                valid: m.valid.pointer(),
                 quality: m.quality.pointer(),
                 // Smaller than the capacity, which is below 2^16.
                 i: i as u32,

@@ -9,6 +9,7 @@ pub(super) use rays::RaysArgument;
 pub use rays::{CameraRays, CameraRaysBuffers};
 
 use super::matching::MatchCounts;
+use super::slots::Floats;
 use super::small;
 use crate::compute::cuda::depth::Found;
 use crate::compute::depth::MEASURED_SIGMA;
@@ -18,6 +19,7 @@ use crate::gpu::{
     Carver, Context, CudaError, DeviceBuffer, DeviceInfo, DevicePointer, DeviceSlice, Grid, Kernel,
     KernelArgument, Stream,
 };
+use half::f16;
 
 /// Threads per block, and matches gathered per warp and round.
 const THREADS: usize = 256;
@@ -50,7 +52,7 @@ pub struct SolveTask<'a> {
     /// `N` frame pixels.
     pub index: DeviceSlice<'a, u32>,
     /// `N` qualities; only those above 0 and `min_quality` are used.
-    pub quality: DeviceSlice<'a, f32>,
+    pub quality: Floats<'a>,
     /// See `quality`.
     pub min_quality: f32,
     /// A single set of counts. If given, too few matches end the solve, and the outcome says
@@ -84,6 +86,7 @@ struct Problem {
     frame_points: DevicePointer<f32>,
     keyframe_points: DevicePointer<f32>,
     index: DevicePointer<u32>,
+    half_quality: DevicePointer<f16>,
     quality: DevicePointer<f32>,
     counts: DevicePointer<MatchCounts>,
     pose: DevicePointer<f64>,
@@ -111,7 +114,7 @@ struct Problem {
     inverse_measured_sigma: f32,
     padding: u32,
 }
-const _: () = assert!(size_of::<Problem>() == 248);
+const _: () = assert!(size_of::<Problem>() == 256);
 
 // SAFETY: the layout of the struct in `tracking.cu`.
 unsafe impl KernelArgument for Problem {}
@@ -253,6 +256,7 @@ impl PoseSolver {
                 DevicePointer::NULL,
             ),
         };
+        let (half_quality, quality) = task.quality.at_least("match qualities", n)?.pointers();
         let problem = Problem {
             frame_points: task.frame_points.at_least("frame points", 3 * n)?.pointer(),
             keyframe_points: task
@@ -260,7 +264,8 @@ impl PoseSolver {
                 .at_least("keyframe points", 3 * n)?
                 .pointer(),
             index: task.index.at_least("matches", n)?.pointer(),
-            quality: task.quality.at_least("match qualities", n)?.pointer(),
+            half_quality,
+            quality,
             counts: counts.transpose()?.map_or(null_counts, |c| c.pointer()),
             pose: pose
                 .transpose()?

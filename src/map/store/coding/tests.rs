@@ -121,7 +121,6 @@ fn matches_come_back_and_those_outside_of_the_image_are_refused() {
             quality: (0..n)
                 .map(|k| f32::from(valid[k]) * (0.1 + k as f32))
                 .collect(),
-            valid,
         }
     };
     let mut content = EdgeContent {
@@ -136,10 +135,9 @@ fn matches_come_back_and_those_outside_of_the_image_are_refused() {
         (&back.i_from_j, &content.i_from_j),
         (&back.j_from_i, &content.j_from_i),
     ] {
-        assert_eq!(
-            (&found.index, &found.valid),
-            (&expected.index, &expected.valid)
-        );
+        assert_eq!(found.index, expected.index);
+        let matched = |m: &MatchContent| Vec::from_iter(m.quality.iter().map(|q| *q > 0.0));
+        assert_eq!(matched(found), matched(expected));
         let qualities = found.quality.iter().zip(&expected.quality);
         assert!(qualities.into_iter().all(|(a, b)| near(*a, *b, 0.01)));
     }
@@ -147,11 +145,60 @@ fn matches_come_back_and_those_outside_of_the_image_are_refused() {
     packed.clear();
     coder.pack_matches(&content, &header, &mut packed);
     assert!(coder.unpack_matches(&packed, &header, &mut back).is_err());
-    // An edge without any valid match.
-    content.i_from_j.valid.fill(0);
-    content.j_from_i.valid.fill(0);
-    packed.clear();
-    coder.pack_matches(&content, &header, &mut packed);
+    // An edge without any match; where there is none, no index is kept.
+    for nothing in [0.0, -0.0, f32::NAN, -1.0] {
+        content.i_from_j.quality.fill(nothing);
+        content.j_from_i.quality.fill(nothing);
+        packed.clear();
+        coder.pack_matches(&content, &header, &mut packed);
+        coder.unpack_matches(&packed, &header, &mut back).unwrap();
+        for way in [&back.i_from_j, &back.j_from_i] {
+            assert!(way.quality.iter().all(|q| *q == 0.0), "{nothing}");
+            assert!(way.index.iter().all(|k| *k == 0), "{nothing}");
+        }
+    }
+}
+
+/// A flag of each pixel, then columns, rows and qualities of the flagged ones alone, among which an earlier program could
+/// write a quality of 0.
+#[test]
+fn flags_say_where_the_numbers_of_a_match_go() {
+    let header = header(FloatFormat::F32);
+    let n = header.shape.pixels();
+    let mut coder = Coder::default();
+    let mut packed = Vec::new();
+    // Pixels 2 and 9 match pixels 3 and 9, the second with quality 0.
+    for _ in 0..2 {
+        coder.planes = vec![0; n.div_ceil(8)];
+        (coder.planes[0], coder.planes[1]) = (1 << 2, 1 << 1);
+        coder.compress(LEVEL, &mut packed);
+        coder.planes.clear();
+        for numbers in [
+            [1, 0],
+            [0, 0],
+            [ordered(2.5, QUALITY_DROP), ordered(0.0, QUALITY_DROP)],
+        ] {
+            coder.numbers = numbers.to_vec();
+            coder.difference();
+        }
+        coder.compress(LEVEL, &mut packed);
+    }
+    let mut back = EdgeContent::default();
     coder.unpack_matches(&packed, &header, &mut back).unwrap();
-    assert!(back.i_from_j.quality.iter().all(|q| *q == 0.0));
+    for way in [&back.i_from_j, &back.j_from_i] {
+        let mut expected = (vec![0; n], vec![0.0; n]);
+        (expected.0[2], expected.0[9]) = (3, 9);
+        expected.1[2] = 2.5;
+        assert_eq!((&way.index, &way.quality), (&expected.0, &expected.1));
+    }
+}
+
+/// What is coded of a match is a match again: no quality that a network gives becomes 0.
+#[test]
+fn a_quality_above_zero_stays_above_zero() {
+    let least = f32::MIN_POSITIVE;
+    for quality in [least, 6e-8, 1e-3, 1.5, 65504.0, f32::MAX, f32::INFINITY] {
+        let back = in_order(ordered(quality, QUALITY_DROP), QUALITY_DROP);
+        assert!(back > 0.0, "{quality}: {back}");
+    }
 }

@@ -53,8 +53,8 @@ impl Mapping {
             q_conf: config.local_opt.q_conf,
             gates: None,
             index: to.index,
-            valid: to.valid,
-            quality: to.quality,
+            valid: self.valid.all(),
+            quality: Floats::F16(to.quality),
             counts: pair.counts.slice(of_edge..of_edge + 1)?,
         };
         Ok(pair.matcher.enqueue(stream, &config.matching, &task)?)
