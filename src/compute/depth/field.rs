@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn near_objects_and_what_is_behind_them_have_factors_of_their_own() {
         // Stripes of 8 pixels at 0.8 and 3.2 m: two of each in a cell. The network is wrong by 10 %, either way.
-        let near = |n: usize| (n % SIZE.0) / 8 % 2 == 0;
+        let near = |n: usize| ((n % SIZE.0) / 8).is_multiple_of(2);
         let (points, metres): (Vec<[f32; 3]>, Vec<f32>) = (0..PIXELS)
             .map(|n| {
                 let ray = camera().ray((n % SIZE.0) as f64, (n / SIZE.0) as f64);
