@@ -81,7 +81,9 @@ for target in "${targets[@]}"; do
         exit 1
     fi
     cxx=CXX_${target//-/_}
+    tensorrt=tensorrt-enterprise
     if [[ $target == *windows* ]]; then
+        tensorrt=tensorrt
         # The program needs no libraries of the compiler beside it. Rust asks the linker for shared ones, also of
         # libstdc++, and it takes a static one only from a folder without a shared one.
         libraries=$(mkdir -p "${CARGO_TARGET_DIR:-target}/static" && cd "${CARGO_TARGET_DIR:-target}/static" && pwd)
@@ -92,10 +94,7 @@ for target in "${targets[@]}"; do
     fi
     BINDGEN_EXTRA_CLANG_ARGS=$(headers "${!cxx}")
     export BINDGEN_EXTRA_CLANG_ARGS
-    case $target in
-    *windows*) features=${FEATURES-cuda,onnxruntime,tensorrt} ;;
-    *) features=${FEATURES-cuda,onnxruntime,tensorrt-enterprise} ;;
-    esac
+    features=${FEATURES-cuda,onnxruntime,$tensorrt}
     case ${CROSS_COMMAND:-build} in
     test) cargo test --locked --release --target "$target" --features "$features" "$@" ;;
     *)

@@ -63,15 +63,16 @@ pub enum NoScale {
     Unit { factor: f64 },
 }
 
-/// Whether depth is that of the images: that they disagree once shows a sensor of another place or time, unless they
-/// have agreed many times before. Then the network fails, as it does on views unlike those that it has learnt.
+/// How often a sensor's depth has agreed with the network's pointmaps. Where they disagree, the depth of an untrusted
+/// sensor is taken for that of another place or time. If a trusted sensor disagrees, the network has failed, as it does
+/// on views unlike those that it has learnt.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Trust {
     agreed: u32,
 }
 
 impl Trust {
-    /// After `agreed` pointmaps more with which a sensor agreed than others.
+    /// The trust with this number, at most [`MAX_AGREED`]: see [`Trust::agreed`].
     pub fn after(agreed: u32) -> Self {
         Self {
             agreed: agreed.min(MAX_AGREED),
@@ -176,8 +177,8 @@ impl DepthMeter {
     }
 
     /// Measures the scale of a pointmap of `width` columns: `points` is N×3 in the camera's frame, `confidence`
-    /// N (a point counts if it is positive), `metres` N depths along z (0: not measured). `trust` is that in their sensor
-    /// by earlier measurements, to which this one is added.
+    /// N (a point counts if it is positive), `metres` N depths along z (0: not measured). `trust` is the trust in their
+    /// sensor; the measurement updates it.
     ///
     /// With the ratios `r = metres / z` of the pixels that have both, and their median `m`,
     ///

@@ -2,14 +2,11 @@
 
 use crate::targets;
 use mast3r_slam::bag::BagWriter;
-use mast3r_slam::compute::device::{
-    ContentFormats, EdgeContent, Floats, KeyframeContent, MatchContent,
-};
+use mast3r_slam::compute::device::{EdgeContent, MatchContent};
 use mast3r_slam::compute::global::{Matrix7, PoseFactor};
-use mast3r_slam::compute::store::FloatFormat;
 use mast3r_slam::geometry::{Intrinsics, Sim3};
 use mast3r_slam::map::EdgeKind;
-use mast3r_slam::map::saved::{self, Header, ImageShape, SavedChain, SavedEdge, SavedKeyframe};
+use mast3r_slam::map::saved::{self, Header, SavedChain, SavedEdge, SavedKeyframe};
 use mast3r_slam::map::splat::{self, Format, Splat, Splats};
 use mast3r_slam::map::store::{self, EdgeRow, Job, KeyframeRow, RemovedRow, Rest, State, Writer};
 use mast3r_slam::time::Stamp;
@@ -21,6 +18,7 @@ use mast3r_slam::wire::messages::{Clock, Header as Stamped, Message};
 use rusqlite::Connection;
 use std::path::Path;
 use std::sync::Arc;
+use testkit::saved_map::{self, keyframe_content};
 
 /// The seeds of a target that need no file of their own.
 pub fn of(target: &str) -> Vec<Vec<u8>> {
@@ -90,15 +88,6 @@ fn safetensors() -> Vec<u8> {
     all.extend_from_slice(header);
     all.extend_from_slice(&[7; 32]);
     all
-}
-
-fn keyframe_content() -> KeyframeContent {
-    KeyframeContent {
-        image: vec![9; 24],
-        points: vec![1.0; 24],
-        confidence: Floats::F32(vec![2.0; 8]),
-        features: Floats::F32(vec![0.5; 2]),
-    }
 }
 
 fn edge_content() -> EdgeContent {
@@ -197,12 +186,6 @@ fn rows(path: &Path) -> rusqlite::Result<Vec<u8>> {
 }
 
 fn map(calibrated: bool) -> Vec<u8> {
-    let shape = ImageShape {
-        width: 4,
-        height: 2,
-        tokens: 1,
-        channels: 2,
-    };
     let intrinsics = Intrinsics {
         fx: 4.0,
         fy: 4.0,
@@ -210,31 +193,16 @@ fn map(calibrated: bool) -> Vec<u8> {
         cy: 0.5,
     };
     let header = Header {
-        program: "mast3r_slam".to_owned(),
-        weights: "ab".repeat(32),
-        shape,
-        formats: ContentFormats {
-            confidence: FloatFormat::F32,
-            features: FloatFormat::F32,
-        },
         intrinsics: calibrated.then_some(intrinsics),
-        map_from_world: None,
-        keyframes: 2,
-        edges: 1,
-        solved_edges: 1,
         factors: u32::from(calibrated),
+        ..saved_map::header()
     };
     let keyframe = |id: u32| SavedKeyframe {
-        id,
-        submap: 0,
-        frame_index: u64::from(id),
-        stamp: Stamp { nanos: 1 },
-        world_from_camera: Sim3::identity(),
         chain: (id > 0).then(|| SavedChain {
             keyframe: id - 1,
             keyframe_from_camera: Sim3::identity(),
         }),
-        content: keyframe_content(),
+        ..saved_map::keyframe(id)
     };
     let edge = SavedEdge {
         i: 0,

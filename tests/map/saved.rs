@@ -1,54 +1,15 @@
 //! Matches in a map file that is saved at once: the format has a flag of each, memory has not.
 
-use mast3r_slam::compute::device::{
-    ContentFormats, EdgeContent, Floats, KeyframeContent, MatchContent,
-};
-use mast3r_slam::compute::store::FloatFormat;
-use mast3r_slam::geometry::Sim3;
-use mast3r_slam::map::saved::{self, Header, ImageShape, Reader, SavedEdge, SavedKeyframe};
-use mast3r_slam::time::Stamp;
+use mast3r_slam::compute::device::{EdgeContent, MatchContent};
+use mast3r_slam::map::saved::{self, Reader, SavedEdge, SavedKeyframe};
 use std::path::Path;
+use testkit::saved_map::{PIXELS, header, keyframe};
 
-const PIXELS: usize = 8;
 /// SHA-256 at the end of a file.
 const CHECKSUM: usize = 32;
 
 /// Writes a map of two keyframes and an edge with these qualities in both directions.
 fn write(path: &Path, quality: [f32; PIXELS]) {
-    let header = Header {
-        program: "mast3r_slam".to_owned(),
-        weights: "ab".repeat(32),
-        shape: ImageShape {
-            width: 4,
-            height: 2,
-            tokens: 1,
-            channels: 2,
-        },
-        formats: ContentFormats {
-            confidence: FloatFormat::F32,
-            features: FloatFormat::F32,
-        },
-        intrinsics: None,
-        map_from_world: None,
-        keyframes: 2,
-        edges: 1,
-        solved_edges: 1,
-        factors: 0,
-    };
-    let keyframe = |id: u32| SavedKeyframe {
-        id,
-        submap: 0,
-        frame_index: u64::from(id),
-        stamp: Stamp { nanos: 1 },
-        world_from_camera: Sim3::identity(),
-        chain: None,
-        content: KeyframeContent {
-            image: vec![9; 3 * PIXELS],
-            points: vec![1.0; 3 * PIXELS],
-            confidence: Floats::F32(vec![2.0; PIXELS]),
-            features: Floats::F32(vec![0.5; 2]),
-        },
-    };
     let way = MatchContent {
         index: (0..PIXELS as u32).rev().collect(),
         quality: quality.to_vec(),
@@ -63,7 +24,7 @@ fn write(path: &Path, quality: [f32; PIXELS]) {
         },
         ..SavedEdge::default()
     };
-    saved::write(path, &header, |out| {
+    saved::write(path, &header(), |out| {
         out.keyframe(&keyframe(0))?;
         out.keyframe(&keyframe(1))?;
         out.edge(&edge)

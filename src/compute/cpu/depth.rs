@@ -26,8 +26,9 @@ pub struct Depth {
     keyframe: Arc<Vec<f32>>,
     /// Scale of the network's newest pass with depth: that of the passes until the next one.
     factor: f32,
-    /// In the depths of frames, by their passes, and in those of keyframes, by their fused pointmaps.
+    /// By the passes of frames.
     trust: Trust,
+    /// By the fused pointmaps of keyframes.
     trust_of_keyframes: Trust,
     /// What the current frame's depth says about its pass.
     found: Option<Result<DepthScale, NoScale>>,

@@ -13,6 +13,7 @@ pub mod patrol;
 pub mod program;
 pub mod random;
 pub mod room;
+pub mod saved_map;
 pub mod skip;
 pub mod solver_scene;
 
