@@ -15,7 +15,11 @@ LIMIT = 1e-4
 
 def poses(path):
     rows = [line.split() for line in open(path, encoding="utf-8") if line.strip() and not line.startswith("#")]
-    return [(row[0], [float(value) for value in row[1:]]) for row in rows]
+    found = [(row[0], [float(value) for value in row[1:]]) for row in rows]
+    # A comparison with one that is not finite would hold.
+    if not all(math.isfinite(value) for _, pose in found for value in pose):
+        sys.exit(f"{path}: expected finite poses")
+    return found
 
 
 def difference(expected, path):
