@@ -1,35 +1,31 @@
 #!/usr/bin/env bash
 # Runs the programs of deploy/cross.sh on Linux x86-64, Windows' under Wine and aarch64's under QEMU, and compares what
 # they do with the native program:
-#     deploy/check_cross.sh [--install] [--whole]
-# --install installs Wine and QEMU (by sudo, unless root runs it) on Debian. --whole has Wine track the whole demo too,
-# which takes a minute. The native program is $NATIVE, by default $CARGO_TARGET_DIR/release/mast3r-slam; $ARM_FRAMES [3]
-# is the number of frames under QEMU; with 0 that program only starts and reads maps. Neither Wine nor QEMU is Windows or
-# a Jetson: a driver, a GPU, a console or a file system of those was not seen by this.
+#     deploy/check_cross.sh [--install | --whole]
+# --install installs Wine and QEMU on Debian (by sudo, unless root runs it) and does nothing else. --whole has Wine track
+# the whole demo too, which takes a minute. The native program is $NATIVE, by default
+# $CARGO_TARGET_DIR/release/mast3r-slam; $ARM_SIZE [96] is the width of the ten images under QEMU, where a frame of 256
+# pixels takes a minute or two. Neither Wine nor QEMU is Windows or a Jetson: a driver, a GPU, a console or a file system
+# of those was not seen by this.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 target=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)
 windows=x86_64-pc-windows-gnu arm=aarch64-unknown-linux-gnu
-# QEMU takes a minute or two for a frame.
-frames=10 size=256 arm_frames=${ARM_FRAMES:-3} nudges="1 2 3"
+frames=10 size=256 arm_size=${ARM_SIZE:-96} nudges="1 2 3"
 
-whole=0 install=0
-for argument in "$@"; do
-    case $argument in
-    --install) install=1 ;;
-    --whole) whole=1 ;;
-    *)
-        echo "$0: expected --install or --whole, found $argument" >&2
-        exit 2
-        ;;
-    esac
-done
+case "${1-}" in
+"" | --install | --whole) ;;
+*)
+    echo "$0: expected --install or --whole, found $1" >&2
+    exit 2
+    ;;
+esac
 
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 
 wine=$(command -v wine64 || echo /usr/lib/wine/wine64)
-if [ $install = 1 ]; then
+if [ "${1-}" = --install ]; then
     missing=()
     [ -x "$wine" ] || missing+=(wine64)
     command -v qemu-aarch64 >/dev/null || missing+=(qemu-user)
@@ -39,7 +35,7 @@ if [ $install = 1 ]; then
         as_root env DEBIAN_FRONTEND=noninteractive \
             apt-get -o Acquire::Retries=3 install -q -y --no-install-recommends "${missing[@]}"
     fi
-    wine=$(command -v wine64 || echo /usr/lib/wine/wine64)
+    exit 0
 fi
 
 native=${NATIVE:-$target/release/mast3r-slam}
@@ -84,12 +80,12 @@ for library in libgcc libstdc++ libwinpthread; do
     [[ $libraries != *$library* ]] || fail "windows: needs the compiler's $library, which no Windows has"
 done
 
-echo "-- $frames frames of the demo; on aarch64 $arm_frames"
-track() { # PLATFORM COUNT FOLDER OPTIONS...
+echo "-- $frames frames of the demo, $size pixels wide, on aarch64 $arm_size"
+track() { # PLATFORM WIDTH FOLDER OPTIONS...
     local began=$SECONDS
-    on_"$1" run assets/room_loop --config mini --size $size --end "$2" --threads single --device cpu \
+    on_"$1" run assets/room_loop --config mini --size "$2" --end $frames --threads single --device cpu \
         --out "$3" --save-map "$3.map" --no-progress "${@:4}" >"$work/$1.log"
-    echo "$1: $2 frames took $((SECONDS - began)) s"
+    echo "$1: $frames frames, $2 pixels wide, took $((SECONDS - began)) s"
 }
 # Vectors of other widths add the network's products in another order. What that may change is what the last bit of
 # each weight changes.
@@ -97,7 +93,7 @@ model=engines/mast3r-mini/model.safetensors
 for seed in $nudges; do
     python3 deploy/nudge.py $model "$work/nudged$seed.safetensors" "$seed"
 done
-compare() { # COUNT EXPECTED FOUND
+compare() { # WIDTH EXPECTED FOUND
     local seed nudged=()
     for seed in $nudges; do
         track native "$1" "$work/nudged$seed-$1" --weights "$work/nudged$seed.safetensors" \
@@ -106,18 +102,14 @@ compare() { # COUNT EXPECTED FOUND
     done
     python3 deploy/compare.py "$2/trajectory.txt" "$3/trajectory.txt" "${nudged[@]}"
 }
-track native $frames "$work/native"
+track native $size "$work/native"
 # With the path of Windows: a drive letter and back-slashes; and a name that is not ASCII.
-track windows $frames "Z:${work//\//\\}\\fenêtre"
-compare $frames "$work/native" "$work/fenêtre"
-folders=(fenêtre) maps=(native windows)
-if [ "$arm_frames" -gt 0 ]; then
-    track native "$arm_frames" "$work/native_short"
-    track arm "$arm_frames" "$work/arm"
-    compare "$arm_frames" "$work/native_short" "$work/arm"
-    folders+=(arm) maps+=(arm)
-fi
-for folder in "${folders[@]}"; do
+track windows $size "Z:${work//\//\\}\\fenêtre"
+compare $size "$work/native" "$work/fenêtre"
+track native "$arm_size" "$work/native_small"
+track arm "$arm_size" "$work/arm"
+compare "$arm_size" "$work/native_small" "$work/arm"
+for folder in fenêtre arm; do
     for file in keyframes.txt frames.csv cloud.ply report.html; do
         [ -s "$work/$folder/$file" ] || fail "$folder: the run left no $file"
     done
@@ -125,7 +117,7 @@ done
 
 echo "-- each platform reads the maps of the others"
 cp "$work/fenêtre.map" "$work/windows.map"
-for map in "${maps[@]}"; do
+for map in native windows arm; do
     expected=$(on_native map info "$work/$map.map")
     for platform in windows arm; do
         found=$(cd "$work" && on_$platform map info "$work/$map.map")
@@ -150,7 +142,7 @@ for pair in native:windows windows:native; do
     [ -z "$(find "$work" -name '*-lock')" ] || fail "the lock of a map was left"
 done
 
-if [ $whole = 1 ]; then
+if [ "${1-}" = --whole ]; then
     echo "-- the whole demo under Wine"
     on_windows demo --out "$work/demo"
 fi
