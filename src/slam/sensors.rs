@@ -4,7 +4,7 @@
 use super::metric::gravity::{Gravity, Up};
 use super::metric::gyro::{GyroError, GyroNoise};
 use super::metric::gyroscope::Gyroscope;
-use super::metric::motion::{CameraMotion, visual_motion};
+use super::metric::motion::{CameraMotion, Extent, visual_motion};
 use super::metric::mount::MountTest;
 use super::metric::slip::{SlipTest, Verdict};
 use super::metric::wheels::{OdometryError, Wheels, seconds_between};
@@ -336,10 +336,16 @@ impl MotionSensors {
         let verdict = driven.slip.judge(&motion, visual);
         if verdict == Verdict::Slips && !slipped {
             tracing::warn!(
-                "wheel odometry does not fit what the camera sees for two keyframes ({:.2} m against {:.2} m): the wheels \
-                 slip or stand still; their motions are not used until they fit again",
-                motion.i_from_j.translation.vector.norm(),
-                visual.translation.vector.norm()
+                "wheel odometry does not fit what the camera sees for two keyframes ({} against {}, {:.1} degrees \
+                 apart): the wheels slip or stand still, or the camera sways on the robot; their motions are not used \
+                 until they fit again",
+                Extent(&motion.i_from_j),
+                Extent(visual),
+                motion
+                    .i_from_j
+                    .rotation
+                    .angle_to(&visual.rotation)
+                    .to_degrees()
             );
         }
         (verdict == Verdict::Fits).then_some(motion)

@@ -6,7 +6,7 @@ use crate::geometry::Sim3;
 use crate::map::EdgeKind;
 use crate::slam::edges;
 use crate::slam::loop_closure::Entry;
-use crate::slam::metric::motion::{CameraMotion, visual_motion};
+use crate::slam::metric::motion::{CameraMotion, Extent, visual_motion};
 use crate::slam::metric::slip;
 use crate::slam::pose_table::Anchor;
 use crate::slam::relocaliser::{Found, RelocaliseRequest, Reply};
@@ -78,9 +78,9 @@ impl Mapper {
             let fits = slip::fits_roughly(motion, &visual);
             if !fits {
                 tracing::warn!(
-                    "the camera was found {:.2} m from where it was lost, wheel odometry says {:.2} m: not used",
-                    visual.translation.vector.norm(),
-                    motion.i_from_j.translation.vector.norm()
+                    "the camera was found {} from where it was lost, wheel odometry says {}: not used",
+                    Extent(&visual),
+                    Extent(&motion.i_from_j)
                 );
             }
             fits

@@ -2,6 +2,7 @@
 
 use crate::geometry::Sim3;
 use nalgebra::{Cholesky, Isometry3, Matrix3, Matrix6, UnitQuaternion, Vector3, Vector6};
+use std::fmt;
 
 /// The camera's motion from time `i` to time `j`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -14,6 +15,17 @@ pub struct CameraMotion {
     pub driven: f64,
     /// Time in between.
     pub seconds: f64,
+}
+
+/// Length and rotation of a motion, for messages.
+pub struct Extent<'a>(pub &'a Isometry3<f64>);
+
+impl fmt::Display for Extent<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let metres = self.0.translation.vector.norm();
+        let degrees = self.0.rotation.angle().to_degrees();
+        write!(f, "{metres:.2} m and {degrees:.1} degrees")
+    }
 }
 
 /// Rotation vector of a rotation, in radians.
@@ -140,6 +152,12 @@ mod tests {
             driven: 1.0,
             seconds: 2.0,
         }
+    }
+
+    #[test]
+    fn a_message_names_the_length_and_the_rotation() {
+        let motion = motion([0.3, 0.0, -0.4], [0.0, 0.2, 0.0]).i_from_j;
+        assert_eq!(Extent(&motion).to_string(), "0.50 m and 11.5 degrees");
     }
 
     /// Finite differences: each error of either motion moves the residual of the whole as its covariance says.
