@@ -725,6 +725,39 @@ fn the_simulated_clock_going_back_begins_a_new_map() {
 }
 
 #[test]
+fn two_publishers_of_the_clock_begin_at_most_one_new_map() {
+    let mut stage = Stage::ready("use_sim_time:=true");
+    let clock = |nanos| Clock {
+        clock: Stamp { nanos }.into(),
+    };
+    stage.graph.send("/clock", &clock(START));
+    stage.track(3);
+    wait("a map", || stage.value("maps started") == 1);
+    let later = |k: i64| START + k * PERIOD;
+    for k in 0..40 {
+        stage
+            .graph
+            .send("/clock", &clock(later(k) - 60_000_000_000));
+        stage.graph.send("/clock", &clock(later(k)));
+    }
+    stage.track(3);
+    let reports = stage.graph.count("/diagnostics");
+    wait("new diagnostics", || {
+        stage.graph.count("/diagnostics") > reports + 1
+    });
+    assert_eq!(stage.value("maps started"), 2);
+    let all: Vec<DiagnosticArray> = stage.graph.sent("/diagnostics");
+    let stamp = Stamp::from(&all.last().expect("diagnostics").header.stamp);
+    assert_eq!(stamp.nanos, later(39), "the later clock is followed");
+    // The other one is followed once it is alone: a bag that was started anew before the first one had ended.
+    std::thread::sleep(Duration::from_millis(2100));
+    stage
+        .graph
+        .send("/clock", &clock(later(40) - 60_000_000_000));
+    wait("a reset", || stage.value("maps started") == 3);
+}
+
+#[test]
 fn a_node_that_is_dropped_leaves_nothing_behind() {
     let mut stage = Stage::ready("");
     stage.track(2);

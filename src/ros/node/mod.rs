@@ -6,6 +6,7 @@
 //! threads only pass messages on. Tracking never waits for any of them.
 
 mod autosave;
+mod clock_gate;
 mod cloud;
 mod clouds;
 mod correction;

@@ -1,6 +1,7 @@
 //! Everything that exists while the node is configured: subscriptions, publishers, threads.
 
 use super::NodeError;
+use super::clock_gate::{ClockGate, Verdict};
 use super::clouds::{self, CloudTopics};
 use super::correction;
 use super::correction_slot::Correction;
@@ -50,8 +51,6 @@ use std::time::Instant;
 /// Maximum number of events waiting for the output thread: two seconds of a fast camera. Further
 /// ones are dropped and counted.
 const EVENTS: usize = 256;
-/// `/clock` jumps if it goes back by more than this.
-const JUMP_NANOS: i64 = 1_000_000_000;
 
 /// A configured node. Dropping it ends its threads.
 pub struct Running {
@@ -284,7 +283,10 @@ impl Running {
 
         if settings.use_sim_time {
             let at = Arc::clone(shared);
-            let clock = messages(shared, move |message: Clock| take_clock(&at, &message));
+            let mut gate = ClockGate::default();
+            let clock = messages(shared, move |message: Clock| {
+                take_clock(&at, &mut gate, &message);
+            });
             add(
                 "/clock",
                 Clock::TYPE,
@@ -412,15 +414,27 @@ fn initial_pose(shared: &Shared, message: &PoseWithCovarianceStamped) {
     }
 }
 
-fn take_clock(shared: &Shared, message: &Clock) {
-    let now = Stamp::from(&message.clock).nanos;
-    let before = shared.sim_time.swap(now, Ordering::Relaxed);
-    if before - now > JUMP_NANOS {
-        shared.tf().forget_moving();
-        let back = (before - now) as f64 * 1e-9;
-        let why = format!("/clock jumped back by {back:.3} s");
-        if !shared.inbox.order(Order::TimeJump(why)) {
-            tracing::warn!("/clock jumped back, but the command queue is too full for a reset");
+fn take_clock(shared: &Shared, gate: &mut ClockGate, message: &Clock) {
+    let nanos = Stamp::from(&message.clock).nanos;
+    let verdict = gate.check(nanos, Instant::now());
+    match verdict {
+        Verdict::Take => {}
+        Verdict::Back(by) => {
+            shared.tf().forget_moving();
+            let why = format!("/clock jumped back by {:.3} s", by as f64 * 1e-9);
+            if !shared.inbox.order(Order::TimeJump(why)) {
+                tracing::warn!("/clock jumped back, but the command queue is too full for a reset");
+            }
         }
+        Verdict::Ahead(by) | Verdict::Other(by) => shared.status.warn("clocks", || {
+            format!(
+                "/clock has two publishers, {:.3} s apart: stop one of them (ros2 topic info --verbose /clock names \
+                 them); until then the later time is used, and the other one begins no new map",
+                by as f64 * 1e-9
+            )
+        }),
+    }
+    if !matches!(verdict, Verdict::Other(_)) {
+        shared.sim_time.store(nanos, Ordering::Relaxed);
     }
 }
