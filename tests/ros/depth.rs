@@ -1,10 +1,10 @@
 //! The topic `depth`: depth images of a sensor.
 
-use crate::support::stage::{PERIOD, Stage, info, tf};
+use crate::support::stage::{PERIOD, START, Stage, info, tf};
 use crate::support::wait;
 use mast3r_slam::time::Stamp;
-use mast3r_slam::wire::messages::Header;
 use mast3r_slam::wire::messages::sensor::{CompressedImage, Image};
+use mast3r_slam::wire::messages::{Clock, Header};
 use nalgebra::Isometry3;
 use std::thread::sleep;
 use std::time::Duration;
@@ -74,6 +74,34 @@ fn an_image_has_the_depth_of_its_time() {
         stage.diagnostics() == (0, "tracking".into())
     });
     assert_eq!(stage.value("frames with depth"), 4);
+}
+
+/// Missing depth is reported after a second of the clock that the images have.
+#[test]
+fn a_slow_clock_leaves_depth_its_time() {
+    let mut stage = Stage::ready("use_depth:=true use_sim_time:=true");
+    let clock = |stage: &Stage, millis: i64| {
+        let nanos = START + millis * 1_000_000;
+        let clock = Stamp { nanos }.into();
+        stage.graph.send("/clock", &Clock { clock });
+    };
+    clock(&stage, 0);
+    good(&stage);
+    stage.track(1);
+    wait("depth", || stage.value("frames with depth") == 1);
+    clock(&stage, 100);
+    stage.track(1);
+    sleep(Duration::from_millis(1200));
+    clock(&stage, 200);
+    stage.track(1);
+    let reports = stage.graph.count("/diagnostics");
+    wait("new diagnostics", || {
+        stage.graph.count("/diagnostics") > reports + 1
+    });
+    assert_eq!(stage.diagnostics(), (0, "tracking".into()));
+    clock(&stage, 2500);
+    stage.track(1);
+    says(&stage, "no depth: the last depth image arrived 2.5 s ago");
 }
 
 #[test]

@@ -73,7 +73,8 @@ fn broadcast(
     let Some(known) = shared.correction.get().filter(|_| wanted) else {
         return false;
     };
-    // Our own odometry stops while lost, so that a robot stops too; another node's goes on.
+    // While lost, our own odometry stops, and with it this transform, so that neither claims a place. That alone does
+    // not stop a robot: Nav2's servers take the newest transform, however old. Another node's odometry goes on.
     if known.lost && settings.publish_odom_to_base_tf && !settings.publish_when_lost {
         return false;
     }
@@ -88,7 +89,8 @@ fn broadcast(
         });
         return false;
     }
-    let stamp = stamp(shared.now(), settings, &known, known.at.elapsed());
+    let since = shared.moment().since(&known.at);
+    let stamp = stamp(shared.now(), settings, &known, since);
     let stamp = after(*last, stamp);
     *last = Some(stamp);
     let transforms = vec![publish::transform(stamp, map, odom, &known.map_from_odom)];
@@ -144,8 +146,8 @@ mod tests {
         let known = |nanos| Known {
             map_from_odom: Isometry3::identity(),
             stamp: Stamp { nanos },
-            at: Instant::now(),
-            posed: Instant::now(),
+            at: Instant::now().into(),
+            posed: Instant::now().into(),
             lost: false,
         };
         let (now, since) = (100 * SECOND, Duration::from_secs(1));

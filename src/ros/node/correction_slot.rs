@@ -1,9 +1,10 @@
 //! Where the output thread leaves `map -> odom` for the transforms thread.
 
+use super::moment::Moment;
 use crate::time::Stamp;
 use nalgebra::Isometry3;
 use std::sync::{Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The newest correction.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -11,9 +12,9 @@ pub struct Known {
     pub map_from_odom: Isometry3<f64>,
     /// Stamp of the newest frame, and when it was handled.
     pub stamp: Stamp,
-    pub at: Instant,
+    pub at: Moment,
     /// When a frame with a pose was handled.
-    pub posed: Instant,
+    pub posed: Moment,
     pub lost: bool,
 }
 
@@ -22,9 +23,8 @@ pub struct Known {
 pub struct Correction(Mutex<Option<Known>>);
 
 impl Correction {
-    /// A frame of this stamp was tracked.
-    pub fn tracked(&self, map_from_odom: &Isometry3<f64>, stamp: Stamp) {
-        let at = Instant::now();
+    /// A frame of this stamp was tracked, and handled at `at`.
+    pub fn tracked(&self, map_from_odom: &Isometry3<f64>, stamp: Stamp, at: Moment) {
         *self.lock() = Some(Known {
             map_from_odom: *map_from_odom,
             stamp,
@@ -34,12 +34,12 @@ impl Correction {
         });
     }
 
-    /// A frame of this stamp has no pose; the last correction stays. The robot is lost once it has been without a pose
-    /// for `patience`.
-    pub fn lost(&self, stamp: Stamp, patience: Duration) {
+    /// A frame of this stamp, which was handled at `at`, has no pose; the last correction stays. The robot is lost once
+    /// it has been without a pose for `patience`.
+    pub fn lost(&self, stamp: Stamp, at: Moment, patience: Duration) {
         if let Some(known) = self.lock().as_mut() {
-            let lost = known.lost || known.posed.elapsed() >= patience;
-            (known.stamp, known.at, known.lost) = (stamp, Instant::now(), lost);
+            let lost = known.lost || at.since(&known.posed) >= patience;
+            (known.stamp, known.at, known.lost) = (stamp, at, lost);
         }
     }
 
@@ -56,20 +56,22 @@ impl Correction {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     #[test]
     fn a_lost_camera_keeps_the_correction_and_its_time_runs_on() {
         let slot = Correction::default();
-        slot.lost(Stamp { nanos: 1 }, Duration::ZERO);
+        let at = Moment::from(Instant::now());
+        slot.lost(Stamp { nanos: 1 }, at, Duration::ZERO);
         assert_eq!(slot.get(), None, "no correction is known yet");
         let given = Isometry3::translation(1.0, 2.0, 0.0);
-        slot.tracked(&given, Stamp { nanos: 2 });
-        slot.lost(Stamp { nanos: 3 }, Duration::from_secs(600));
+        slot.tracked(&given, Stamp { nanos: 2 }, at);
+        slot.lost(Stamp { nanos: 3 }, at, Duration::from_secs(600));
         assert!(
             !slot.get().expect("a correction").lost,
             "wheels may be late"
         );
-        slot.lost(Stamp { nanos: 3 }, Duration::ZERO);
+        slot.lost(Stamp { nanos: 3 }, at, Duration::ZERO);
         let known = slot.get().expect("a correction");
         assert_eq!((known.map_from_odom, known.stamp.nanos), (given, 3));
         assert!(known.lost);

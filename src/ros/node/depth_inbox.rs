@@ -1,5 +1,6 @@
 //! Depth messages that wait for the image of their time.
 
+use super::moment::Moment;
 use crate::time::Stamp;
 use crate::wire::messages::{Header, Message};
 use crate::wire::{Payload, cdr};
@@ -28,7 +29,7 @@ struct Waiting {
 struct State {
     waiting: Deque<Waiting, WAITING>,
     /// Stamp and arrival of the newest message.
-    newest: Option<(Stamp, Instant)>,
+    newest: Option<(Stamp, Moment)>,
     /// The last message without a readable header.
     broken: Option<String>,
 }
@@ -41,8 +42,8 @@ pub struct DepthInbox {
 }
 
 impl DepthInbox {
-    /// Stores a message; the oldest one gives way if too many wait.
-    pub fn put(&self, payload: Payload) {
+    /// Stores a message that arrived at `at`; the oldest one gives way if too many wait.
+    pub fn put(&self, payload: Payload, at: Moment) {
         let header = cdr::decode::<Header>(Header::TYPE, &payload);
         let mut state = self.lock();
         match header {
@@ -53,7 +54,7 @@ impl DepthInbox {
                 }
                 // There is room now.
                 let _ = state.waiting.push_back(Waiting { stamp, payload });
-                state.newest = Some((stamp, Instant::now()));
+                state.newest = Some((stamp, at));
             }
             Err(error) => state.broken = Some(error.to_string()),
         }
@@ -61,14 +62,14 @@ impl DepthInbox {
         self.arrived.notify_one();
     }
 
-    /// Takes the message nearest in time to an image, waiting for it a moment if it may still arrive, and drops older
-    /// ones. Otherwise returns the reason why there is none.
-    pub(super) fn take(&self, image: Stamp) -> Result<Payload, String> {
+    /// Takes the message nearest in time to an image, waiting for it a moment if it may still arrive at `now`, and drops
+    /// older ones. Otherwise returns the reason why there is none.
+    pub(super) fn take(&self, image: Stamp, now: Moment) -> Result<Payload, String> {
         let mut state = self.lock();
         let deadline = Instant::now() + PATIENCE;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || !state.may_come(image) {
+            if left.is_zero() || !state.may_come(image, &now) {
                 break;
             }
             let waited = self.arrived.wait_timeout(state, left);
@@ -78,14 +79,14 @@ impl DepthInbox {
         let nearest = state.waiting.iter().min_by_key(distance);
         let nearest = nearest.filter(|w| distance(w) <= TOLERANCE_NANOS);
         let Some(stamp) = nearest.map(|w| w.stamp) else {
-            return Err(state.explain(image));
+            return Err(state.explain(image, &now));
         };
         while let Some(waiting) = state.waiting.pop_front() {
             if waiting.stamp == stamp {
                 return Ok(waiting.payload);
             }
         }
-        Err(state.explain(image))
+        Err(state.explain(image, &now))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -95,24 +96,25 @@ impl DepthInbox {
 
 impl State {
     /// Whether the depth image of an image may still arrive: they do arrive, and the newest is before it.
-    fn may_come(&self, image: Stamp) -> bool {
+    fn may_come(&self, image: Stamp, now: &Moment) -> bool {
         self.newest.is_some_and(|(stamp, at)| {
             let behind = image.nanos.saturating_sub(stamp.nanos);
             let late = u64::try_from(behind).unwrap_or(0);
             // One that is seconds behind will not catch up.
-            (1..QUIET.as_nanos() as u64).contains(&late) && at.elapsed() < QUIET
+            (1..QUIET.as_nanos() as u64).contains(&late) && now.since(&at) < QUIET
         })
     }
 
-    fn explain(&self, image: Stamp) -> String {
+    fn explain(&self, image: Stamp, now: &Moment) -> String {
         let Some((stamp, at)) = self.newest else {
             return match &self.broken {
                 Some(error) => error.clone(),
                 None => "no depth images received; check the topic (remap depth), depth_transport and image_qos".into(),
             };
         };
-        let age = at.elapsed().as_secs_f64();
-        if at.elapsed() > QUIET {
+        let age = now.since(&at);
+        if age > QUIET {
+            let age = age.as_secs_f64();
             return format!("the last depth image arrived {age:.1} s ago");
         }
         let apart = stamp.nanos.saturating_sub(image.nanos) as f64 * 1e-9;
@@ -132,6 +134,10 @@ mod tests {
     use serde_bytes::Bytes;
 
     const MILLI: i64 = 1_000_000;
+
+    fn now() -> Moment {
+        Instant::now().into()
+    }
 
     fn message(millis: i64) -> Payload {
         let stamp = Stamp {
@@ -153,7 +159,7 @@ mod tests {
         let at = Stamp {
             nanos: millis * MILLI,
         };
-        let payload = inbox.take(at)?;
+        let payload = inbox.take(at, now())?;
         let header = cdr::decode::<Header>(Header::TYPE, &payload).unwrap();
         Ok(Stamp::from(&header.stamp).nanos / MILLI)
     }
@@ -162,7 +168,7 @@ mod tests {
     fn an_image_takes_the_depth_nearest_in_time_once() {
         let inbox = DepthInbox::default();
         for millis in [1000, 1033, 1066, 1100] {
-            inbox.put(message(millis));
+            inbox.put(message(millis), now());
         }
         assert_eq!(taken(&inbox, 1030), Ok(1033));
         // The one before is gone, and this one too.
@@ -176,10 +182,10 @@ mod tests {
     fn the_oldest_gives_way_and_strays_are_explained() {
         let inbox = DepthInbox::default();
         assert!(taken(&inbox, 1).unwrap_err().contains("remap depth"));
-        inbox.put(Payload::from(bytes::Bytes::from_static(&[1, 2, 3])));
+        inbox.put(Payload::from(bytes::Bytes::from_static(&[1, 2, 3])), now());
         assert!(!taken(&inbox, 1).unwrap_err().contains("remap depth"));
         for k in 0..10 {
-            inbox.put(message(1000 + 100 * k));
+            inbox.put(message(1000 + 100 * k), now());
         }
         assert_eq!(inbox.lock().waiting.len(), WAITING);
         assert!(taken(&inbox, 1000).is_err());
@@ -191,11 +197,11 @@ mod tests {
     #[test]
     fn an_image_waits_for_depth_that_is_on_its_way() {
         let inbox = std::sync::Arc::new(DepthInbox::default());
-        inbox.put(message(967));
+        inbox.put(message(967), now());
         let other = std::sync::Arc::clone(&inbox);
         let sender = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(2));
-            other.put(message(1000));
+            other.put(message(1000), now());
         });
         // It may come too late on a busy machine, and then the next image of this stamp finds it.
         let first = taken(&inbox, 1000);

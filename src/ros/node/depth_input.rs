@@ -1,6 +1,7 @@
 //! The topic `depth`: depth images of a sensor, for the images of the same time.
 
 use super::depth_inbox::QUIET;
+use super::moment::Moment;
 use super::settings::Settings;
 use super::shared::Shared;
 use crate::image::depth::{DepthCamera, DepthDecoder, DepthImage, DepthReader, OwnCamera};
@@ -8,7 +9,6 @@ use crate::slam::Slam;
 use crate::time::Stamp;
 use crate::wire::messages::Header;
 use std::sync::PoisonError;
-use std::time::Instant;
 
 /// Gives the tracked images their depth.
 #[derive(Debug, Default)]
@@ -17,7 +17,7 @@ pub struct DepthInput {
     decoder: DepthDecoder,
     image: DepthImage,
     /// Since when there is no usable depth.
-    missing: Option<Instant>,
+    missing: Option<Moment>,
 }
 
 impl DepthInput {
@@ -39,7 +39,7 @@ impl DepthInput {
         (camera_frame, stamp): (&str, Stamp),
     ) {
         let given = self.try_give(shared, slam, settings, (camera_frame, stamp));
-        let status = &shared.status;
+        let (status, now) = (&shared.status, shared.moment());
         match given {
             Ok(()) => {
                 status.with_depth.add();
@@ -49,11 +49,11 @@ impl DepthInput {
             Err(Trouble::Image(why)) => {
                 status.warn("depth image", || format!("ignoring depth: {why}"));
                 status.depth(Some(why));
-                self.missing.get_or_insert_with(Instant::now);
+                self.missing.get_or_insert(now);
             }
             Err(Trouble::None(why)) => {
-                let since = *self.missing.get_or_insert_with(Instant::now);
-                if since.elapsed() >= QUIET {
+                let since = *self.missing.get_or_insert(now);
+                if now.since(&since) >= QUIET {
                     status.warn("depth missing", || format!("no depth: {why}"));
                     status.depth(Some(why));
                 }
@@ -70,7 +70,8 @@ impl DepthInput {
     ) -> Result<(), Trouble> {
         let reader = self.reader.as_mut();
         let reader = reader.ok_or_else(|| Trouble::Image("depth.use is not set".into()))?;
-        let payload = shared.depth_input.take(stamp).map_err(Trouble::None)?;
+        let payload = shared.depth_input.take(stamp, shared.moment());
+        let payload = payload.map_err(Trouble::None)?;
         let transport = settings.depth_transport;
         let header = transport
             .decode(&payload, &mut self.decoder, &mut self.image)

@@ -1,8 +1,8 @@
 //! Filters images by stamp and format.
 
+use super::moment::Moment;
 use crate::image::encoding::ImageFormat;
 use crate::time::Stamp;
-use std::time::Instant;
 
 /// The decision about an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +36,7 @@ const EARLY: f64 = 0.25;
 #[derive(Debug, Clone, Default)]
 pub struct StampGate {
     /// The last image taken, and when it arrived.
-    last: Option<(Stamp, Instant)>,
+    last: Option<(Stamp, Moment)>,
     /// Time between the last two images in order.
     period: Option<i64>,
     suspect: Option<Suspect>,
@@ -53,7 +53,7 @@ struct Suspect {
 impl StampGate {
     /// The verdict on an image with this stamp that arrived at `arrived`, at most `max_rate` per second (0 for no
     /// limit).
-    pub fn check(&mut self, stamp: Stamp, arrived: Instant, max_rate: f64) -> Verdict {
+    pub fn check(&mut self, stamp: Stamp, arrived: Moment, max_rate: f64) -> Verdict {
         if stamp.nanos <= 0 {
             return Verdict::Refuse("the stamp is zero; the driver must set stamps");
         }
@@ -65,7 +65,7 @@ impl StampGate {
             return Verdict::Refuse("the stamp equals that of the previous image");
         }
         let slow = self.period.map_or(0, |p| p.saturating_mul(LEAP_PERIODS));
-        let waited = arrived.saturating_duration_since(before).as_nanos();
+        let waited = arrived.since(&before).as_nanos();
         let waited = i64::try_from(waited).unwrap_or(i64::MAX);
         let usual = LEAP_NANOS.max(slow);
         if ahead < 0 || ahead > usual.saturating_add(waited) {
@@ -79,7 +79,7 @@ impl StampGate {
         self.take(stamp, arrived, Some(ahead).filter(|ahead| *ahead <= usual))
     }
 
-    fn leap(&mut self, stamp: Stamp, arrived: Instant, ahead: i64) -> Verdict {
+    fn leap(&mut self, stamp: Stamp, arrived: Moment, ahead: i64) -> Verdict {
         let before = self.suspect;
         let since = before.map(|s| stamp.nanos.saturating_sub(s.last.nanos));
         // Two alternating clocks do not confirm each other.
@@ -106,7 +106,7 @@ impl StampGate {
         self.take(stamp, arrived, suspect.period)
     }
 
-    fn take(&mut self, stamp: Stamp, arrived: Instant, period: Option<i64>) -> Verdict {
+    fn take(&mut self, stamp: Stamp, arrived: Moment, period: Option<i64>) -> Verdict {
         self.last = Some((stamp, arrived));
         self.period = period.or(self.period);
         self.suspect = None;
@@ -160,7 +160,7 @@ impl FormatGate {
 mod tests {
     use super::*;
     use crate::image::encoding::Encoding;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     fn at(millis: i64) -> Stamp {
         Stamp {
@@ -169,11 +169,11 @@ mod tests {
     }
 
     /// A gate whose images all arrive at one moment.
-    struct Burst(StampGate, Instant);
+    struct Burst(StampGate, Moment);
 
     impl Default for Burst {
         fn default() -> Self {
-            Self(StampGate::default(), Instant::now())
+            Self(StampGate::default(), Instant::now().into())
         }
     }
 
@@ -186,8 +186,8 @@ mod tests {
     #[test]
     fn a_gap_that_was_waited_for_is_no_leap() {
         let (mut gate, start) = (StampGate::default(), Instant::now());
-        let after = |seconds: f64| start + Duration::from_secs_f64(seconds);
-        assert_eq!(gate.check(at(1_000), start, 0.0), Verdict::Take);
+        let after = |seconds: f64| Moment::from(start + Duration::from_secs_f64(seconds));
+        assert_eq!(gate.check(at(1_000), after(0.0), 0.0), Verdict::Take);
         // The node was busy for eight seconds, and images in between were dropped.
         assert_eq!(gate.check(at(9_000), after(8.0), 0.0), Verdict::Take);
         let leap = gate.check(at(11_500), after(8.1), 0.0);

@@ -1,5 +1,6 @@
 //! Input of the tracking thread: the newest image, and commands.
 
+use super::moment::Moment;
 use crate::geometry::Sim3;
 use crate::map::MapSnapshot;
 use crate::slam::{MapSource, SavedMapError};
@@ -16,7 +17,7 @@ pub struct Arrival {
     /// The message.
     pub payload: Payload,
     /// Time of arrival.
-    pub at: Instant,
+    pub at: Moment,
 }
 
 /// A command that the tracking thread executes between frames.
@@ -83,12 +84,9 @@ pub struct Inbox {
 const ORDERS: usize = 64;
 
 impl Inbox {
-    /// Stores an image; an unread one is dropped and counted.
-    pub fn put(&self, payload: Payload) {
-        let arrival = Arrival {
-            payload,
-            at: Instant::now(),
-        };
+    /// Stores an image that arrived at `at`; an unread one is dropped and counted.
+    pub fn put(&self, payload: Payload, at: Moment) {
+        let arrival = Arrival { payload, at };
         let mut state = self.lock();
         let old = state.image.replace(arrival);
         drop(state);
@@ -158,6 +156,10 @@ mod tests {
     use super::*;
     use bytes::Bytes;
 
+    fn now() -> Moment {
+        Instant::now().into()
+    }
+
     fn image(text: &'static str) -> Payload {
         Bytes::from_static(text.as_bytes()).into()
     }
@@ -166,7 +168,7 @@ mod tests {
     fn the_newest_image_wins_and_the_others_are_counted() {
         let inbox = Inbox::default();
         for text in ["a", "b", "c"] {
-            inbox.put(image(text));
+            inbox.put(image(text), now());
         }
         let Next::Image(arrival) = inbox.next(Duration::ZERO) else {
             panic!("expected an image");
@@ -179,7 +181,7 @@ mod tests {
     #[test]
     fn orders_come_first_and_are_bounded() {
         let inbox = Inbox::default();
-        inbox.put(image("a"));
+        inbox.put(image("a"), now());
         assert!(inbox.order(Order::Reset("why".into())));
         assert!(matches!(
             inbox.next(Duration::ZERO),
@@ -202,7 +204,7 @@ mod tests {
         let waiting = std::thread::spawn(move || {
             matches!(other.next(Duration::from_secs(600)), Next::Image(_))
         });
-        inbox.put(image("a"));
+        inbox.put(image("a"), now());
         assert!(waiting.join().unwrap());
     }
 }

@@ -1,6 +1,7 @@
 //! `~/localization_status`: how well the robot knows where it is, for fleet managers and behaviour trees
 //! that wait for a localised robot.
 
+use super::moment::Moment;
 use super::pose_messages::PoseMessages;
 use super::status::State;
 use crate::map::TrackingState;
@@ -9,7 +10,7 @@ use crate::wire::messages::Header;
 use crate::wire::messages::diagnostic::{
     DiagnosticArray, DiagnosticStatus, ERROR, KeyValue, OK, WARN,
 };
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Interval between two messages.
 pub const PERIOD: Duration = Duration::from_millis(500);
@@ -20,7 +21,7 @@ const MAX_AGE: Duration = Duration::from_secs(1);
 /// The last fix.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Fix {
-    at: Instant,
+    at: Moment,
     /// Trace of the position's covariance in the map, m².
     position: f64,
     /// Trace of the orientation's, rad².
@@ -49,8 +50,8 @@ impl Localization {
         };
     }
 
-    /// A frame was processed.
-    pub fn frame(&mut self, tracked: &TrackedFrame, messages: &PoseMessages) {
+    /// A frame was processed, by `now`.
+    pub fn frame(&mut self, tracked: &TrackedFrame, messages: &PoseMessages, now: Moment) {
         self.matched = match tracked.record.state {
             // A relocalised or first frame is the reference that others are matched with.
             TrackingState::Lost | TrackingState::Tracking => tracked.record.match_fraction,
@@ -68,7 +69,7 @@ impl Localization {
         // Wheels that bridge a gap are no fix: its age goes on.
         let last = self.fix.filter(|_| tracked.bridge.is_some());
         self.fix = Some(Fix {
-            at: last.map_or_else(Instant::now, |last| last.at),
+            at: last.map_or(now, |last| last.at),
             position: trace(0),
             orientation: trace(3),
             scale: tracked.record.world_from_camera.scale,
@@ -81,9 +82,9 @@ impl Localization {
         (header, node): (Header, &str),
         state: &State,
         (keyframes, scale): (usize, Option<ScaleEstimate>),
-        now: Instant,
+        now: Moment,
     ) -> DiagnosticArray {
-        let age = (self.fix).map(|fix| now.saturating_duration_since(fix.at));
+        let age = (self.fix).map(|fix| now.since(&fix.at));
         let (level, word, why) = match state {
             State::Tracking if age > Some(MAX_AGE) => {
                 (WARN, "stale", "no image was tracked for more than a second")
@@ -154,13 +155,15 @@ impl Localization {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     #[test]
     fn a_camera_whose_images_have_stopped_is_stale() {
+        const SECOND: i64 = 1_000_000_000;
         let begun = Instant::now();
         let here = Localization {
             fix: Some(Fix {
-                at: begun,
+                at: Moment::new(begun, Some(SECOND)),
                 position: 0.01,
                 orientation: 0.01,
                 scale: 1.0,
@@ -168,7 +171,9 @@ mod tests {
             ..Localization::default()
         };
         let says = |state: State, millis: u64| {
-            let now = begun + Duration::from_millis(millis);
+            let nanos = SECOND + i64::try_from(millis).unwrap_or_default() * 1_000_000;
+            // By the clock of the images, which may be at a tenth of real time.
+            let now = Moment::new(begun + Duration::from_millis(10 * millis), Some(nanos));
             let message = here.message((Header::default(), "/slam"), &state, (7, None), now);
             (message.status[0].level, message.status[0].message.clone())
         };
@@ -188,7 +193,7 @@ mod tests {
             (Header::default(), "/slam"),
             &failed,
             (7, None),
-            Instant::now(),
+            Instant::now().into(),
         );
         let only = &message.status[0];
         assert_eq!((only.level, only.message.as_str()), (ERROR, "failed"));

@@ -1,12 +1,13 @@
 //! The topic `mask`: which pixels of the camera's images are hidden.
 
 use super::inbox::Arrival;
+use super::moment::Moment;
 use super::status::Status;
 use crate::slam::Slam;
 use crate::source::image_message;
 use crate::wire::Payload;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A mask that is older hides nothing any more: its publisher has stopped.
 const MAX_AGE: Duration = Duration::from_secs(1);
@@ -16,12 +17,9 @@ const MAX_AGE: Duration = Duration::from_secs(1);
 pub struct MaskSlot(Mutex<Option<Arrival>>);
 
 impl MaskSlot {
-    /// Stores a `sensor_msgs/Image`, in place of an older one.
-    pub fn put(&self, payload: Payload) {
-        let arrival = Arrival {
-            payload,
-            at: Instant::now(),
-        };
+    /// Stores a `sensor_msgs/Image` that arrived at `at`, in place of an older one.
+    pub fn put(&self, payload: Payload, at: Moment) {
+        let arrival = Arrival { payload, at };
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(arrival);
     }
 
@@ -34,13 +32,13 @@ impl MaskSlot {
 #[derive(Debug, Default)]
 pub struct Masking {
     /// When it arrived.
-    since: Option<Instant>,
+    since: Option<Moment>,
 }
 
 impl Masking {
-    /// Has `slam` use the newest mask from now on, or none if that is too old. A mask that cannot be used is reported,
-    /// and the one before stays until it is too old.
-    pub fn update(&mut self, slot: &MaskSlot, slam: &mut Slam, status: &Status) {
+    /// Has `slam` use the newest mask from now on, or none if that is too old at `now`. A mask that cannot be used is
+    /// reported, and the one before stays until it is too old.
+    pub fn update(&mut self, slot: &MaskSlot, slam: &mut Slam, status: &Status, now: Moment) {
         if let Some(arrival) = slot.take() {
             let read = image_message::raw(&arrival.payload).map_err(|error| error.to_string());
             let set = read.and_then(|(_, mask)| {
@@ -52,7 +50,7 @@ impl Masking {
                 Err(error) => status.warn("mask", || format!("ignoring a mask: {error}")),
             }
         }
-        if self.since.is_some_and(|since| since.elapsed() > MAX_AGE) {
+        if self.since.is_some_and(|since| now.since(&since) > MAX_AGE) {
             self.since = None;
             status.warn("old mask", || {
                 let age = MAX_AGE.as_secs_f64();

@@ -26,6 +26,7 @@ mod lifecycle;
 mod localization;
 mod map_cloud;
 mod masks;
+mod moment;
 mod motion_inbox;
 mod motion_input;
 mod output;

@@ -1,10 +1,11 @@
 //! Measurements of wheels or of a gyro that wait for the tracking thread.
 
+use super::moment::Moment;
 use crate::source::motion_message::{Measured, MotionMessageError};
 use crate::time::Stamp;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Measurements that wait: those of two seconds at 1 kHz. Further ones replace the oldest.
 pub const WAITING: usize = 2048;
@@ -16,7 +17,7 @@ pub const QUIET: Duration = Duration::from_secs(1);
 pub struct Reading<T> {
     pub stamp: Stamp,
     /// Time of arrival.
-    pub at: Instant,
+    pub at: Moment,
     pub value: T,
 }
 
@@ -33,9 +34,9 @@ pub struct Frames {
 struct State<T> {
     waiting: VecDeque<Reading<T>>,
     frames: Option<Arc<Frames>>,
-    newest: Option<Instant>,
+    newest: Option<Moment>,
     /// Why the last message that was not used was not, and when it arrived.
-    refused: Option<(Instant, String)>,
+    refused: Option<(Moment, String)>,
 }
 
 /// The measurements since the last frame.
@@ -54,13 +55,16 @@ impl<T> Default for MotionInbox<T> {
 }
 
 impl<T: Copy> MotionInbox<T> {
-    /// Stores a measurement; the oldest one gives way if too many wait. Those of other frames are refused while the
-    /// first source sends.
+    /// Stores a measurement that arrived at `at`; the oldest one gives way if too many wait. Those of other frames are
+    /// refused while the first source sends.
     ///
     /// # Errors
     /// The reason why the message is not used.
-    pub fn put(&self, measured: Result<Measured<T>, MotionMessageError>) -> Result<(), String> {
-        let at = Instant::now();
+    pub fn put(
+        &self,
+        measured: Result<Measured<T>, MotionMessageError>,
+        at: Moment,
+    ) -> Result<(), String> {
         let mut state = self.lock();
         let taken = measured
             .map_err(|error| error.to_string())
@@ -83,19 +87,19 @@ impl<T: Copy> MotionInbox<T> {
         self.lock().frames.clone()
     }
 
-    /// The reason why there is no measurement since [`QUIET`], if so; `topic` is where they come from.
-    pub fn silence(&self, topic: &str) -> Option<String> {
+    /// The reason why there is no measurement since [`QUIET`] at `now`, if so; `topic` is where they come from.
+    pub fn silence(&self, topic: &str, now: &Moment) -> Option<String> {
         let state = self.lock();
-        if state.newest.is_some_and(|at| at.elapsed() <= QUIET) {
+        if state.newest.is_some_and(|at| now.since(&at) <= QUIET) {
             return None;
         }
         let refused = state.refused.as_ref();
-        if let Some((_, why)) = refused.filter(|(at, _)| at.elapsed() <= QUIET) {
+        if let Some((_, why)) = refused.filter(|(at, _)| now.since(at) <= QUIET) {
             return Some(why.clone());
         }
         Some(match state.newest.or(refused.map(|(at, _)| *at)) {
             Some(at) => {
-                let age = at.elapsed().as_secs_f64();
+                let age = now.since(&at).as_secs_f64();
                 format!("the last message on {topic} arrived {age:.1} s ago")
             }
             None => format!("no message received; check the topic (remap {topic})"),
@@ -108,7 +112,7 @@ impl<T: Copy> MotionInbox<T> {
 }
 
 impl<T> State<T> {
-    fn take(&mut self, measured: Measured<T>, at: Instant) -> Result<(), String> {
+    fn take(&mut self, measured: Measured<T>, at: Moment) -> Result<(), String> {
         let Measured {
             stamp,
             parent,
@@ -117,7 +121,7 @@ impl<T> State<T> {
         } = measured;
         let other = |known: &&Arc<Frames>| known.parent != parent || known.frame != frame;
         if let Some(known) = self.frames.as_ref().filter(other) {
-            if self.newest.is_some_and(|newest| at - newest <= QUIET) {
+            if self.newest.is_some_and(|newest| at.since(&newest) <= QUIET) {
                 return Err(format!(
                     "expected measurements of {} as before, found {}: do two sources publish on this topic?",
                     shown(&known.parent, &known.frame),
@@ -149,6 +153,11 @@ fn shown(parent: &str, frame: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
+
+    fn now() -> Moment {
+        Instant::now().into()
+    }
 
     fn measured(nanos: i64, frame: &str) -> Result<Measured<i64>, MotionMessageError> {
         Ok(Measured {
@@ -163,7 +172,7 @@ mod tests {
     fn the_newest_wait_in_order_and_the_oldest_gives_way() {
         let inbox = MotionInbox::default();
         for k in 0..WAITING as i64 + 3 {
-            inbox.put(measured(k, "base")).expect("room");
+            inbox.put(measured(k, "base"), now()).expect("room");
         }
         let mut taken = Vec::new();
         let frames = inbox.take(&mut taken).expect("frames");
@@ -183,41 +192,45 @@ mod tests {
         let inbox = MotionInbox::default();
         assert!(
             inbox
-                .silence("odom")
+                .silence("odom", &now())
                 .is_some_and(|why| why.contains("remap odom"))
         );
         inbox
-            .put(Err(MotionMessageError::NoStamp))
+            .put(Err(MotionMessageError::NoStamp), now())
             .expect_err("no stamp");
         assert!(
             inbox
-                .silence("odom")
+                .silence("odom", &now())
                 .is_some_and(|why| why.contains("stamp"))
         );
-        inbox.put(measured(1, "base")).expect("the first");
-        assert_eq!(inbox.silence("odom"), None);
-        let why = inbox.put(measured(2, "wheel")).expect_err("another frame");
+        inbox.put(measured(1, "base"), now()).expect("the first");
+        assert_eq!(inbox.silence("odom", &now()), None);
+        let why = inbox
+            .put(measured(2, "wheel"), now())
+            .expect_err("another frame");
         assert!(
             why.contains("\"base\"") && why.contains("\"wheel\""),
             "{why}"
         );
-        inbox.put(measured(3, "base")).expect("the first again");
+        inbox
+            .put(measured(3, "base"), now())
+            .expect("the first again");
         // Once the first one is silent, the other takes its place.
         if let Some(long_ago) = Instant::now().checked_sub(Duration::from_secs(5)) {
-            inbox.lock().newest = Some(long_ago);
+            inbox.lock().newest = Some(long_ago.into());
             assert!(
                 inbox
-                    .silence("odom")
+                    .silence("odom", &now())
                     .is_some_and(|why| why.contains("\"wheel\"")),
                 "the refusal of a moment ago is the reason"
             );
             inbox.lock().refused = None;
             assert!(
                 inbox
-                    .silence("odom")
+                    .silence("odom", &now())
                     .is_some_and(|why| why.contains("5.0 s ago"))
             );
-            inbox.put(measured(4, "wheel")).expect("its turn");
+            inbox.put(measured(4, "wheel"), now()).expect("its turn");
             let mut taken = Vec::new();
             assert_eq!(
                 inbox.take(&mut taken).map(|f| f.frame.clone()),

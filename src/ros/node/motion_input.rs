@@ -1,5 +1,6 @@
 //! The topics `odom` and `imu`: wheel odometry and a gyro for SLAM.
 
+use super::moment::Moment;
 use super::motion_inbox::{Frames, MotionInbox, QUIET, Reading, WAITING};
 use super::settings::Settings;
 use super::shared::Shared;
@@ -8,7 +9,7 @@ use crate::source::ImuReading;
 use crate::time::Stamp;
 use nalgebra::Isometry3;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Measurements are not used if they are farther than this from the images, by their stamps and by their arrivals.
 const MAX_APART: Duration = Duration::from_secs(1);
@@ -20,7 +21,7 @@ pub struct Image<'a> {
     pub frame: &'a str,
     pub stamp: Stamp,
     /// Time of arrival.
-    pub at: Instant,
+    pub at: Moment,
 }
 
 /// A sensor as SLAM takes it.
@@ -96,7 +97,7 @@ struct Input<K: Kind> {
     /// Used again for each image.
     readings: Vec<Reading<K::Value>>,
     /// Since when there is nothing to use.
-    missing: Option<Instant>,
+    missing: Option<Moment>,
 }
 
 impl<K: Kind> Default for Input<K> {
@@ -126,8 +127,9 @@ impl<K: Kind> Input<K> {
             self.missing = None;
             return None;
         };
-        let since = *self.missing.get_or_insert_with(Instant::now);
-        if since.elapsed() < QUIET {
+        let now = shared.moment();
+        let since = *self.missing.get_or_insert(now);
+        if now.since(&since) < QUIET {
             return None;
         }
         let kind = match topic {
@@ -146,7 +148,7 @@ impl<K: Kind> Input<K> {
         base: &str,
         image: &Image<'_>,
     ) -> Result<(), String> {
-        let silence = inbox.silence(K::NAMES.0);
+        let silence = inbox.silence(K::NAMES.0, &shared.moment());
         let Some(frames) = inbox.frames() else {
             return silence.map_or(Ok(()), Err);
         };
@@ -199,10 +201,10 @@ impl<K: Kind> Input<K> {
 
 /// Refuses a measurement whose clock is not the images'. After a pause of tracking an old measurement was also received
 /// long before the image, which is no fault.
-fn apart(stamp: Stamp, at: Instant, image: &Image<'_>) -> Result<(), String> {
+fn apart(stamp: Stamp, at: Moment, image: &Image<'_>) -> Result<(), String> {
     let by_stamps = (i128::from(stamp.nanos) - i128::from(image.stamp.nanos)) as f64 * 1e-9;
-    let earlier = image.at.saturating_duration_since(at).as_secs_f64();
-    let later = at.saturating_duration_since(image.at).as_secs_f64();
+    let earlier = image.at.since(&at).as_secs_f64();
+    let later = at.since(&image.at).as_secs_f64();
     let beyond_arrival = by_stamps + earlier - later;
     let least = match beyond_arrival.abs() < by_stamps.abs() {
         true => beyond_arrival,
@@ -254,12 +256,13 @@ impl MotionInput {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     #[test]
     fn clocks_that_differ_are_refused_and_a_pause_is_not() {
         const SECOND: i64 = 1_000_000_000;
         let start = Instant::now();
-        let after = |seconds: u64| start + Duration::from_secs(seconds);
+        let after = |seconds: u64| Moment::from(start + Duration::from_secs(seconds));
         let image = Image {
             frame: "camera",
             stamp: Stamp {

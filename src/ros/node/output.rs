@@ -3,6 +3,7 @@
 
 use super::inbox::Order;
 use super::localization::{self, Localization};
+use super::moment::Moment;
 use super::pose_messages::Robot;
 use super::publish::{self, send};
 use super::settings::Settings;
@@ -65,7 +66,7 @@ struct Output {
     robot: Robot,
     /// Number of changes of the map's pose in the map frame.
     placements: u64,
-    waiting: Deque<(TrackedFrame, Instant), WAITING>,
+    waiting: Deque<(TrackedFrame, Moment), WAITING>,
     path: LastShown,
     graph: LastShown,
     looked: Instant,
@@ -206,11 +207,12 @@ impl Output {
 
     fn look_around(&mut self) {
         let settings = self.shared.settings.load_full();
+        let moment = self.shared.moment();
         while let Some((tracked, done)) = self.waiting.front() {
             let external = match self.external(tracked, &settings) {
                 Ok(external) => external,
                 // The odometry may still arrive.
-                Err(_) if done.elapsed() < ODOMETRY_PATIENCE => break,
+                Err(_) if moment.since(done) < ODOMETRY_PATIENCE => break,
                 Err(missing) => {
                     let status = &self.shared.status;
                     status.unpublished.add();
@@ -231,7 +233,7 @@ impl Output {
         }
         if now.duration_since(self.located) >= localization::PERIOD {
             self.located = now;
-            self.tell_localization(now);
+            self.tell_localization(moment);
         }
         let since = now.duration_since(self.reported);
         if since >= DIAGNOSTICS_PERIOD {
@@ -265,18 +267,20 @@ impl Output {
         settings: &Settings,
     ) {
         let mut messages = self.robot.messages(tracked, external, settings);
-        self.localization.frame(tracked, &messages);
+        let now = self.shared.moment();
+        self.localization.frame(tracked, &messages, now);
         match messages.pose {
             Some(_) => {
                 let map_from_odom = self.robot.map_from_odom();
-                self.shared.correction.tracked(map_from_odom, tracked.stamp);
+                let correction = &self.shared.correction;
+                correction.tracked(map_from_odom, tracked.stamp, now);
             }
             None => {
                 let patience = match settings.use_wheel_odometry {
                     true => BRIDGE_PATIENCE,
                     false => Duration::ZERO,
                 };
-                self.shared.correction.lost(tracked.stamp, patience);
+                self.shared.correction.lost(tracked.stamp, now, patience);
             }
         }
         if messages.placed {
@@ -343,7 +347,7 @@ impl Output {
         }
     }
 
-    fn tell_localization(&self, now: Instant) {
+    fn tell_localization(&self, now: Moment) {
         let shared = &self.shared;
         let settings = shared.settings.load_full();
         let header = Header::new(shared.now(), &settings.map_frame);

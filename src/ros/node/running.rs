@@ -298,13 +298,14 @@ impl Running {
 
         if settings.use_mask {
             let at = Arc::clone(shared);
-            let mask: OnMessage = Box::new(move |payload| at.mask.put(payload));
+            let mask: OnMessage = Box::new(move |payload| at.mask.put(payload, at.moment()));
             add("mask", Image::TYPE, settings.image_qos, Lane::Images, mask)?;
         }
 
         if settings.use_depth {
             let at = Arc::clone(shared);
-            let depth: OnMessage = Box::new(move |payload| at.depth_input.put(payload));
+            let depth: OnMessage =
+                Box::new(move |payload| at.depth_input.put(payload, at.moment()));
             let transport = settings.depth_transport;
             let topic = match transport {
                 DepthTransport::Raw => "depth",
@@ -326,7 +327,8 @@ impl Running {
         if settings.use_wheel_odometry {
             let at = Arc::clone(shared);
             let odometry: OnMessage = Box::new(move |payload| {
-                if let Err(why) = at.odometry.put(motion_message::odometry(&payload)) {
+                let measured = motion_message::odometry(&payload);
+                if let Err(why) = at.odometry.put(measured, at.moment()) {
                     at.status
                         .warn("odom", || format!("ignoring wheel odometry: {why}"));
                 }
@@ -337,7 +339,8 @@ impl Running {
         if settings.use_gyro {
             let at = Arc::clone(shared);
             let rates: OnMessage = Box::new(move |payload| {
-                if let Err(why) = at.rates.put(motion_message::imu(&payload)) {
+                let measured = motion_message::imu(&payload);
+                if let Err(why) = at.rates.put(measured, at.moment()) {
                     at.status.warn("imu", || format!("ignoring the IMU: {why}"));
                 }
             });
@@ -353,7 +356,7 @@ impl Running {
         let at = Arc::clone(shared);
         let image: OnMessage = Box::new(move |payload| {
             at.status.images.add();
-            at.inbox.put(payload);
+            at.inbox.put(payload, at.moment());
         });
         let (topic, kind) = match settings.image_transport {
             Transport::Raw => ("image", Image::TYPE),

@@ -6,6 +6,7 @@ use super::depth_slot::DepthSlot;
 use super::inbox::Inbox;
 use super::incident_requests::IncidentRequests;
 use super::masks::MaskSlot;
+use super::moment::Moment;
 use super::motion_inbox::MotionInbox;
 use super::page_feed::PageFeed;
 use super::pulses::Pulses;
@@ -57,7 +58,7 @@ pub enum Event {
         loaded: Option<LoadedPlace>,
     },
     /// A frame was processed, at this time.
-    Frame(TrackedFrame, Instant),
+    Frame(TrackedFrame, Moment),
     /// The robot's pose in the map, according to a user or another node.
     InitialPose(Isometry3<f64>),
     /// The map frame's origin moves to where the robot is.
@@ -158,6 +159,13 @@ impl Shared {
             return Stamp { nanos };
         }
         Stamp::now()
+    }
+
+    /// The present moment on the node's clock.
+    pub fn moment(&self) -> Moment {
+        let simulated = self.settings.load().use_sim_time;
+        let nanos = simulated.then(|| self.sim_time.load(Ordering::Relaxed));
+        Moment::new(Instant::now(), nanos.filter(|nanos| *nanos > 0))
     }
 
     /// Sends an event to the output thread; if the queue is full, the event is dropped and counted.

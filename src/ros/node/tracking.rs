@@ -290,8 +290,9 @@ impl Tracker {
         self.index += 1;
         status.intake.add(arrival.at.elapsed());
         if settings.use_mask {
+            let now = self.shared.moment();
             self.masking
-                .update(&self.shared.mask, &mut engine.slam, status);
+                .update(&self.shared.mask, &mut engine.slam, status, now);
         }
         if settings.use_depth {
             let camera = Arc::clone(&engine.camera_frame);
@@ -357,7 +358,8 @@ impl Tracker {
                         world_from_camera: tracked.world_from_camera,
                     });
                 }
-                self.shared.tell(Event::Frame(tracked, Instant::now()));
+                let done = self.shared.moment();
+                self.shared.tell(Event::Frame(tracked, done));
                 if let Some(scale) = scale.filter(|_| self.shared.depth.wanted()) {
                     self.depth(stamp, scale);
                 }

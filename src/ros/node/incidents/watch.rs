@@ -3,12 +3,13 @@
 use super::ring::Ring;
 use super::shelf::{PAUSE, Shelf};
 use crate::ros::node::inbox::OnText;
+use crate::ros::node::moment::Moment;
 use crate::ros::node::shared::Shared;
 use crate::ros::node::status::State;
 use crate::ros::node::supervisor::Flow;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A camera that is lost for so long is an incident.
 const LOST: Duration = Duration::from_secs(5);
@@ -18,19 +19,19 @@ const TICK: Duration = Duration::from_millis(100);
 /// Notices that the camera is lost for long; once for each loss.
 #[derive(Debug, Default)]
 struct Loss {
-    since: Option<Instant>,
+    since: Option<Moment>,
     told: bool,
 }
 
 impl Loss {
     /// Whether the camera has been lost for [`LOST`] since it was last tracked, and this was not said yet.
-    fn look(&mut self, lost: bool, now: Instant) -> bool {
+    fn look(&mut self, lost: bool, now: Moment) -> bool {
         if !lost {
             *self = Self::default();
             return false;
         }
         let since = *self.since.get_or_insert(now);
-        let due = !self.told && now.saturating_duration_since(since) >= LOST;
+        let due = !self.told && now.since(&since) >= LOST;
         self.told |= due;
         due
     }
@@ -51,7 +52,7 @@ pub fn run(shared: &Shared, ring: &Ring, shelf: &Shelf, requests: &Receiver<OnTe
         };
         let _working = shared.pulses.incidents.work();
         let mut worked = false;
-        if loss.look(shared.status.state() == State::Lost, Instant::now()) {
+        if loss.look(shared.status.state() == State::Lost, shared.moment()) {
             let words = format!("the camera has been lost for {} s", LOST.as_secs());
             worked |= automatic(shared, ring, shelf, "lost", &words);
         }
@@ -103,11 +104,12 @@ fn operator(ring: &Ring, shelf: &Shelf) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     #[test]
     fn a_loss_is_told_once_and_only_if_it_lasts() {
         let start = Instant::now();
-        let at = |millis| start + Duration::from_millis(millis);
+        let at = |millis| Moment::from(start + Duration::from_millis(millis));
         let mut loss = Loss::default();
         assert!(!loss.look(true, at(0)));
         assert!(!loss.look(true, at(4900)));
