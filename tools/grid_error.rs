@@ -99,8 +99,8 @@ fn time(map: &MapSnapshot, upright: &Upright, options: &GridOptions) {
     let seen = (record.view(), record.world_from_camera.scale);
     let local = LocalGrid::trace(seen, map.intrinsics.as_ref(), &camera, options);
     let traced = start.elapsed();
-    let mut grid = GlobalGrid::new(options.resolution, options.max_cells);
-    grid.insert(0, local, place);
+    let mut grid = GlobalGrid::new(options);
+    grid.insert(0, local, 0, place);
     grid.update();
     let start = Instant::now();
     grid.set_place(

@@ -62,6 +62,8 @@ pub struct GraphKeyframe {
     pub submap: u32,
     /// Its pose relative to the keyframe it was tracked against: a prior if their edge is weak.
     pub chain: Option<Anchor>,
+    /// How often its points were replaced.
+    pub revision: u32,
 }
 
 /// An edge; its matches are stored on the device.
@@ -106,8 +108,25 @@ impl Graph {
             info,
             submap,
             chain,
+            revision: 0,
         });
         self.poses.push(pose);
+    }
+
+    /// How often the points of keyframe `id` were replaced.
+    pub fn revision_of(&self, id: u32) -> u32 {
+        let keyframe = self
+            .index_of(id)
+            .and_then(|index| self.keyframes.get(index));
+        keyframe.map_or(0, |keyframe| keyframe.revision)
+    }
+
+    /// The points of keyframe `id` were replaced.
+    pub fn note_points(&mut self, id: u32) {
+        let index = self.index_of(id);
+        if let Some(keyframe) = index.and_then(|index| self.keyframes.get_mut(index)) {
+            keyframe.revision = keyframe.revision.wrapping_add(1);
+        }
     }
 
     /// Adds the motion from an earlier keyframe, if there is one in the graph, to keyframe `id`.
@@ -421,6 +440,7 @@ impl Graph {
             poses: self.poses.clone(),
             submaps: self.keyframes.iter().map(|k| k.submap).collect(),
             stamps: self.keyframes.iter().map(|k| k.info.stamp).collect(),
+            revisions: self.keyframes.iter().map(|k| k.revision).collect(),
             edges: self.edges.iter().map(edge).collect(),
             removed: Arc::clone(&self.removed),
             scale: ScaleEstimate::better(

@@ -112,6 +112,7 @@ fn write_content(
             info,
             submap,
             chain,
+            revision: _,
         } = *known;
         device.export_keyframe(info.id, &mut keyframe.content)?;
         keyframe = SavedKeyframe {

@@ -53,6 +53,8 @@ pub struct Mapper {
     /// Edges of a packed map that was loaded.
     unmatched: Unmatched,
     laps: Laps,
+    /// Whether a keyframe has points whose revision is not published.
+    unpublished: bool,
 }
 
 impl Mapper {
@@ -81,6 +83,7 @@ impl Mapper {
             keeper: None,
             unmatched: Unmatched::default(),
             laps: Laps::start(),
+            unpublished: false,
         }
     }
 
@@ -113,6 +116,9 @@ impl Mapper {
     pub fn handle(&mut self, event: Event) -> Result<Option<Reply>, DeviceError> {
         self.laps = Laps::start();
         let done = self.work(event);
+        if self.unpublished {
+            self.publish_revisions();
+        }
         self.keep();
         self.shared_counts.publish(self.counts);
         self.laps.end(Step::Publishing);

@@ -52,6 +52,8 @@ pub struct PoseTable {
     pub submaps: Vec<u32>,
     /// Time of each keyframe's image, in the order of `ids`.
     pub stamps: Vec<Stamp>,
+    /// How often each keyframe's points were replaced, in the order of `ids`.
+    pub(crate) revisions: Vec<u32>,
     /// Edges between keyframes.
     pub edges: Vec<MapEdge>,
     /// Removed keyframes.

@@ -165,12 +165,31 @@ fn a_robot_s_mount_gives_heights_and_the_map_frame_its_axes() {
     );
 }
 
+/// The same cells; `found` may have more that are unknown.
+fn assert_same(found: &OccupancyMap, expected: &OccupancyMap) {
+    let at = |map: &OccupancyMap, x: f64, y: f64| {
+        let column = ((x - map.origin[0]) / map.resolution).floor();
+        let row = ((y - map.origin[1]) / map.resolution).floor();
+        let inside = column >= 0.0 && row >= 0.0 && column < map.columns as f64;
+        let index = row.max(0.0) as usize * map.columns + column.max(0.0) as usize;
+        let value = map.cells.get(index).copied();
+        value.filter(|_| inside).unwrap_or(-1)
+    };
+    let known = |map: &OccupancyMap| map.cells.iter().filter(|value| **value != -1).count();
+    assert_eq!(known(found), known(expected));
+    for (index, value) in found.cells.iter().enumerate() {
+        let x = found.origin[0] + ((index % found.columns) as f64 + 0.5) * found.resolution;
+        let y = found.origin[1] + ((index / found.columns) as f64 + 0.5) * found.resolution;
+        assert_eq!(*value, at(expected, x, y), "{x} {y}");
+    }
+}
+
 #[test]
 fn moved_keyframes_leave_nothing_behind() {
     let map = walk(8);
     let (upright, _) = Upright::find(&map, 0, &options()).expect("points");
     let (expected, _) = grid::of_snapshot(&map, 0, &upright, &options());
-    let mut grid = GlobalGrid::new(0.05, 4_000_000);
+    let mut grid = GlobalGrid::new(&options());
     for record in &map.keyframes {
         let (place, camera) = upright.of(&record.world_from_camera);
         let local = LocalGrid::trace(
@@ -183,7 +202,7 @@ fn moved_keyframes_leave_nothing_behind() {
         elsewhere.at += Vector2::new(0.4, -0.7) * f64::from(record.id);
         elsewhere.heading += 0.2;
         elsewhere.scale *= 1.04;
-        grid.insert(record.id, local, elsewhere);
+        grid.insert(record.id, local, 0, elsewhere);
     }
     assert!(grid.update());
     assert_ne!(grid.map().cells, expected.cells);
@@ -191,23 +210,54 @@ fn moved_keyframes_leave_nothing_behind() {
         grid.set_place(record.id, upright.of(&record.world_from_camera).0);
     }
     assert!(grid.update());
-    let found = grid.map();
-    // It may be larger, because it was.
-    let at = |map: &OccupancyMap, x: f64, y: f64| {
-        let column = ((x - map.origin[0]) / map.resolution).floor();
-        let row = ((y - map.origin[1]) / map.resolution).floor();
-        let inside = column >= 0.0 && row >= 0.0 && column < map.columns as f64;
-        let index = row.max(0.0) as usize * map.columns + column.max(0.0) as usize;
-        let value = map.cells.get(index).copied();
-        value.filter(|_| inside).unwrap_or(-1)
-    };
-    for (index, value) in found.cells.iter().enumerate() {
-        let x = found.origin[0] + ((index % found.columns) as f64 + 0.5) * found.resolution;
-        let y = found.origin[1] + ((index / found.columns) as f64 + 0.5) * found.resolution;
-        assert_eq!(*value, at(&expected, x, y), "{x} {y}");
-    }
+    assert_same(&grid.map(), &expected);
     grid.retain(|_| false);
     assert!(grid.map().cells.iter().all(|value| *value == -1));
+}
+
+/// Solves that change poses and scales by little, and points that are replaced, as in a node that runs.
+#[test]
+fn a_grid_that_followed_a_map_is_the_one_that_is_saved() {
+    let map = walk(8);
+    let (upright, _) = Upright::find(&map, 0, &options()).expect("points");
+    let (expected, _) = grid::of_snapshot(&map, 0, &upright, &options());
+    let mut grid = GlobalGrid::new(&options());
+    let mut traced = 0;
+    // The last solve changes nothing any more.
+    for solve in (0..=20u32).rev() {
+        let share = f64::from(solve) / 20.0;
+        for record in &map.keyframes {
+            let mut pose = record.world_from_camera;
+            let way = 0.05 * f64::from(record.id % 3);
+            pose.translation += Vector3::new(share * way, 0.0, -share * way);
+            pose.scale *= 1.0 + 0.03 * share;
+            let (place, camera) = upright.of(&pose);
+            grid.set_place(record.id, place);
+            // Half of the keyframes had other points at first.
+            let old = solve > 10 && record.id.is_multiple_of(2);
+            let revision = u32::from(!old);
+            if grid.lack(record.id, pose.scale, revision).is_none() {
+                continue;
+            }
+            let mut view = record.view();
+            if old {
+                let points = view.points.iter().map(|v| v * 1.02);
+                view.points = points.collect::<Vec<f32>>().into();
+            }
+            let intrinsics = map.intrinsics.as_ref();
+            let local = LocalGrid::trace((view, pose.scale), intrinsics, &camera, &options());
+            grid.insert(record.id, local, revision, place);
+            traced += 1;
+        }
+        while !grid.update() {}
+    }
+    assert_same(&grid.map(), &expected);
+    // Steps of 1 %: 3 % of scale are three or four, and one is for the new points.
+    let keyframes = map.keyframes.len();
+    assert!(
+        traced > 2 * keyframes && traced <= 6 * keyframes,
+        "{traced} of {keyframes}"
+    );
 }
 
 #[test]
@@ -232,7 +282,7 @@ fn a_grid_that_is_too_large_is_cut_and_says_so() {
 fn changes_are_told_as_a_window_that_holds_them() {
     let map = walk(6);
     let (upright, _) = Upright::find(&map, 0, &options()).expect("points");
-    let mut grid = GlobalGrid::new(0.05, 4_000_000);
+    let mut grid = GlobalGrid::new(&options());
     let insert = |grid: &mut GlobalGrid, k: usize| {
         let record = &map.keyframes[k];
         let (place, camera) = upright.of(&record.world_from_camera);
@@ -242,7 +292,7 @@ fn changes_are_told_as_a_window_that_holds_them() {
             &camera,
             &options(),
         );
-        grid.insert(record.id, local, place);
+        grid.insert(record.id, local, 0, place);
         grid.update();
     };
     for k in 0..5 {

@@ -1,14 +1,15 @@
 //! What the node makes of the map and of each frame for those who listen: clouds, depth, covariances.
 
-use crate::support::stage::{PERIOD, Stage, info};
+use crate::support::stage::{PERIOD, START, Stage, info};
 use crate::support::wait;
 use mast3r_slam::time::Stamp;
 use mast3r_slam::wire::messages::diagnostic::DiagnosticArray;
 use mast3r_slam::wire::messages::geometry::PoseWithCovarianceStamped;
 use mast3r_slam::wire::messages::nav::{OccupancyGrid, Odometry};
 use mast3r_slam::wire::messages::sensor::{CameraInfo, Image, PointCloud2};
-use mast3r_slam::wire::messages::{Header, Message};
-use std::collections::BTreeMap;
+use mast3r_slam::wire::messages::{Clock, Header, Message};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::Duration;
 
 #[test]
@@ -191,6 +192,41 @@ fn the_robot_s_localisation_has_a_status_of_its_own() {
     });
 }
 
+/// A bag that is played slowly, paused, or played fast.
+#[test]
+fn the_age_of_a_fix_is_that_of_the_simulated_clock() {
+    let mut stage = Stage::ready("use_sim_time:=true");
+    let clock = |stage: &Stage, seconds: i64| {
+        let nanos = START + seconds * 1_000_000_000;
+        let clock = Stamp { nanos }.into();
+        stage.graph.send("/clock", &Clock { clock });
+    };
+    let last = |stage: &Stage| {
+        let all: Vec<DiagnosticArray> = stage.graph.sent("/slam/localization_status");
+        let status = all.last().map(|m| m.status[0].clone()).unwrap_or_default();
+        let age = status
+            .values
+            .iter()
+            .find(|v| v.key == "age of the last fix, s");
+        (
+            status.message,
+            age.map(|age| age.value.clone()).unwrap_or_default(),
+        )
+    };
+    clock(&stage, 0);
+    stage.track(3);
+    std::thread::sleep(Duration::from_millis(1500));
+    let sent = stage.graph.count("/slam/localization_status");
+    wait("two more", || {
+        stage.graph.count("/slam/localization_status") > sent + 1
+    });
+    assert_eq!(last(&stage), ("tracking".into(), "0.000".into()));
+    clock(&stage, 5);
+    wait("an old fix", || {
+        last(&stage) == ("stale".into(), "5.000".into())
+    });
+}
+
 /// The room's walls and floor, seen from the robot's place in the map.
 #[test]
 fn the_grid_is_published_while_somebody_listens_and_saved_with_the_map() {
@@ -232,6 +268,99 @@ fn the_grid_is_published_while_somebody_listens_and_saved_with_the_map() {
     let yaml = std::fs::read_to_string(path.join("map.yaml")).expect("map.yaml");
     assert!(yaml.contains("image: \"map.pgm\"") && yaml.contains("mode: trinary"));
     assert!(path.join("map.pgm").exists());
+}
+
+/// Cells of the published grid that differ from those in the saved files, and known cells of the two.
+fn differing(live: &OccupancyGrid, folder: &Path) -> (usize, usize) {
+    let yaml = std::fs::read_to_string(folder.join("map.yaml")).expect("map.yaml");
+    let origin = yaml
+        .lines()
+        .find_map(|l| l.strip_prefix("origin: ["))
+        .expect("an origin");
+    let origin: Vec<f64> = origin
+        .split(", ")
+        .take(2)
+        .map(|v| v.parse().expect("a number"))
+        .collect();
+    let image = std::fs::read(folder.join("map.pgm")).expect("map.pgm");
+    let header: Vec<&[u8]> = image.splitn(4, |b| b.is_ascii_whitespace()).collect();
+    let number = |k: usize| -> usize { std::str::from_utf8(header[k]).unwrap().parse().unwrap() };
+    let (columns, rows) = (number(1), number(2));
+    let grey = header[3].strip_prefix(b"255\n").expect("the largest grey");
+    let resolution = f64::from(live.info.resolution);
+    let cell = |v: f64| (v / resolution).round() as i64;
+    let mut cells = BTreeMap::new();
+    for (k, grey) in grey.iter().enumerate() {
+        let (column, row) = (k % columns, rows - 1 - k / columns);
+        let value = match grey {
+            0 => 100,
+            254 => 0,
+            _ => continue,
+        };
+        cells.insert(
+            (
+                cell(origin[0]) + column as i64,
+                cell(origin[1]) + row as i64,
+            ),
+            value,
+        );
+    }
+    let (mut found, width) = (BTreeMap::new(), live.info.width as usize);
+    let place = &live.info.origin.position;
+    for (k, value) in live
+        .data
+        .iter()
+        .enumerate()
+        .filter(|(_, value)| **value != -1)
+    {
+        found.insert(
+            (
+                cell(place.x) + (k % width) as i64,
+                cell(place.y) + (k / width) as i64,
+            ),
+            *value,
+        );
+    }
+    let all: BTreeSet<_> = cells.keys().chain(found.keys()).collect();
+    let differs = |at: &&&(i64, i64)| cells.get(at) != found.get(at);
+    (all.iter().filter(differs).count(), all.len())
+}
+
+/// Poses and scales change with each keyframe, and its points until the camera leaves it.
+#[test]
+fn the_grid_of_a_quiet_node_is_the_one_that_it_saves() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("room");
+    let mut stage = Stage::ready(&format!(
+        "slam.grid.enable:=true slam.grid.min_height:=-0.7 slam.grid.max_height:=0.8 \
+         map_publish_period:=0.1 map_path:={}",
+        path.display()
+    ));
+    stage.graph.listen(1);
+    let compared = |stage: &Stage| {
+        let answer = stage.trigger("save_map");
+        assert!(answer.success, "{}", answer.message);
+        let all: Vec<OccupancyGrid> = stage.graph.sent("/map");
+        let live = all.last().expect("a grid");
+        differing(live, &path)
+    };
+    for _ in 0..7 {
+        stage.track(10);
+        println!(
+            "differing and known cells while it runs: {:?}",
+            compared(&stage)
+        );
+    }
+    wait("five keyframes", || stage.value("keyframes") >= 5);
+    let mut last = compared(&stage);
+    for _ in 0..30 {
+        if last.0 == 0 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        last = compared(&stage);
+    }
+    assert!(last.0 == 0 && last.1 > 3000, "{last:?} differ, are known");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The sum of the local grids.
 
 use super::local::cell_of;
-use super::{FloorPose, LocalGrid};
+use super::{FloorPose, GridOptions, LocalGrid};
 use nalgebra::Vector2;
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 const BLOCK: i32 = 64;
 /// Keyframes that one update places or moves; the next one goes on with the rest.
 pub const MAX_MOVES: usize = 128;
-/// A local grid moves with its keyframe once one of its cells is off by this fraction of a cell.
-const TOLERANCE: f64 = 0.5;
+/// Places are rounded to steps, each of which moves what is within `grid.max_range` by at most this fraction of a cell.
+const PLACE_STEP: f64 = 0.25;
 /// A keyframe that sees an obstacle counts as much as so many that see free space there.
 const OBSTACLE_WEIGHT: u32 = 2;
 
@@ -44,14 +44,72 @@ impl Votes {
     }
 }
 
+/// A place in whole steps. A keyframe is counted at its rounded place: small changes cost nothing, and yet the grid is
+/// that of the present map, however it came about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    at: [i64; 2],
+    heading: i64,
+    /// Of the log scale.
+    scale: i64,
+}
+
+/// Sizes of the steps.
+#[derive(Debug, Clone, Copy)]
+struct Steps {
+    /// Metres.
+    at: f64,
+    /// Radians, and log scale.
+    turn: f64,
+}
+
+impl Steps {
+    fn new(options: &GridOptions) -> Self {
+        let at = PLACE_STEP * options.resolution;
+        Self {
+            at,
+            turn: at / options.max_range,
+        }
+    }
+
+    fn round(&self, place: &FloorPose) -> Place {
+        let steps = |value: f64, step: f64| (value / step).round() as i64;
+        Place {
+            at: [place.at.x, place.at.y].map(|v| steps(v, self.at)),
+            heading: steps(place.heading, self.turn),
+            scale: steps(place.scale.ln(), self.turn),
+        }
+    }
+
+    fn pose(&self, place: &Place) -> FloorPose {
+        let [x, y] = place.at.map(|steps| steps as f64 * self.at);
+        FloorPose {
+            at: Vector2::new(x, y),
+            heading: place.heading as f64 * self.turn,
+            scale: (place.scale as f64 * self.turn).exp(),
+        }
+    }
+}
+
 /// A keyframe's part of the sum.
 #[derive(Debug)]
 struct Part {
     local: LocalGrid,
+    /// Revision of the points that were traced.
+    revision: u32,
     /// Where it is counted; `None` before it is.
-    placed: Option<FloorPose>,
+    placed: Option<Place>,
     /// Where it should be.
-    place: FloorPose,
+    place: Place,
+}
+
+/// Why a keyframe is to be traced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lack {
+    /// It never was.
+    All,
+    /// Its points or its scale have changed.
+    Change,
 }
 
 /// A rectangle of cells.
@@ -78,8 +136,8 @@ pub struct OccupancyMap {
 /// The grid of a map, made of its keyframes' local grids.
 #[derive(Debug)]
 pub struct GlobalGrid {
-    resolution: f64,
-    max_cells: usize,
+    options: GridOptions,
+    steps: Steps,
     parts: BTreeMap<u32, Part>,
     corner: [i32; 2],
     size: [usize; 2],
@@ -93,10 +151,10 @@ pub struct GlobalGrid {
 
 impl GlobalGrid {
     /// An empty grid.
-    pub fn new(resolution: f64, max_cells: usize) -> Self {
+    pub fn new(options: &GridOptions) -> Self {
         Self {
-            resolution,
-            max_cells,
+            options: *options,
+            steps: Steps::new(options),
             parts: BTreeMap::new(),
             corner: [0; 2],
             size: [0; 2],
@@ -107,23 +165,25 @@ impl GlobalGrid {
         }
     }
 
-    /// Whether the local grid of a keyframe of this scale has to be traced.
-    pub fn lacks(&self, id: u32, scale: f64) -> bool {
-        self.parts
-            .get(&id)
-            .is_none_or(|part| !part.local.fits(scale))
+    /// What the local grid of a keyframe lacks that has this scale and this revision of its points.
+    pub fn lack(&self, id: u32, scale: f64, revision: u32) -> Option<Lack> {
+        let Some(part) = self.parts.get(&id) else {
+            return Some(Lack::All);
+        };
+        let current = part.revision == revision && part.local.fits(scale, &self.options);
+        (!current).then_some(Lack::Change)
     }
 
-    /// Adds a keyframe, or replaces its local grid.
-    pub fn insert(&mut self, id: u32, local: LocalGrid, place: FloorPose) {
+    /// Adds a keyframe, or replaces its local grid. `revision` is that of its points.
+    pub fn insert(&mut self, id: u32, local: LocalGrid, revision: u32, place: FloorPose) {
         self.remove(id);
-        let placed = None;
         self.parts.insert(
             id,
             Part {
                 local,
-                placed,
-                place,
+                revision,
+                placed: None,
+                place: self.steps.round(&place),
             },
         );
     }
@@ -133,7 +193,7 @@ impl GlobalGrid {
         if let Some(part) = self.parts.remove(&id)
             && let Some(placed) = part.placed
         {
-            self.count(&part.local, &placed, false);
+            self.count(&part.local, &self.steps.pose(&placed), false);
         }
     }
 
@@ -148,20 +208,15 @@ impl GlobalGrid {
     /// Sets where a keyframe is; [`GlobalGrid::update`] moves it there.
     pub fn set_place(&mut self, id: u32, place: FloorPose) {
         if let Some(part) = self.parts.get_mut(&id) {
-            part.place = place;
+            part.place = self.steps.round(&place);
         }
     }
 
     /// Moves at most [`MAX_MOVES`] keyframes to their places, oldest first; returns whether all are
     /// there.
     pub fn update(&mut self) -> bool {
-        let resolution = self.resolution;
-        let waits = |part: &Part| {
-            part.placed
-                .is_none_or(|placed| moved(&placed, &part.place, &part.local, resolution))
-        };
         let waiting: Vec<u32> = (self.parts.iter())
-            .filter(|(_, part)| waits(part))
+            .filter(|(_, part)| part.placed != Some(part.place))
             .map(|(id, _)| *id)
             .take(MAX_MOVES + 1)
             .collect();
@@ -170,10 +225,11 @@ impl GlobalGrid {
                 continue;
             };
             if let Some(placed) = part.placed {
-                self.count(&part.local, &placed, false);
+                self.count(&part.local, &self.steps.pose(&placed), false);
             }
-            self.make_room(&part.local, &part.place);
-            self.count(&part.local, &part.place, true);
+            let place = self.steps.pose(&part.place);
+            self.make_room(&part.local, &place);
+            self.count(&part.local, &place, true);
             part.placed = Some(part.place);
             self.parts.insert(*id, part);
         }
@@ -215,8 +271,8 @@ impl GlobalGrid {
             size: self.size,
         };
         OccupancyMap {
-            resolution: self.resolution,
-            origin: self.corner.map(|k| f64::from(k) * self.resolution),
+            resolution: self.options.resolution,
+            origin: self.corner.map(|k| f64::from(k) * self.options.resolution),
             columns: self.size[0],
             rows: self.size[1],
             cells: self.values(&whole),
@@ -231,9 +287,9 @@ impl GlobalGrid {
         let free = local.free_at(place);
         let columns = self.size[0];
         for row in window.from[1]..window.from[1] + window.size[1] {
-            let y = (f64::from(self.corner[1]) + row as f64 + 0.5) * self.resolution;
+            let y = (f64::from(self.corner[1]) + row as f64 + 0.5) * self.options.resolution;
             for column in window.from[0]..window.from[0] + window.size[0] {
-                let x = (f64::from(self.corner[0]) + column as f64 + 0.5) * self.resolution;
+                let x = (f64::from(self.corner[0]) + column as f64 + 0.5) * self.options.resolution;
                 if free(&Vector2::new(x, y))
                     && let Some(votes) = self.votes.get_mut(row * columns + column)
                 {
@@ -243,7 +299,7 @@ impl GlobalGrid {
         }
         let mut last = None;
         for point in local.obstacles_at(place) {
-            let index = self.index(cell_of(&point, self.resolution));
+            let index = self.index(cell_of(&point, self.options.resolution));
             // Neighbouring means may fall into one cell, which then has one vote of them.
             if index == last {
                 continue;
@@ -269,7 +325,7 @@ impl GlobalGrid {
 
     /// The cells of the grid that a local grid may touch.
     fn window(&self, local: &LocalGrid, place: &FloorPose) -> Option<Window> {
-        let (low, high) = extent(local, place, self.resolution);
+        let (low, high) = extent(local, place, self.options.resolution);
         let clip = |k: usize| {
             let inside = |cell: i32| {
                 let offset = i64::from(cell) - i64::from(self.corner[k]);
@@ -289,7 +345,7 @@ impl GlobalGrid {
         if self.full {
             return;
         }
-        let (low, high) = extent(local, place, self.resolution);
+        let (low, high) = extent(local, place, self.options.resolution);
         let block = |cell: i32, up: i32| (cell.div_euclid(BLOCK) + up).saturating_mul(BLOCK);
         let mut corner = low.map(|cell| block(cell, 0));
         let mut end = high.map(|cell| block(cell, 1));
@@ -307,7 +363,7 @@ impl GlobalGrid {
             return;
         }
         let cells = size[0].checked_mul(size[1]);
-        let Some(cells) = cells.filter(|cells| *cells <= self.max_cells) else {
+        let Some(cells) = cells.filter(|cells| *cells <= self.options.max_cells) else {
             self.full = true;
             return;
         };
@@ -347,13 +403,4 @@ fn extent(local: &LocalGrid, place: &FloorPose, resolution: f64) -> ([i32; 2], [
         cell_of(&(place.at - reach), resolution),
         cell_of(&(place.at + reach), resolution),
     )
-}
-
-/// Whether a cell of the local grid is no longer where it is counted.
-fn moved(placed: &FloorPose, place: &FloorPose, local: &LocalGrid, resolution: f64) -> bool {
-    let turned = nalgebra::Rotation2::new(place.heading - placed.heading).angle();
-    let shift = (place.at - placed.at).norm();
-    let stretch = (place.scale / placed.scale - 1.0).abs();
-    let off = shift + local.reach() * (turned.abs() + stretch);
-    off > TOLERANCE * resolution || off.is_nan()
 }

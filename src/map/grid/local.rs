@@ -15,15 +15,13 @@ const CLEARANCE: f64 = 0.3;
 const FLOOR_DEPTH: f64 = 0.25;
 /// Points in a cell that make an obstacle: a single one may be an error of the depth.
 const MIN_POINTS: u32 = 2;
-/// A local grid fits its keyframe until the scale has changed by this fraction: heights are measured
-/// once.
-const SCALE_CHANGE: f64 = 0.05;
 
 /// Free cells and obstacles around one keyframe, in the upright frame below it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LocalGrid {
-    /// Scale of the keyframe when the points were measured.
+    /// Scale at which the points were measured, and its number of steps.
     scale: f64,
+    steps: i64,
     resolution: f64,
     /// Lower corner of the cells, as a cell's index.
     corner: [i32; 2],
@@ -43,14 +41,16 @@ struct Pile {
 }
 
 impl LocalGrid {
-    /// Traces the rays of a keyframe's points. `upright_from_camera` is the camera in a frame with z up
-    /// and the floor at z = 0, in metres.
+    /// Traces the rays of a keyframe's points at its scale, rounded to whole steps. `upright_from_camera` is the camera
+    /// in a frame with z up and the floor at z = 0, in metres.
     pub fn trace(
         (view, scale): (KeyframeView, f64),
         intrinsics: Option<&Intrinsics>,
         upright_from_camera: &Isometry3<f64>,
         options: &GridOptions,
     ) -> Self {
+        let steps = scale_steps(scale, options);
+        let scale = (steps as f64 * scale_step(options)).exp();
         let camera = upright_from_camera.translation.vector;
         let turn = upright_from_camera.rotation.to_rotation_matrix();
         let metric = turn.matrix() * scale;
@@ -69,12 +69,12 @@ impl LocalGrid {
             pile.points += 1;
         }
         piles.retain(|_, pile| pile.points >= MIN_POINTS);
-        Self::collect(scale, options, &camera.xy(), &sweep, &piles)
+        Self::collect((scale, steps), options, &camera.xy(), &sweep, &piles)
     }
 
     /// Cells from the swept directions; where points are, nothing is free.
     fn collect(
-        scale: f64,
+        (scale, steps): (f64, i64),
         options: &GridOptions,
         camera: &Vector2<f64>,
         sweep: &PolarSweep,
@@ -87,6 +87,7 @@ impl LocalGrid {
         let side = |k: usize| usize::try_from(far[k] - corner[k] + 1).unwrap_or(0);
         let mut grid = Self {
             scale,
+            steps,
             resolution,
             corner,
             columns: side(0),
@@ -118,12 +119,12 @@ impl LocalGrid {
         grid
     }
 
-    /// Whether its heights still hold for a keyframe of this scale.
-    pub fn fits(&self, scale: f64) -> bool {
-        (scale / self.scale - 1.0).abs() <= SCALE_CHANGE
+    /// Whether a keyframe of this scale is traced like this.
+    pub fn fits(&self, scale: f64, options: &GridOptions) -> bool {
+        scale_steps(scale, options) == self.steps
     }
 
-    /// Scale of the keyframe when the points were measured.
+    /// Scale at which the points were measured.
     pub fn scale(&self) -> f64 {
         self.scale
     }
@@ -164,6 +165,16 @@ impl LocalGrid {
                 .is_some_and(|word| word >> (bit % 64) & 1 == 1)
         }
     }
+}
+
+/// Step of the log scale at which keyframes are traced: heights and ranges are at most half a cell off at
+/// `grid.max_range`.
+fn scale_step(options: &GridOptions) -> f64 {
+    options.resolution / options.max_range
+}
+
+fn scale_steps(scale: f64, options: &GridOptions) -> i64 {
+    (scale.ln() / scale_step(options)).round() as i64
 }
 
 /// Marks what the ray clears; returns where it meets an obstacle.

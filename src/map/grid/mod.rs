@@ -1,9 +1,10 @@
 //! The occupancy grid: what a robot that moves on a floor needs of the map.
 //!
-//! Each keyframe has a [`LocalGrid`], ray-traced once from its points in a frame that stands upright on
-//! the floor. The [`GlobalGrid`] is the sum of local grids at their keyframes' poses; it takes a local
-//! grid off its old place and adds it at the new one when a pose changes. Counts are integers, so the
-//! sum does not depend on the order.
+//! Each keyframe has a [`LocalGrid`], ray-traced from its points in a frame that stands upright on the floor.
+//! The [`GlobalGrid`] is the sum of local grids at their keyframes' poses; it takes a local grid off its old
+//! place and adds it at the new one when a pose changes. Counts are integers, and scales and places are rounded,
+//! so that the grid depends neither on the order nor on the history of changes: that of a running node is the
+//! one that is saved.
 
 mod file;
 mod floor;
@@ -13,7 +14,7 @@ mod polar;
 mod snapshot;
 
 pub use file::{GridFiles, files_at, write};
-pub use global::{GlobalGrid, OccupancyMap, Window};
+pub use global::{GlobalGrid, Lack, OccupancyMap, Window};
 pub use local::LocalGrid;
 pub use snapshot::{Upright, of_snapshot};
 

@@ -75,7 +75,7 @@ pub fn of_snapshot(
     upright: &Upright,
     options: &GridOptions,
 ) -> (OccupancyMap, bool) {
-    let mut grid = GlobalGrid::new(options.resolution, options.max_cells);
+    let mut grid = GlobalGrid::new(options);
     for keyframe in usable(snapshot, submap) {
         let (place, upright_from_camera) = upright.of(&keyframe.world_from_camera);
         let intrinsics = snapshot.intrinsics.as_ref();
@@ -85,7 +85,7 @@ pub fn of_snapshot(
         }
         let scale = keyframe.world_from_camera.scale;
         let local = LocalGrid::trace((view, scale), intrinsics, &upright_from_camera, options);
-        grid.insert(keyframe.id, local, place);
+        grid.insert(keyframe.id, local, 0, place);
     }
     while !grid.update() {}
     (grid.map(), grid.is_full())

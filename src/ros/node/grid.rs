@@ -6,7 +6,7 @@ use super::reading::{self, BATCH};
 use super::settings::Settings;
 use super::shared::{Mount, Placement, Poses, Shared};
 use super::supervisor::Flow;
-use crate::map::grid::{GlobalGrid, GridOptions, LocalGrid, Upright, Window};
+use crate::map::grid::{GlobalGrid, GridOptions, Lack, LocalGrid, Upright, Window};
 use crate::ros::middleware::{Middleware, MiddlewareError, Publish};
 use crate::slam::PoseTable;
 use crate::time::Stamp;
@@ -60,11 +60,10 @@ struct Grids {
     shared: Arc<Shared>,
     topics: GridTopics,
     options: GridOptions,
-    /// The map to which the other fields belong.
+    /// The map and the mount to which the other fields belong.
     poses: Option<Arc<Poses>>,
+    mount: Option<Mount>,
     grid: GlobalGrid,
-    /// The keyframe that was traced while tracking could still change it.
-    open: Option<u32>,
     /// What changed since the last whole grid, and since the last update.
     news: bool,
     changed: Option<Window>,
@@ -82,8 +81,8 @@ pub fn run(shared: Arc<Shared>, topics: GridTopics, options: GridOptions) {
         topics,
         options,
         poses: None,
-        grid: GlobalGrid::new(options.resolution, options.max_cells),
-        open: None,
+        mount: None,
+        grid: GlobalGrid::new(&options),
         news: false,
         changed: None,
         extent_known: false,
@@ -127,14 +126,14 @@ impl Grids {
             });
             return Flow::Idle;
         };
-        let same = self.poses.as_ref().is_some_and(|p| Arc::ptr_eq(p, &poses));
+        let same = self.poses.as_ref().is_some_and(|p| Arc::ptr_eq(p, &poses))
+            && self.mount == Some(placement.mount);
         if !same {
-            self.grid = GlobalGrid::new(self.options.resolution, self.options.max_cells);
-            self.open = None;
+            self.grid = GlobalGrid::new(&self.options);
             (self.changed, self.extent_known, self.news) = (None, false, true);
         }
         let table = poses.load_full();
-        self.poses = Some(poses);
+        (self.poses, self.mount) = (Some(poses), Some(placement.mount));
         let traced = self.take_poses(&table, &placement, &upright);
         let settled = self.grid.update();
         if self.grid.is_full() {
@@ -162,7 +161,7 @@ impl Grids {
         }
     }
 
-    /// Takes the keyframes' poses over, and traces at most a batch of those that are new; returns
+    /// Takes the keyframes' poses over, and traces at most a batch of those that are new or have changed since; returns
     /// whether there were any.
     fn take_poses(&mut self, table: &PoseTable, placement: &Placement, upright: &Upright) -> bool {
         let submap = placement.submap;
@@ -171,19 +170,24 @@ impl Grids {
             index.is_some_and(|k| table.submaps.get(k) == Some(&submap))
         };
         self.grid.retain(in_submap);
-        let newest = table.newest();
-        let closed = self.open.filter(|open| newest != Some(*open));
-        let mut missing = Vec::new();
-        for (id, pose) in table.ids.iter().zip(&table.poses) {
+        let (mut missing, mut changed) = (Vec::new(), Vec::new());
+        for ((id, pose), revision) in table.ids.iter().zip(&table.poses).zip(&table.revisions) {
             if !pose.is_finite() || !in_submap(*id) {
                 continue;
             }
             self.grid.set_place(*id, upright.of(pose).0);
-            let lacks = closed == Some(*id) || self.grid.lacks(*id, pose.scale);
-            if lacks && missing.len() < BATCH {
-                missing.push(*id);
+            let list = match self.grid.lack(*id, pose.scale, *revision) {
+                Some(Lack::All) => &mut missing,
+                Some(Lack::Change) => &mut changed,
+                None => continue,
+            };
+            if list.len() < BATCH {
+                list.push(*id);
             }
         }
+        // Places that the grid does not show yet come first.
+        missing.extend(changed);
+        missing.truncate(BATCH);
         if missing.is_empty() {
             return false;
         }
@@ -204,12 +208,11 @@ impl Grids {
                 &upright_from_camera,
                 &self.options,
             );
-            self.grid.insert(keyframe.id, local, place);
-            if newest == Some(keyframe.id) {
-                self.open = newest;
-            } else if self.open == Some(keyframe.id) {
-                self.open = None;
-            }
+            // The points are at least as new as the table.
+            let index = table.index_of(keyframe.id);
+            let revision = index.and_then(|k| table.revisions.get(k));
+            let revision = revision.copied().unwrap_or_default();
+            self.grid.insert(keyframe.id, local, revision, place);
         }
         true
     }

@@ -10,7 +10,7 @@ use crate::slam::fit::SavedMapError;
 use crate::slam::map_io::{self, MapLabel, SavedMap};
 use crate::slam::map_keeper::{self, MapKeeper};
 use crate::slam::map_source::MapSource;
-use crate::slam::pose_table;
+use crate::slam::pose_table::{self, PoseTable};
 use crate::slam::redundancy::When;
 use crate::slam::removal;
 use std::path::Path;
@@ -25,6 +25,8 @@ impl Mapper {
         let id = finished.keyframe;
         if self.graph.submap_of(id).is_some() {
             self.device.accept_pointmap(id, &finished.handle)?;
+            self.graph.note_points(id);
+            self.unpublished = true;
             if let Some(scale) = finished.scale {
                 self.graph.scales_mut().set(id, scale);
             }
@@ -40,7 +42,17 @@ impl Mapper {
         if let Some(keeper) = &mut self.keeper {
             keeper.note_change();
         }
+        self.unpublished = false;
         pose_table::publish(&self.table, self.graph.table(self.map));
+    }
+
+    /// Publishes the revisions of points alone: after a failure the graph may be ahead of what was published.
+    pub(super) fn publish_revisions(&mut self) {
+        self.unpublished = false;
+        let mut table = PoseTable::clone(&self.table.load());
+        let revision = |id: &u32| self.graph.revision_of(*id);
+        table.revisions = table.ids.iter().map(revision).collect();
+        pose_table::publish(&self.table, table);
     }
 
     /// Continues with the map of `source`, and with `keep` in that file. Returns what could not be read, in words. If
