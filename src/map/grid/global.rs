@@ -50,7 +50,7 @@ impl Votes {
 struct Place {
     at: [i64; 2],
     heading: i64,
-    /// Of the log scale.
+    /// Steps of the log scale.
     scale: i64,
 }
 
