@@ -312,8 +312,9 @@ section! {
         host_slots: usize = 128, "keyframes", Whole(0, 1 << 24);
         /// Edges whose matches are in device memory (2.4 MB each at 512×384).
         edges: usize = 512, "edges", Whole(16, 1 << 20);
-        /// Maximum edges that the network decodes in one call on a GPU (3 are 2 and 1). More are faster for small
-        /// networks; each takes about 100 MB at 512×384, and activations. Halved if memory does not suffice.
+        /// Maximum edges that the network decodes in one call on a GPU (3 are 2 and 1, except with
+        /// `network.backend: native`). More are faster for small networks; each takes about 100 MB at 512×384, and
+        /// activations. Halved if memory does not suffice.
         edge_batch: usize = 2, "edges", Whole(1, 8);
         /// Keyframes that place recognition can hold on a GPU; beyond that a new one replaces the most similar.
         places: usize = 8192, "keyframes", Whole(64, 1 << 24);

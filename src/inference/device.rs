@@ -137,6 +137,12 @@ pub trait DeviceBackend: Send {
         Ok(())
     }
 
+    /// Whether each number of edges up to the greatest one is decoded at once as fast as it can be; otherwise only
+    /// powers of two.
+    fn takes_any_batch(&self) -> bool {
+        false
+    }
+
     /// Device memory allocated by all handles of this network together.
     fn holds(&self) -> Vec<Holding> {
         Vec::new()

@@ -160,6 +160,10 @@ impl DeviceBackend for NativeBackend {
         Ok(())
     }
 
+    fn takes_any_batch(&self) -> bool {
+        true
+    }
+
     fn holds(&self) -> Vec<Holding> {
         vec![Holding {
             name: "weights of the network",

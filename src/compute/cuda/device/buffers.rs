@@ -103,7 +103,7 @@ fn mapping(
     let [_, workspace] = inputs.network_workspace;
     let sizes = [WAYS, inputs.edges_at_once()];
     let (network, pair) = network_and_pair(&mut part, inputs, sizes, workspace)?;
-    let host_counts = part.pinned("match counts", &[WAYS])?;
+    let host_counts = part.pinned("match counts", &[sizes[0] * sizes[1]])?;
     let valid = part.device("valid", &[pixels])?;
     let fusion = FusionBuffers::carve(&mut part.part("fusion"), pixels, CONSTRAINING)?;
     let capacity = GlobalCapacity {
@@ -142,6 +142,6 @@ fn network_and_pair(
         on_host: inputs.network_on_host,
     };
     let network = NetworkBuffers::carve(part, &sizes)?;
-    let pair = PairBuffers::carve(part, inputs.shape, inputs.info, ways)?;
+    let pair = PairBuffers::carve(part, inputs.shape, inputs.info, [ways, batch])?;
     Ok((network, pair))
 }

@@ -6,7 +6,7 @@ use super::content;
 use super::edges::CudaEdges;
 use super::errors::{NAME, failed, unknown};
 use super::hand_off::{HandOff, HandOffItem, Owner, remove};
-use super::network::{Decoding, Network, NetworkBuffers, at_once};
+use super::network::{Decoding, Network, NetworkBuffers};
 use super::pair::{CONSTRAINING, Pair, PairBuffers, PairModes};
 use super::solve::GraphSolver;
 use super::stores::Stores;
@@ -68,7 +68,7 @@ pub(super) struct Mapping {
     pub(super) hand_off: Arc<HandOff>,
     pub(super) network: Network,
     pub(super) pair: Pair,
-    /// Outcomes of both directions.
+    /// Outcomes of both directions of all edges that are made together.
     host_counts: PinnedBuffer<MatchCounts>,
     /// Flags of the direction being matched. They are not stored: quality 0 means no match.
     valid: DeviceBuffer<u8>,
@@ -90,19 +90,19 @@ pub(super) struct Mapping {
 }
 
 impl Mapping {
-    /// Has the backend prepare its first runs, for up to `edges_at_once` edges decoded together.
+    /// Has the backend prepare its first runs.
     pub(super) fn new(
         config: Arc<DeviceConfig>,
         stream: Arc<Stream>,
         stores: &Stores,
         backend: Box<dyn Backend>,
         buffers: MappingBuffers,
-        (residual, edges_at_once): (GlobalResidual, usize),
+        residual: GlobalResidual,
     ) -> Result<Self, DeviceError> {
         let context = stream.context();
         let mut network = Network::new(context, &stream, backend, buffers.network)?;
-        let counts = (1..=edges_at_once).filter(|n| n.is_power_of_two());
-        let decodings: Vec<Decoding> = counts.map(Decoding::Edges).collect();
+        let batches = network.batches().into_iter();
+        let decodings: Vec<Decoding> = batches.map(Decoding::Edges).collect();
         network.warm_up(&stream, None, &decodings)?;
         let modes = PairModes {
             refinement: Refinement::Single,
@@ -321,7 +321,7 @@ impl MappingDevice for Mapping {
         let first = made.len();
         let mut left = pairs;
         while !(left.is_empty() || self.graph.cancel.is_cancelled()) {
-            let count = at_once(left.len(), self.network.most_edges().max(1));
+            let count = self.network.edges_at_once(left.len());
             let (now, later) = left.split_at(count);
             if let Err(error) = self.make_together(now, made) {
                 for edge in made.drain(first..) {

@@ -90,8 +90,7 @@ pub fn device(
     };
     let residual = GlobalResidual::of(setup.config.local_opt.residual, setup.intrinsics);
     let (config, network) = (Arc::clone(&setup.config), backend.share());
-    let of_solves = (residual, edges_at_once);
-    let mut mapping = Mapping::new(config, low, &stores, network, buffers.mapping, of_solves)?;
+    let mut mapping = Mapping::new(config, low, &stores, network, buffers.mapping, residual)?;
     mapping.places = places;
     let camera = (&preprocessor, cuda.camera);
     let mut tracking = Tracking::new(

@@ -126,11 +126,12 @@ impl Decoding {
     }
 }
 
-/// Number of the `left` edges to decode together if at most `most` are possible: a power of two, so
-/// that a network with one model per batch size needs few of them.
-pub(super) fn at_once(left: usize, most: usize) -> usize {
+/// Number of the `left` edges to decode together if at most `most` are possible: a power of two unless the network
+/// takes `any` number, as one with a model for each number should need few of them.
+fn at_once(left: usize, most: usize, any: bool) -> usize {
     match left.min(most) {
         0 => 0,
+        n if any => n,
         n => 1 << n.ilog2(),
     }
 }
@@ -223,6 +224,19 @@ impl Network {
     /// Maximum number of edges decoded together.
     pub(super) fn most_edges(&self) -> usize {
         self.views.len() / 2
+    }
+
+    /// Number of the `left` edges to decode together.
+    pub(super) fn edges_at_once(&mut self, left: usize) -> usize {
+        let most = self.most_edges().max(1);
+        let device = self.backend.device();
+        at_once(left, most, device.is_some_and(|d| d.takes_any_batch()))
+    }
+
+    /// Numbers of edges that are decoded together.
+    pub(super) fn batches(&mut self) -> Vec<usize> {
+        let most = self.most_edges();
+        (1..=most).filter(|&n| self.edges_at_once(n) == n).collect()
     }
 
     /// Tokens of image `which`.

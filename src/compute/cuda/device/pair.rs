@@ -36,19 +36,19 @@ pub(super) struct PairBuffers {
 }
 
 impl PairBuffers {
-    /// Buffers for matching a pair in `ways` directions.
+    /// Buffers for matching `batch` pairs in `ways` directions each.
     pub(super) fn carve(
         c: &mut Carver<'_, '_>,
         shape: &NetworkShape,
         info: &DeviceInfo,
-        ways: usize,
+        [ways, batch]: [usize; 2],
     ) -> Result<Self, CudaError> {
         let (width, height, dim) = (shape.width, shape.height, shape.descriptor_dim);
         Ok(Self {
             sanitiser: SanitiserBuffers::carve(&mut c.part("sanitiser"))?,
             unusable: c.device("unusable pixels", &[VIEWS])?,
             matcher: MatcherBuffers::carve(&mut c.part("matcher"), width, height, dim)?,
-            counts: c.device("match counts", &[ways])?,
+            counts: c.device("match counts", &[ways * batch])?,
             solver: PoseSolverBuffers::carve(&mut c.part("pose solver"), info, shape.pixels())?,
             outcome: c.device("outcome", &[ways])?,
             host_outcome: c.pinned("outcome", &[ways])?,
@@ -77,7 +77,7 @@ pub(super) struct Pair {
     pub(super) rays: Option<Arc<CameraRays>>,
     /// Number of unusable pixels per view.
     pub(super) unusable: DeviceBuffer<u32>,
-    /// One per direction.
+    /// One per direction of each pair.
     pub(super) counts: DeviceBuffer<MatchCounts>,
     /// One per direction.
     pub(super) outcome: DeviceBuffer<Outcome>,

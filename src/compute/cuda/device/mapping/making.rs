@@ -3,6 +3,7 @@
 use super::{Ends, Mapping};
 use crate::compute::cuda::device::edges::EdgeView;
 use crate::compute::cuda::device::network::Decoding;
+use crate::compute::cuda::device::pair::WAYS;
 use crate::compute::cuda::global::DeviceMatches;
 use crate::compute::cuda::matching::{MatchTask, Start};
 use crate::compute::cuda::slots::Floats;
@@ -26,11 +27,11 @@ impl Mapping {
         self.network.fetch(&self.stream, which)
     }
 
-    /// Matches the second view's pixels to the first, as decoded in direction `way` of all; it is
-    /// direction `of_edge` of its edge, whose counts are written too. `ids` are the keyframes of both views.
+    /// Enqueues matching the second view's pixels to the first, as decoded in direction `way` of all, whose counts
+    /// are written too. `ids` are the keyframes of both views.
     fn match_pair(
         &mut self,
-        [way, of_edge]: [usize; 2],
+        way: usize,
         ids: [u32; 2],
         to: DeviceMatches<'_>,
     ) -> Result<(), DeviceError> {
@@ -55,12 +56,13 @@ impl Mapping {
             index: to.index,
             valid: self.valid.all(),
             quality: Floats::F16(to.quality),
-            counts: pair.counts.slice(of_edge..of_edge + 1)?,
+            counts: pair.counts.slice(way..way + 1)?,
         };
         Ok(pair.matcher.enqueue(stream, &config.matching, &task)?)
     }
 
-    /// Makes the edges of `pairs`, which are decoded together.
+    /// Makes the edges of `pairs`, which are decoded together. After an error, `made` has those whose room must be
+    /// freed.
     pub(super) fn make_together(
         &mut self,
         pairs: &[(u32, u32)],
@@ -72,14 +74,27 @@ impl Mapping {
         }
         let decoding = Decoding::Edges(pairs.len());
         self.network.decode(&self.stream, decoding)?;
+        let first = made.len();
         for (place, &(i, j)) in pairs.iter().enumerate() {
-            made.push(self.match_edge(place, Ends { i, j })?);
+            let id = self.match_edge(place, Ends { i, j })?;
+            let match_fraction = 0.0;
+            made.push(NewEdge { id, match_fraction });
+        }
+        let counts = self.pair.counts.slice(0..WAYS * pairs.len())?;
+        let host_counts = &mut self.host_counts[..WAYS * pairs.len()];
+        // SAFETY: the stream is waited for before the counts are read.
+        unsafe { self.stream.download(counts, host_counts)? };
+        self.stream.synchronize()?;
+        let pixels = self.network.shape().pixels() as f32;
+        for (edge, counts) in made[first..].iter_mut().zip(host_counts.chunks(WAYS)) {
+            let good = counts.iter().map(|c| c.good).min().unwrap_or(0);
+            edge.match_fraction = good as f32 / pixels;
         }
         Ok(())
     }
 
-    /// Makes an edge from the outputs of pair `place`.
-    fn match_edge(&mut self, place: usize, ends: Ends) -> Result<NewEdge, DeviceError> {
+    /// Enqueues making an edge from the outputs of pair `place`.
+    fn match_edge(&mut self, place: usize, ends: Ends) -> Result<EdgeId, DeviceError> {
         let id = self.next_edge;
         self.next_edge = id.wrapping_add(1);
         let edges = Arc::clone(&self.edges);
@@ -90,9 +105,9 @@ impl Mapping {
         };
         let id = EdgeId(id);
         match filled {
-            Ok(match_fraction) => {
+            Ok(()) => {
                 self.ends.insert(id, ends);
-                Ok(NewEdge { id, match_fraction })
+                Ok(id)
             }
             Err(error) => {
                 self.drop_edge(id);
@@ -101,19 +116,10 @@ impl Mapping {
         }
     }
 
-    /// Fills a new edge's slot from the outputs of pair `place`; returns the smaller fraction of
-    /// good matches.
-    fn fill(&mut self, place: usize, ends: &Ends, to: EdgeView<'_>) -> Result<f32, DeviceError> {
+    /// Enqueues filling a new edge's slot from the outputs of pair `place`.
+    fn fill(&mut self, place: usize, ends: &Ends, to: EdgeView<'_>) -> Result<(), DeviceError> {
         let &Ends { i, j } = ends;
-        self.match_pair([2 * place, 0], [i, j], to.i_from_j)?;
-        self.match_pair([2 * place + 1, 1], [j, i], to.j_from_i)?;
-        // SAFETY: the stream is waited for before the counts are read.
-        unsafe {
-            self.stream
-                .download(self.pair.counts.all(), &mut self.host_counts)?;
-        }
-        self.stream.synchronize()?;
-        let good = self.host_counts.iter().map(|c| c.good).min().unwrap_or(0);
-        Ok(good as f32 / self.network.shape().pixels() as f32)
+        self.match_pair(WAYS * place, [i, j], to.i_from_j)?;
+        self.match_pair(WAYS * place + 1, [j, i], to.j_from_i)
     }
 }
