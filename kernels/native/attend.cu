@@ -6,14 +6,18 @@
 
 using namespace native;
 
-// Shared memory: (64 + 2 · STAGES · KEYS) · 128 + 8 + STAGES · 32 bytes; threads: 160. BLOCKS: of a multiprocessor.
-#define ATTEND(NAME, T, KEYS, STAGES, BLOCKS)                                                      \
-    extern "C" __global__ void __launch_bounds__(160, BLOCKS)                                      \
+// Shared memory: (64 + 2 · PARTS · STAGES · KEYS) · 128 + 8 + PARTS · STAGES · 32 bytes; threads: PARTS · 128 + 32.
+// BLOCKS: of a multiprocessor.
+#define ATTEND(NAME, T, KEYS, STAGES, PARTS, BLOCKS)                                               \
+    extern "C" __global__ void __launch_bounds__(PARTS * 128 + 32, BLOCKS)                         \
         NAME(const __grid_constant__ AttentionArgs args, const __grid_constant__ TensorMap q,      \
              const __grid_constant__ TensorMap k, const __grid_constant__ TensorMap v) {           \
-        attend<T, KEYS, STAGES>(args, q, k, v);                                                    \
+        attend<T, KEYS, STAGES, PARTS>(args, q, k, v);                                             \
     }
 
-ATTEND(ms_native_attend_64_f16, __half, 64, 4, 3)
-ATTEND(ms_native_attend_96_f16, __half, 96, 3, 2)
+ATTEND(ms_native_attend_64_f16, __half, 64, 4, 1, 3)
+ATTEND(ms_native_attend_96_f16, __half, 96, 3, 1, 2)
+// Five warps on a quarter of a multiprocessor leave each thread 96 registers.
+ATTEND(ms_native_attend_halves_f16, __half, 48, 2, 2, 2)
+ATTEND(ms_native_attend_quarters_f16, __half, 48, 2, 4, 1)
 #endif

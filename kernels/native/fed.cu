@@ -15,6 +15,7 @@ using namespace native;
         fed<T, GROUPS, BN, STAGES, SPLIT, SOURCE>(args, feed, a, weight);                          \
     }
 
+FED(ms_native_fed_low_64_f16, __half, 1, 64, 6, 1, ROWS, 2)
 FED(ms_native_fed_64_f16, __half, 2, 64, 8, 1, ROWS, 1)
 FED(ms_native_fed_128_f16, __half, 2, 128, 6, 1, ROWS, 1)
 FED(ms_native_fed_144_f16, __half, 2, 144, 6, 1, ROWS, 1)

@@ -100,6 +100,7 @@ PRODUCT(multiply_wide, 64, 128, 64, 65, 1)
 PRODUCT(multiply_wide, 72, 144, 72, 73, 1)
 PRODUCT(multiply_wide, 96, 192, 96, 97, 1)
 PRODUCT(multiply_wide, 120, 240, 120, 121, 1)
+PRODUCT(multiply_first, 24, 48, 24, 25, 0)
 PRODUCT(multiply_first, 32, 64, 32, 33, 0)
 PRODUCT(multiply_first, 48, 96, 48, 49, 0)
 

@@ -72,12 +72,12 @@ fn suits(map: &Map, outputs: usize) -> bool {
 const HEAD: usize = 64;
 /// Queries of a block.
 const QUERIES: usize = 64;
-const ATTEND_THREADS: u32 = 160;
 
 /// Attention with so many keys at a time.
 struct Attend {
     kernel: Kernel,
     keys: usize,
+    threads: u32,
     shared_bytes: u32,
 }
 
@@ -87,15 +87,18 @@ impl Attend {
         name: &'static str,
         keys: usize,
         stages: usize,
+        parts: usize,
     ) -> Result<Self, CudaError> {
         let kernel = context.kernel(name)?;
         // Queries, keys and values with two barriers each, and the queries' barrier.
+        let stages = parts * stages;
         let rows = QUERIES + 2 * stages * keys;
         let shared_bytes = (rows * HEAD * HALF + 8 + 4 * 8 * stages) as u32;
         kernel.allow_shared_bytes(shared_bytes)?;
         Ok(Self {
             kernel,
             keys,
+            threads: (parts * 128 + 32) as u32,
             shared_bytes,
         })
     }
@@ -110,18 +113,21 @@ pub(super) struct Feeds {
     only: Option<usize>,
     pixels: Convolutions,
     positive: Convolutions,
-    /// For one image, and for several at once.
+    /// For one image, and for several at once; the same where their blocks leave multiprocessors without work.
     attend: [Attend; 2],
+    attend_few: [Attend; 2],
 }
 
 impl Feeds {
     /// `None` where the program holds no code for them that this GPU runs.
     pub(super) fn new(context: &Context, only: Option<usize>) -> Result<Option<Self>, CudaError> {
-        let several = match Attend::new(context, "ms_native_attend_64_f16", 64, 4) {
+        let several = match Attend::new(context, "ms_native_attend_64_f16", 64, 4, 1) {
             Err(CudaError::NoKernel { .. }) => return Ok(None),
             attend => attend?,
         };
-        let one = Attend::new(context, "ms_native_attend_96_f16", 96, 3)?;
+        let one = Attend::new(context, "ms_native_attend_96_f16", 96, 3, 1)?;
+        let quarters = Attend::new(context, "ms_native_attend_quarters_f16", 48, 2, 4)?;
+        let halves = Attend::new(context, "ms_native_attend_halves_f16", 48, 2, 2)?;
         let fed = |kind| Fed::new(context, kind);
         Ok(Some(Self {
             sizes: SIZES.into_iter().map(fed).collect::<Result<_, _>>()?,
@@ -145,6 +151,7 @@ impl Feeds {
                 many: None,
             },
             attend: [one, several],
+            attend_few: [quarters, halves],
             context: context.clone(),
         }))
     }
@@ -192,14 +199,27 @@ impl Feeds {
         Some(self.best(layer)?.kind.name)
     }
 
-    /// The name of the kernel for attention with heads of `head` channels, or `None` without one.
-    pub(super) fn attention_name(&self, head: usize, items: usize) -> Option<&'static str> {
-        (head == HEAD).then(|| self.attend(items).kernel.name())
+    /// The name of the kernel for attention of so many items with `heads` heads of `head` channels, or `None` without
+    /// one.
+    pub(super) fn attention_name(
+        &self,
+        (heads, head): (usize, usize),
+        tokens: usize,
+        items: usize,
+    ) -> Option<&'static str> {
+        (head == HEAD).then(|| self.attend(heads, tokens, items).kernel.name())
     }
 
-    /// The kernel for so many items, of which the encoder has one and the decoder never has.
-    fn attend(&self, items: usize) -> &Attend {
-        &self.attend[usize::from(items > 1)]
+    /// The kernel for so many items, of which the encoder has one and the decoder never has: more of them must not
+    /// change the bits.
+    fn attend(&self, heads: usize, tokens: usize, items: usize) -> &Attend {
+        let several = items > 1;
+        let blocks = heads * tokens.div_ceil(QUERIES) * (1 + usize::from(several));
+        let kernels = match blocks <= self.context.info().multiprocessors as usize {
+            true => &self.attend_few,
+            false => &self.attend,
+        };
+        &kernels[usize::from(several)]
     }
 
     /// Enqueues a layer; `false`: none of these kernels suits it.
@@ -318,7 +338,7 @@ impl Feeds {
             return Ok(false);
         }
         let (tokens, items) = (args.tokens as usize, args.items as usize);
-        let attend = self.attend(items);
+        let attend = self.attend(heads, tokens, items);
         let map = |which: usize, rows: usize| {
             TensorMap::new(
                 &self.context,
@@ -331,7 +351,7 @@ impl Feeds {
         let (q, k, v) = (map(0, QUERIES)?, map(1, attend.keys)?, map(2, attend.keys)?);
         let grid = Grid {
             blocks: (tokens.div_ceil(QUERIES) as u32, heads as u32, wanted as u32),
-            threads: (ATTEND_THREADS, 1, 1),
+            threads: (attend.threads, 1, 1),
             shared_bytes: attend.shared_bytes,
         };
         let extras = Extras {

@@ -159,8 +159,14 @@ impl Kernels {
             Step::Linear(ref layer) => feeds
                 .and_then(|feeds| feeds.name_of(layer))
                 .unwrap_or_else(|| self.tile(layer).kernel(layer).name()),
-            Step::Attention { head, items, .. } => feeds
-                .and_then(|feeds| feeds.attention_name(head, items))
+            Step::Attention {
+                heads,
+                head,
+                tokens,
+                items,
+                ..
+            } => feeds
+                .and_then(|feeds| feeds.attention_name((heads, head), tokens, items))
                 .unwrap_or_else(|| self.attention(head).name()),
             Step::Patches { .. } => self.patches.name(),
             Step::Norm { width, .. } => self.norm(width).name(),

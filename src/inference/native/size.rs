@@ -10,15 +10,20 @@ const ROWS_OF_GROUP: usize = 64;
 pub(super) const DEPTH: usize = TensorMap::BOX_WIDTH as usize;
 /// Bytes of a stage's two barriers.
 const BARRIERS: usize = 16;
-/// Linear layers with fewer inputs have the first of [`SIZES`] if its tiles are computed in one round, or else the
-/// second.
+/// Linear layers with fewer inputs take about as long with any tiles, and what counts is how soon the next launch
+/// starts: they have the low ones of [`SIZES`], two of whose blocks fit on a multiprocessor, as long as there are up to
+/// so many blocks for each, and otherwise the square ones.
 const MIN_INPUTS_OF_LARGE: usize = 512;
+const LOW: usize = 0;
+const SQUARE: usize = 2;
+const MOST_LOW_BLOCKS: usize = 3;
 /// Linear layers with at least so many inputs and at most so many outputs are split, as their tiles are few.
 const MIN_INPUTS_OF_SPLIT: usize = 2048;
 const MAX_OUTPUTS_OF_SPLIT: usize = 1536;
 
 /// Kernels of linear layers.
-pub(super) const SIZES: [Kind; 9] = [
+pub(super) const SIZES: [Kind; 10] = [
+    of_rows("ms_native_fed_low_64_f16", (64, 64), 6, 1, 5000),
     of_rows("ms_native_fed_64_f16", (128, 64), 8, 1, 5500),
     of_rows("ms_native_fed_128_f16", (128, 128), 6, 1, 7000),
     of_rows("ms_native_fed_144_f16", (128, 144), 6, 1, 9000),
@@ -117,8 +122,10 @@ pub(super) fn size(layer: &Linear, multiprocessors: usize, only: Option<usize>) 
             suitable.nth(only % count)
         }
         None if layer.inputs < MIN_INPUTS_OF_LARGE => {
-            let fits = SIZES[0].blocks(layer) <= multiprocessors;
-            return usize::from(!fits);
+            return match SIZES[LOW].blocks(layer) <= MOST_LOW_BLOCKS * multiprocessors {
+                true => LOW,
+                false => SQUARE,
+            };
         }
         None => suitable.min_by_key(|&size| SIZES[size].cycles(layer, multiprocessors)),
     };
@@ -161,6 +168,21 @@ mod tests {
             let kind = &SIZES[size(&layer, 132, None)];
             assert_eq!(kind.name, name);
             assert!(kind.blocks(&layer) <= 132, "{name}");
+        }
+    }
+
+    /// The bundled network's layers at 512 × 384 pixels: of an image, of a pair, and of four edges both ways.
+    #[test]
+    fn layers_with_few_inputs_have_low_tiles_unless_they_have_many() {
+        for (layer, name) in [
+            (linear(1, 768, 192, 768), "ms_native_fed_low_64_f16"),
+            (linear(1, 768, 576, 192), "ms_native_fed_low_64_f16"),
+            (linear(1, 768, 192, 384), "ms_native_fed_low_64_f16"),
+            (linear(2, 768, 960, 192), "ms_native_fed_low_64_f16"),
+            (linear(2, 768, 6400, 240), "ms_native_fed_128_f16"),
+            (linear(2, 6144, 192, 192), "ms_native_fed_128_f16"),
+        ] {
+            assert_eq!(SIZES[size(&layer, 132, None)].name, name);
         }
     }
 
