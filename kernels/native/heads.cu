@@ -1,7 +1,7 @@
 // What the dense heads do beside convolutions: enlargement, and the activations of points, descriptors
 // and confidences. Maps are B × H × W × C.
 
-#include "native.cuh"
+#include "heads.cuh"
 
 namespace {
 
@@ -47,20 +47,10 @@ template <typename T> __device__ __forceinline__ void enlarge(const EnlargeArgs 
         return *reinterpret_cast<const uint4 *>(
             from + (static_cast<int64_t>(row) * p.width + column) * p.channels);
     };
-    const uint4 c[4] = {load(y0, x0), load(y0, x1), load(y1, x0), load(y1, x1)};
-    uint32_t out[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        float2 v[4];
-#pragma unroll
-        for (int j = 0; j < 4; j++) v[j] = unpack(reinterpret_cast<const uint32_t *>(&c[j])[i], T());
-        const float top_x = v[0].x + (v[1].x - v[0].x) * fx, top_y = v[0].y + (v[1].y - v[0].y) * fx;
-        const float low_x = v[2].x + (v[3].x - v[2].x) * fx, low_y = v[2].y + (v[3].y - v[2].y) * fx;
-        out[i] = pack(top_x + (low_x - top_x) * fy, top_y + (low_y - top_y) * fy, T());
-    }
+    const uint4 out = blend<T>(load(y0, x0), load(y0, x1), load(y1, x0), load(y1, x1), fx, fy);
     T *to = reinterpret_cast<T *>(p.out) +
             ((static_cast<int64_t>(image) * p.out_height + y) * p.out_width + x) * p.channels + chunk * 8;
-    *reinterpret_cast<uint4 *>(to) = make_uint4(out[0], out[1], out[2], out[3]);
+    *reinterpret_cast<uint4 *>(to) = out;
 }
 
 constexpr int POINT_STEPS = 8; // pixels of a thread, one after the other
@@ -112,13 +102,7 @@ template <typename T> __device__ __forceinline__ void points(const PointArgs &p)
         if (!inside || lane != 0) continue;
 #pragma unroll
         for (int j = 0; j < 4; j++) a[j] += offset[j];
-        const float norm = sqrtf(a[0] * a[0] + a[1] * a[1] + a[2] * a[2]);
-        const float scale = expm1f(norm) / fmaxf(norm, 1e-8f);
-        float *to = reinterpret_cast<float *>(p.points[view]) + static_cast<int64_t>(pixel) * 3;
-        to[0] = a[0] * scale;
-        to[1] = a[1] * scale;
-        to[2] = a[2] * scale;
-        reinterpret_cast<float *>(p.confidence[view])[pixel] = 1.0f + expf(a[3]);
+        put_point(a, reinterpret_cast<float *>(p.points[view]), reinterpret_cast<float *>(p.confidence[view]), pixel);
     }
 }
 

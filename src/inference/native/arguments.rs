@@ -134,6 +134,25 @@ pub(super) struct PointArgs {
     pub(super) lanes: i32,
 }
 
+/// `EnlargedArgs` of `enlarged.cu`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct EnlargedArgs {
+    pub(super) x: u64,
+    pub(super) weight: u64,
+    pub(super) bias: u64,
+    pub(super) out: u64,
+    pub(super) point_weight: u64,
+    pub(super) point_bias: u64,
+    pub(super) points: [u64; 2],
+    pub(super) confidence: [u64; 2],
+    pub(super) images: i32,
+    pub(super) height: i32,
+    pub(super) width: i32,
+    pub(super) out_height: i32,
+    pub(super) out_width: i32,
+}
+
 /// `DescriptorArgs` of `heads.cu`.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -155,7 +174,7 @@ macro_rules! arguments {
         unsafe impl KernelArgument for $name {}
     )*};
 }
-arguments!(LinearArgs FeedArgs AttentionArgs PatchArgs NormArgs ConvertArgs CopyArgs EnlargeArgs PointArgs DescriptorArgs);
+arguments!(LinearArgs FeedArgs AttentionArgs PatchArgs NormArgs ConvertArgs CopyArgs EnlargeArgs EnlargedArgs PointArgs DescriptorArgs);
 
 /// The arguments of a linear layer or convolution.
 pub(super) fn linear(layer: &Linear, addresses: &Addresses) -> LinearArgs {

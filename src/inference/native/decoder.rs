@@ -4,6 +4,7 @@
 //! offset are in the layer that reads it; the projections of both are one product.
 
 use super::encoder::EPSILON;
+use super::heads::DenseMap;
 use super::layer::Layer;
 use super::layout::{Heads, Layout, Rows, SINGLE};
 use super::operand::{External, HALF, Operand};
@@ -96,10 +97,8 @@ impl Layout<'_> {
             at: joined.offset(encoded * HALF),
             ..first
         };
-        let mut hooked = hooks.map(|hook| match hook {
-            0 => first,
-            _ => last,
-        });
+        let mut maps = Vec::with_capacity(hooks.len());
+        self.reassemble_aside(pairs, (0, first), &mut maps)?;
         let tokens = Tokens {
             x,
             rows,
@@ -113,14 +112,9 @@ impl Layout<'_> {
                 continue;
             }
             let kept = self.keep(&tokens);
-            for (hooked, _) in hooked
-                .iter_mut()
-                .zip(hooks)
-                .filter(|(_, hook)| *hook == done)
-            {
-                *hooked = kept;
-            }
+            self.reassemble_aside(pairs, (done, kept), &mut maps)?;
         }
+        self.draft.join();
         let gain = self.gain("dec_norm")?;
         self.draft.push(Step::Norm {
             x,
@@ -132,7 +126,30 @@ impl Layout<'_> {
             width,
             epsilon: EPSILON.to_bits(),
         });
-        self.heads(pairs, &hooked, first)
+        let mut map = |level: usize| match maps.iter().find(|(of, _)| *of == level) {
+            Some(&(_, map)) => Ok(map),
+            None => self.reassemble(pairs, level, last),
+        };
+        let maps = [map(0)?, map(1)?, map(2)?, map(3)?];
+        self.heads(pairs, &maps, first)
+    }
+
+    /// The maps of the levels whose hook is `tokens`, beside the layers that follow, whose steps leave much of the GPU
+    /// free.
+    fn reassemble_aside(
+        &mut self,
+        pairs: Pairs,
+        (hook, tokens): (usize, Rows),
+        maps: &mut Vec<(usize, DenseMap)>,
+    ) -> Result<(), InferenceError> {
+        self.draft.set_aside(true);
+        for (level, of_level) in self.architecture.hooks.into_iter().enumerate() {
+            if of_level == hook {
+                maps.push((level, self.reassemble(pairs, level, tokens)?));
+            }
+        }
+        self.draft.set_aside(false);
+        Ok(())
     }
 
     /// The wanted views' tokens as they are now, as 16-bit numbers.

@@ -3,7 +3,7 @@
 
 use super::decoder::Pairs;
 use super::operand::Addresses;
-use super::plan::Plan;
+use super::plan::{Plan, Side};
 use super::{Loaded, NativeBackend, RUNTIME};
 use crate::gpu::{DeviceBuffer, DeviceSlice, Graph, Priority, Stream};
 use crate::inference::device::check_len;
@@ -33,6 +33,8 @@ impl Part {
 pub(super) struct Device {
     graphs: Vec<Recorded>,
     workspace: Option<DeviceBuffer<u8>>,
+    /// For the priority that was last recorded with.
+    side: Option<Side>,
 }
 
 struct Recorded {
@@ -56,12 +58,16 @@ impl NativeBackend {
             workspace: workspace_for(&plan, device.workspace.as_ref())?,
             ..addresses
         };
+        let priority = stream.priority();
         if stream.is_capturing()? {
+            let side = device
+                .side
+                .as_ref()
+                .filter(|side| side.priority() == priority);
             // SAFETY: the slices' sizes were checked, and the caller keeps them; the workspace is this handle's,
             // and the weights stay with it.
-            return Ok(unsafe { plan.enqueue(&loaded.kernels, stream, &addresses) }?);
+            return Ok(unsafe { plan.enqueue(&loaded.kernels, stream, &addresses, side) }?);
         }
-        let priority = stream.priority();
         let same = |known: &Recorded| {
             (known.part, known.priority, known.addresses) == (part, priority, addresses)
         };
@@ -73,9 +79,14 @@ impl NativeBackend {
                     stream.context().synchronize()?;
                     device.graphs.remove(0);
                 }
+                let side = match device.side.take() {
+                    Some(side) if side.priority() == priority => side,
+                    _ => Side::new(stream.context(), priority)?,
+                };
+                let side = device.side.insert(side);
                 let graph = stream.capture(|| {
                     // SAFETY: it is only recorded; each launch below has the memory at hand.
-                    unsafe { plan.enqueue(&loaded.kernels, stream, &addresses) }
+                    unsafe { plan.enqueue(&loaded.kernels, stream, &addresses, Some(side)) }
                 })?;
                 graph.upload(stream)?;
                 device.graphs.push(Recorded {
@@ -156,6 +167,7 @@ impl DeviceBackend for NativeBackend {
         self.device = Device {
             graphs: Vec::new(),
             workspace: Some(workspace),
+            side: None,
         };
         Ok(())
     }

@@ -2,6 +2,7 @@
 //! and theirs. The wanted views' heads are groups of every launch.
 
 use super::decoder::Pairs;
+use super::enlarged;
 use super::layer::{Layer, padded};
 use super::layout::{Layout, Rows};
 use super::operand::Operand;
@@ -12,7 +13,7 @@ use crate::network::Network;
 
 /// A map of the wanted views, `views × items × height × width × channels`.
 #[derive(Debug, Clone, Copy)]
-struct DenseMap {
+pub(super) struct DenseMap {
     at: Operand,
     height: usize,
     width: usize,
@@ -35,26 +36,25 @@ const PLAIN: How = How {
 };
 
 impl Layout<'_> {
-    /// Both heads of the wanted views, from their tokens at the four hooks; `joined` are the rows with the first
+    /// Both heads of the wanted views, from the maps of the four hooks; `joined` are the rows with the first
     /// and the last tokens side by side.
     pub(super) fn heads(
         &mut self,
         pairs: Pairs,
-        hooked: &[Rows; 4],
+        reassembled: &[DenseMap; 4],
         joined: Rows,
     ) -> Result<(), InferenceError> {
-        self.points(pairs, hooked)?;
-        self.descriptors(pairs, joined)
+        // The steps of the points' first maps are too small to fill the GPU.
+        self.draft.set_aside(true);
+        self.descriptors(pairs, joined)?;
+        self.draft.set_aside(false);
+        self.points(pairs, reassembled)
     }
 
-    /// The DPT head: four token maps to points and confidences.
-    fn points(&mut self, pairs: Pairs, hooked: &[Rows; 4]) -> Result<(), InferenceError> {
+    /// The DPT head: four maps to points and confidences.
+    fn points(&mut self, pairs: Pairs, reassembled: &[DenseMap; 4]) -> Result<(), InferenceError> {
         let [first, second] = self.architecture.output_dims;
         let feature = self.architecture.feature_dim;
-        let mut reassembled = Vec::with_capacity(4);
-        for (level, &tokens) in hooked.iter().enumerate() {
-            reassembled.push(self.reassemble(pairs, level, tokens)?);
-        }
         // From the coarsest map to the finest.
         let mut fused: Option<DenseMap> = None;
         for level in (0..4).rev() {
@@ -71,25 +71,50 @@ impl Layout<'_> {
             // The official order is upsample, then 1×1 convolution. Interpolation weights sum to one, so the two
             // commute, and this way round costs a quarter.
             let projected = self.project(pairs, &format!("{fusion}.out_conv"), sum)?;
-            let full = [2 * projected.height, 2 * projected.width];
+            let full = doubled(projected);
             // An odd number of token rows or columns was rounded up when the coarsest map halved.
             let kept = match level {
                 3 => [reassembled[2].height, reassembled[2].width],
                 _ => full,
             };
-            fused = Some(self.enlarge(pairs, projected, full, kept));
+            fused = Some(match level {
+                0 => projected,
+                _ => self.enlarge(pairs, projected, full, kept),
+            });
         }
-        let Some(fused) = fused else {
+        let Some(finest) = fused else {
             unreachable!("four levels were fused");
         };
-        let map = self.convolve(pairs, "dpt.head.0", (fused, feature), PLAIN)?;
+        let map = self.convolve_enlarged(pairs, "dpt.head.0", (finest, feature))?;
         let size = [self.size.height, self.size.width];
+        let [weight, bias] = self.last_layer(second)?;
+        let layer = self.both("dpt.head.2", |network, name| {
+            Layer::convolution(network, name, first)
+        })?;
+        if enlarged::suits(map.channels, layer.outputs, true) {
+            let points = Some([weight, bias]);
+            self.push_enlarged(pairs, (map, layer), (Operand::None, points), size);
+            return Ok(());
+        }
         let map = self.enlarge(pairs, map, size, size);
         let how = How {
             flags: Flags::RELU,
             ..PLAIN
         };
         let map = self.convolve(pairs, "dpt.head.2", (map, first), how)?;
+        self.draft.push(Step::Points {
+            x: map.at,
+            weight,
+            bias,
+            views: pairs.views(),
+            pixels: pairs.items() * map.height * map.width,
+            channels: map.channels,
+        });
+        Ok(())
+    }
+
+    /// Weight and bias of the layer of points, whose inputs are `second` channels.
+    fn last_layer(&mut self, second: usize) -> Result<[Operand; 2], InferenceError> {
         let values = |part: &'static str| {
             move |network: &Network| {
                 let width = padded(second);
@@ -113,19 +138,60 @@ impl Layout<'_> {
         };
         let weight = self.source.values("dpt.head.4.weight", values("weight"))?;
         let bias = self.source.values("dpt.head.4.bias", values("bias"))?;
-        self.draft.push(Step::Points {
-            x: map.at,
-            weight: Operand::Weight(weight),
-            bias: Operand::Weight(bias),
+        Ok([weight, bias].map(Operand::Weight))
+    }
+
+    /// The 3×3 convolution called `name` of a map of twice the size, of `channels` channels that mean something.
+    fn convolve_enlarged(
+        &mut self,
+        pairs: Pairs,
+        name: &str,
+        (x, channels): (DenseMap, usize),
+    ) -> Result<DenseMap, InferenceError> {
+        let [height, width] = doubled(x);
+        let layer = self.both(name, |network, name| {
+            Layer::convolution(network, name, channels)
+        })?;
+        if !enlarged::suits(x.channels, layer.outputs, false) {
+            let map = self.enlarge(pairs, x, [height, width], [height, width]);
+            return self.convolve(pairs, name, (map, channels), PLAIN);
+        }
+        let images = pairs.views() * pairs.items();
+        let out = self.halves(images * height * width * layer.outputs);
+        self.push_enlarged(pairs, (x, layer), (out, None), [height, width]);
+        Ok(DenseMap {
+            at: out,
+            height,
+            width,
+            channels: layer.outputs,
+        })
+    }
+
+    /// The convolution `layer` of `x` enlarged to `to` rows and columns, into a map or with the layer of points.
+    fn push_enlarged(
+        &mut self,
+        pairs: Pairs,
+        (x, layer): (DenseMap, StoredLayer),
+        (out, points): (Operand, Option<[Operand; 2]>),
+        to: [usize; 2],
+    ) {
+        self.draft.push(Step::Enlarged {
+            x: x.at,
+            weight: layer.weight,
+            bias: layer.bias,
+            out,
+            points,
             views: pairs.views(),
-            pixels: pairs.items() * map.height * map.width,
-            channels: map.channels,
+            images: pairs.items(),
+            channels: x.channels,
+            outputs: layer.outputs,
+            from: [x.height, x.width],
+            to,
         });
-        Ok(())
     }
 
     /// Tokens of one hook as a map at 4, 2, 1 or 1/2 times the token grid, `feature_dim` channels.
-    fn reassemble(
+    pub(super) fn reassemble(
         &mut self,
         pairs: Pairs,
         level: usize,
@@ -344,6 +410,11 @@ impl Layout<'_> {
             vec![first, second]
         })
     }
+}
+
+/// Rows and columns of a map of twice the size.
+fn doubled(x: DenseMap) -> [usize; 2] {
+    [2 * x.height, 2 * x.width]
 }
 
 /// A map's pixels as rows.

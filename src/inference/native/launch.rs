@@ -1,11 +1,12 @@
 //! The kernels that do a plan's steps.
 
 use super::arguments::{
-    self, AttentionArgs, ConvertArgs, CopyArgs, DescriptorArgs, EnlargeArgs, NormArgs, PatchArgs,
-    PointArgs,
+    self, AttentionArgs, ConvertArgs, CopyArgs, DescriptorArgs, EnlargeArgs, EnlargedArgs,
+    NormArgs, PatchArgs, PointArgs,
 };
+use super::enlarged;
 use super::feed::Feeds;
-use super::operand::{Addresses, HEADS};
+use super::operand::{Addresses, HEADS, Operand};
 use super::step::{Linear, Step};
 use super::tile::{NARROW, SMALL, Tile, WIDE};
 use crate::gpu::{Arguments, Context, CudaError, Extras, Grid, Kernel, Stream};
@@ -60,6 +61,8 @@ pub(super) struct Kernels {
     convert: Kernel,
     copy: Kernel,
     enlarge: Kernel,
+    /// As [`enlarged::KINDS`].
+    enlarged: Vec<Kernel>,
     points: Kernel,
     descriptors: Kernel,
 }
@@ -95,6 +98,14 @@ impl Kernels {
             convert: kernel("ms_native_convert_f16")?,
             copy: kernel("ms_native_copy")?,
             enlarge: kernel("ms_native_enlarge_f16")?,
+            enlarged: enlarged::KINDS
+                .iter()
+                .map(|kind| {
+                    let kernel = kernel(kind.name)?;
+                    kernel.allow_shared_bytes(kind.shared_bytes())?;
+                    Ok(kernel)
+                })
+                .collect::<Result<_, CudaError>>()?,
             points: kernel("ms_native_points_f16")?,
             descriptors: kernel("ms_native_descriptors_f16")?,
             context: context.clone(),
@@ -147,6 +158,15 @@ impl Kernels {
         &self.attention[which.unwrap_or(0)]
     }
 
+    /// The kernel for convolutions of enlarged maps of so many channels, and its kind.
+    fn enlarged(&self, channels: usize, points: bool) -> (&Kernel, &enlarged::Kind) {
+        let which = enlarged::KINDS
+            .iter()
+            .position(|kind| (kind.channels, kind.points) == (channels, points));
+        let which = which.unwrap_or(0);
+        (&self.enlarged[which], &enlarged::KINDS[which])
+    }
+
     /// The kernel for rows of `width` values.
     fn norm(&self, width: usize) -> &Kernel {
         &self.norms[usize::from(width > 256)]
@@ -173,6 +193,9 @@ impl Kernels {
             Step::Convert { .. } => self.convert.name(),
             Step::Copy { .. } => self.copy.name(),
             Step::Enlarge { .. } => self.enlarge.name(),
+            Step::Enlarged {
+                channels, points, ..
+            } => self.enlarged(channels, points.is_some()).0.name(),
             Step::Points { .. } => self.points.name(),
             Step::Descriptors { .. } => self.descriptors.name(),
         }
@@ -365,6 +388,45 @@ impl Kernels {
                 grid.blocks.2 = images as u32;
                 // SAFETY: the operands have room for this step, see above.
                 unsafe { Self::start(&self.enlarge, stream, grid, early, (args,)) }
+            }
+            Step::Enlarged {
+                x,
+                weight,
+                bias,
+                out,
+                points,
+                views,
+                images,
+                channels,
+                from,
+                to,
+                ..
+            } => {
+                let output = |part| [0, 1].map(|view| addresses.outputs[view][part]);
+                let of_points = points.unwrap_or([Operand::None; 2]).map(at);
+                let args = EnlargedArgs {
+                    x: at(x),
+                    weight: at(Operand::Weight(weight)),
+                    bias: at(Operand::Weight(bias)),
+                    out: at(out),
+                    point_weight: of_points[0],
+                    point_bias: of_points[1],
+                    points: output(0),
+                    confidence: output(1),
+                    images: images as i32,
+                    height: from[0] as i32,
+                    width: from[1] as i32,
+                    out_height: to[0] as i32,
+                    out_width: to[1] as i32,
+                };
+                let (kernel, kind) = self.enlarged(channels, points.is_some());
+                let grid = Grid {
+                    blocks: (enlarged::tiles(to) as u32, images as u32, views as u32),
+                    threads: (enlarged::THREADS, 1, 1),
+                    shared_bytes: kind.shared_bytes(),
+                };
+                // SAFETY: the operands have room for this step, see above.
+                unsafe { Self::start(kernel, stream, grid, early, (args,)) }
             }
             Step::Points {
                 x,

@@ -69,6 +69,15 @@ fn shape(step: &Step) -> Step {
         }
         Step::Norm { gain, .. } => gain.iter_mut().for_each(exists),
         Step::Points { weight, bias, .. } => [weight, bias].into_iter().for_each(exists),
+        Step::Enlarged {
+            weight,
+            bias,
+            points,
+            ..
+        } => {
+            (*weight, *bias) = (0, 0);
+            points.iter_mut().flatten().for_each(exists);
+        }
         _ => {}
     }
     shape
@@ -268,6 +277,28 @@ fn work(step: &Step) -> Work {
             let pixels = from[0] * from[1] + kept[0] * kept[1];
             (0, images * pixels * channels * HALF)
         }
+        Step::Enlarged {
+            points,
+            views,
+            images,
+            channels,
+            outputs,
+            from,
+            to,
+            ..
+        } => {
+            let (images, pixels) = (views * images, to[0] * to[1]);
+            let read = images * from[0] * from[1] * channels * HALF;
+            // Beside the convolution's taps, the four values of a point.
+            let (taps, written) = match points {
+                Some(_) => (9 * channels + 4, 4 * SINGLE),
+                None => (9 * channels, outputs * HALF),
+            };
+            (
+                2 * images * pixels * taps * outputs,
+                read + images * pixels * written,
+            )
+        }
         Step::Points {
             views,
             pixels,
@@ -394,6 +425,28 @@ fn describe(step: &Step, index: &Index) -> String {
             "enlarge {}x{} to {}x{}, {channels} x{images}",
             from[0], from[1], kept[0], kept[1]
         ),
+        Step::Enlarged {
+            weight,
+            points,
+            views,
+            images,
+            channels,
+            outputs,
+            from,
+            to,
+            ..
+        } => {
+            let name = index.name_of(weight).unwrap_or_default();
+            let points = points.map_or("", |_| ", points");
+            format!(
+                "{name} {}x{} as {}x{}, {channels} to {outputs}{points} x{}",
+                from[0],
+                from[1],
+                to[0],
+                to[1],
+                views * images
+            )
+        }
         Step::Points {
             views,
             pixels,

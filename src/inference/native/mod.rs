@@ -8,6 +8,7 @@ mod arguments;
 mod decoder;
 mod device;
 mod encoder;
+mod enlarged;
 mod feed;
 mod heads;
 mod launch;
@@ -220,7 +221,7 @@ impl Loaded {
         let plan = self.plan(part)?;
         // SAFETY: the buffers are of the sizes of this network's inputs and outputs and of its largest workspace,
         // and only this stream uses them.
-        Ok(unsafe { plan.enqueue(&self.kernels, &host.stream, &addresses) }?)
+        Ok(unsafe { plan.enqueue(&self.kernels, &host.stream, &addresses, None) }?)
     }
 }
 

@@ -2,11 +2,14 @@
 //!
 //! Buffers whose lifetimes do not overlap share memory. A lifetime reaches from the first step that touches a
 //! buffer to the last one.
+//!
+//! Some steps may run aside: beside those that follow them in the list, up to the next one that joins. Steps in the
+//! order of the list are always right, too.
 
 use super::launch::Kernels;
 use super::operand::{Addresses, Operand};
 use super::step::Step;
-use crate::gpu::{CudaError, Stream};
+use crate::gpu::{Context, CudaError, Event, Priority, Stream};
 use crate::inference::InferenceError;
 use std::ops::Range;
 
@@ -17,6 +20,10 @@ const ALIGNMENT: usize = 256;
 #[derive(Default)]
 pub(super) struct Draft {
     steps: Vec<Step>,
+    /// Where each step runs.
+    lanes: Vec<Lane>,
+    /// Where the next one runs.
+    next: Lane,
     /// Bytes of each buffer.
     buffers: Vec<usize>,
 }
@@ -30,6 +37,24 @@ impl Draft {
 
     pub(super) fn push(&mut self, step: Step) {
         self.steps.push(step);
+        self.lanes.push(self.next);
+        if self.next == Lane::Joining {
+            self.next = Lane::Main;
+        }
+    }
+
+    /// Whether the steps from here on run aside: none of the others, up to the one that joins, reads what they write or
+    /// writes what they read.
+    pub(super) fn set_aside(&mut self, aside: bool) {
+        self.next = match aside {
+            true => Lane::Aside,
+            false => Lane::Main,
+        };
+    }
+
+    /// The next step waits for those aside.
+    pub(super) fn join(&mut self) {
+        self.next = Lane::Joining;
     }
 
     /// Places the buffers: the largest first, each at the lowest offset at which no buffer lies that lives at
@@ -46,10 +71,11 @@ impl Draft {
         }
         let mut lives: Vec<Option<Range<usize>>> = vec![None; self.buffers.len()];
         for (at, step) in self.steps.iter_mut().enumerate() {
+            let end = end_of(&self.lanes, at);
             step.for_operands(|operand| {
                 if let Operand::Buffer(buffer, _) = *operand {
-                    let life = lives[buffer].get_or_insert(at..at + 1);
-                    life.end = at + 1;
+                    let life = lives[buffer].get_or_insert(at..end);
+                    life.end = life.end.max(end);
                 }
             });
         }
@@ -68,8 +94,21 @@ impl Draft {
         }
         Ok(Plan {
             steps: self.steps,
+            lanes: self.lanes,
             bytes: bytes.unwrap_or(0).next_multiple_of(ALIGNMENT),
         })
+    }
+}
+
+/// The first step that runs for certain only when step `at` is over.
+fn end_of(lanes: &[Lane], at: usize) -> usize {
+    let after = lanes.get(at..).unwrap_or_default();
+    match after.first() {
+        Some(Lane::Aside) => {
+            let joins = after.iter().position(|lane| *lane == Lane::Joining);
+            at + joins.unwrap_or(after.len())
+        }
+        _ => at + 1,
     }
 }
 
@@ -102,9 +141,44 @@ fn place(buffers: &[usize], lives: &[Option<Range<usize>>]) -> Vec<usize> {
     places
 }
 
+/// Where a step runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Lane {
+    /// After the step before it that does not run aside.
+    #[default]
+    Main,
+    /// After all steps before it, beside those behind it.
+    Aside,
+    /// As [`Lane::Main`], and after all steps aside that are before it.
+    Joining,
+}
+
+/// What records steps beside others.
+pub(super) struct Side {
+    stream: Stream,
+    /// Recorded before steps aside, and behind them.
+    parted: Event,
+    joined: Event,
+}
+
+impl Side {
+    pub(super) fn new(context: &Context, priority: Priority) -> Result<Self, CudaError> {
+        Ok(Self {
+            stream: context.stream(priority)?,
+            parted: context.event(false)?,
+            joined: context.event(false)?,
+        })
+    }
+
+    pub(super) fn priority(&self) -> Priority {
+        self.stream.priority()
+    }
+}
+
 /// What a run does.
 pub(super) struct Plan {
     steps: Vec<Step>,
+    lanes: Vec<Lane>,
     bytes: usize,
 }
 
@@ -119,7 +193,7 @@ impl Plan {
         &self.steps
     }
 
-    /// Enqueues the run.
+    /// Enqueues the run; with a side, which nothing else uses meanwhile, steps run beside each other.
     ///
     /// # Safety
     /// What the addresses stand for is device memory of the sizes that the plan was made for, which stays
@@ -129,18 +203,59 @@ impl Plan {
         kernels: &Kernels,
         stream: &Stream,
         addresses: &Addresses,
+        side: Option<&Side>,
     ) -> Result<(), CudaError> {
-        for (at, step) in self.steps.iter().enumerate() {
-            // SAFETY: the caller's promise.
-            unsafe { kernels.launch(stream, step, addresses, at > 0) }?;
+        let Some(side) = side else {
+            for (at, step) in self.steps.iter().enumerate() {
+                // SAFETY: the caller's promise.
+                unsafe { kernels.launch(stream, step, addresses, at > 0) }?;
+            }
+            return Ok(());
+        };
+        // The last step's lane; whether the stream has a step; whether steps aside are not joined yet.
+        let mut before = None;
+        let (mut begun, mut parted) = (false, false);
+        for (step, &lane) in self.steps.iter().zip(&self.lanes) {
+            // Whether the last launch in the step's stream is all that it waits for.
+            let follows = match lane {
+                Lane::Main => begun,
+                Lane::Aside => before == Some(Lane::Aside),
+                Lane::Joining => false,
+            };
+            if lane == Lane::Aside && !follows {
+                stream.record(&side.parted)?;
+                side.stream.wait(&side.parted)?;
+                parted = true;
+            }
+            if lane == Lane::Joining && parted {
+                stream_after(stream, side)?;
+                parted = false;
+            }
+            let on = match lane {
+                Lane::Aside => &side.stream,
+                Lane::Main | Lane::Joining => stream,
+            };
+            // SAFETY: the caller's promise; steps beside each other do not touch each other's memory.
+            unsafe { kernels.launch(on, step, addresses, follows) }?;
+            begun |= lane != Lane::Aside;
+            before = Some(lane);
+        }
+        if parted {
+            stream_after(stream, side)?;
         }
         Ok(())
     }
 }
 
+/// Lets the stream wait for the steps aside.
+fn stream_after(stream: &Stream, side: &Side) -> Result<(), CudaError> {
+    side.stream.record(&side.joined)?;
+    stream.wait(&side.joined)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::place;
+    use super::{Lane, end_of, place};
     use proptest::prelude::*;
 
     proptest! {
@@ -163,6 +278,14 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn memory_of_steps_aside_is_kept_until_they_are_joined() {
+        use Lane::{Aside, Joining, Main};
+        let lanes = [Main, Aside, Aside, Main, Joining, Main, Aside, Main];
+        let ends: Vec<usize> = (0..lanes.len()).map(|at| end_of(&lanes, at)).collect();
+        assert_eq!(ends, [1, 4, 4, 4, 5, 6, 8, 8]);
     }
 
     #[test]

@@ -167,6 +167,23 @@ pub(super) enum Step {
         full: [usize; 2],
         kept: [usize; 2],
     },
+    /// A 3×3 convolution of a map enlarged to `to` rows and columns.
+    Enlarged {
+        x: Operand,
+        weight: usize,
+        bias: usize,
+        /// Absent with points.
+        out: Operand,
+        /// Weight and bias of the layer of points that follows, after `max(x, 0)`.
+        points: Option<[Operand; 2]>,
+        views: usize,
+        /// Images of a view.
+        images: usize,
+        channels: usize,
+        outputs: usize,
+        from: [usize; 2],
+        to: [usize; 2],
+    },
     Points {
         x: Operand,
         weight: Operand,
@@ -216,7 +233,9 @@ impl Step {
                 f(out);
             }
             Self::Copy { from, to, .. } => [from, to].into_iter().for_each(f),
-            Self::Enlarge { x, out, .. } => [x, out].into_iter().for_each(f),
+            Self::Enlarge { x, out, .. } | Self::Enlarged { x, out, .. } => {
+                [x, out].into_iter().for_each(f);
+            }
             Self::Points { x, .. } | Self::Descriptors { x, .. } => f(x),
         }
     }
