@@ -1,8 +1,8 @@
 //! In the caller's buffers on the GPU.
 
 use super::{
-    Backend, DeviceView, NativeBackend, Network, NetworkShape, PairOutput, ViewOutput, noise_image,
-    tiny_checkpoint, tiny_network, wide_network,
+    Backend, DeviceView, NativeBackend, Network, NetworkShape, PairOutput, ViewOutput, bundled,
+    noise_image, tiny_checkpoint, tiny_network, wide_network,
 };
 use crate::cuda;
 use mast3r_slam::compute::device::{Floats, KeyframeContent, Setup};
@@ -72,6 +72,12 @@ fn what_is_computed_in_place_is_what_the_host_gets() {
 #[test]
 fn a_batch_of_the_official_kinds_of_layers_has_the_bits_of_single_pairs() {
     in_place_is_as_on_the_host(&wide_network());
+}
+
+/// The same for the network that has kernels for its maps.
+#[test]
+fn a_batch_of_the_bundled_network_has_the_bits_of_single_pairs() {
+    in_place_is_as_on_the_host(&bundled());
 }
 
 fn in_place_is_as_on_the_host(network: &Network) {

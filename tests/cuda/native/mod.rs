@@ -180,8 +180,9 @@ fn wide_network() -> Network {
 fn a_network_of_the_official_kinds_of_layers_is_near_the_cpu() {
     let Some(_gpu) = cuda() else { return };
     let network = wide_network();
-    // Few pixels, and more than fit on the GPU at once, in odd numbers of token rows and columns.
-    for size in [(128, 96), (272, 208)] {
+    // Few pixels, and more than fit on the GPU at once, in odd numbers of token rows and columns. With the most tokens,
+    // attention has blocks for all multiprocessors, and does not divide the keys.
+    for size in [(128, 96), (272, 208), (528, 528)] {
         let images = [1, 2].map(|seed| noise_image(seed, size.0, size.1));
         compare(
             &format!("wide {size:?}"),
@@ -204,7 +205,7 @@ fn tiles_of_all_sizes_give_the_same_bits() {
         run(&mut native.expect("the GPU"), &images[0], &images[1])
     };
     let expected = outputs(KernelSet::Fastest);
-    for size in 0..7 {
+    for size in 0..8 {
         assert!(outputs(KernelSet::Size(size)) == expected, "size {size}");
     }
 }
@@ -224,19 +225,34 @@ fn dune_is_near_the_cpu() {
     }
 }
 
+/// The bundled network at the size it was trained for, and with images repeated to a size whose columns the blocks of
+/// its maps' own kernels do not divide.
 #[test]
 fn the_bundled_network_is_near_the_cpu() {
     let Some(_gpu) = cuda() else { return };
     let golden = repository("tests/data/network/mini.golden.safetensors");
     let golden = Golden::open(&golden).expect("in the repository");
     let images = ["pair0.image1", "pair0.image2"].map(|name| golden.image(name));
-    let size = (images[0].width, images[0].height);
-    compare(
-        &format!("bundled {size:?}"),
-        &bundled(),
-        size,
-        [&images[0], &images[1]],
-    );
+    for size in [(images[0].width, images[0].height), (272, 208)] {
+        let images = images.each_ref().map(|image| repeated(image, size));
+        compare(
+            &format!("bundled {size:?}"),
+            &bundled(),
+            size,
+            [&images[0], &images[1]],
+        );
+    }
+}
+
+/// The image side by side with itself, as far as `width` and `height` reach.
+fn repeated(image: &RgbImage, (width, height): (usize, usize)) -> RgbImage {
+    let mut larger = RgbImage::new(width, height);
+    for (at, colour) in larger.data.chunks_exact_mut(3).enumerate() {
+        let (x, y) = (at % width % image.width, at / width % image.height);
+        let from = (y * image.width + x) * 3;
+        colour.copy_from_slice(&image.data[from..from + 3]);
+    }
+    larger
 }
 
 #[test]
