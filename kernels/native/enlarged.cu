@@ -44,7 +44,7 @@ template <typename T, int C, bool POINTS> __device__ __forceinline__ void enlarg
     extern __shared__ __align__(128) uint8_t shared[];
     uint8_t *pixels = shared, *filters = pixels + WIDE * HIGH * PIXEL;
     float *bias = reinterpret_cast<float *>(filters + OUTPUTS * FILTER);
-    // Of each output channel the weights of the four values of a point.
+    // The weights of a point's four values, for each output channel.
     float4 *last = reinterpret_cast<float4 *>(bias + OUTPUTS);
     Between *columns = reinterpret_cast<Between *>(last + OUTPUTS), *lines = columns + WIDE;
 
