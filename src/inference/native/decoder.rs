@@ -8,6 +8,7 @@ use super::heads::DenseMap;
 use super::layer::Layer;
 use super::layout::{Heads, Layout, Rows, SINGLE};
 use super::operand::{External, HALF, Operand};
+use super::pairs::Pairs;
 use super::step::{Flags, Linear, Step};
 use super::weights::StoredLayer;
 use crate::inference::InferenceError;
@@ -17,35 +18,6 @@ use rayon::prelude::*;
 
 /// Names of the two branches' blocks.
 const BRANCHES: [&str; 2] = ["dec_blocks", "dec_blocks2"];
-
-/// Which pairs are decoded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Pairs {
-    /// One pair; only view 1's outputs are wanted.
-    First,
-    /// One pair.
-    Both,
-    /// So many pairs both ways: item `i` is image `i` with image `i ^ 1`.
-    BothWays(usize),
-}
-
-impl Pairs {
-    /// Items that are decoded: each has two views.
-    pub(super) fn items(self) -> usize {
-        match self {
-            Self::First | Self::Both => 1,
-            Self::BothWays(edges) => 2 * edges,
-        }
-    }
-
-    /// Views whose outputs are wanted.
-    pub(super) fn views(self) -> usize {
-        match self {
-            Self::First => 1,
-            Self::Both | Self::BothWays(_) => 2,
-        }
-    }
-}
 
 /// Tokens of both branches and how they are processed.
 struct Tokens<'a> {

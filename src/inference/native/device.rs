@@ -1,8 +1,8 @@
 //! In place on the GPU: inputs and outputs are the caller's buffers, and a run on a set of buffers is a graph
 //! that is recorded once. On a stream that is being captured, a run becomes part of that capture.
 
-use super::decoder::Pairs;
 use super::operand::Addresses;
+use super::pairs::Pairs;
 use super::plan::{Plan, Side};
 use super::{Loaded, NativeBackend, RUNTIME};
 use crate::gpu::{DeviceBuffer, DeviceSlice, Graph, Priority, Stream};

@@ -1,11 +1,11 @@
 //! The plan of the dense heads: DPT for points and their confidence, an MLP with a pixel shuffle for descriptors
 //! and theirs. The wanted views' heads are groups of every launch.
 
-use super::decoder::Pairs;
 use super::enlarged;
 use super::layer::{Layer, padded};
 use super::layout::{Layout, Rows};
 use super::operand::Operand;
+use super::pairs::Pairs;
 use super::step::{Flags, Form, Linear, Map, Step, Summand};
 use super::weights::StoredLayer;
 use crate::inference::InferenceError;

@@ -1,9 +1,9 @@
 //! What each kind of step takes by itself, for `bench --layers`.
 
-use super::decoder::Pairs;
 use super::device::Part;
 use super::layout::SINGLE;
 use super::operand::{Addresses, HALF, Operand};
+use super::pairs::Pairs;
 use super::plan::Plan;
 use super::step::{Flags, Form, Linear, Step};
 use super::weights::Index;
