@@ -3,8 +3,8 @@
 use crate::support::stage::{PERIOD, START, Stage, info, tf};
 use crate::support::wait;
 use mast3r_slam::time::Stamp;
+use mast3r_slam::wire::messages::Header;
 use mast3r_slam::wire::messages::sensor::{CompressedImage, Image};
-use mast3r_slam::wire::messages::{Clock, Header};
 use nalgebra::Isometry3;
 use std::thread::sleep;
 use std::time::Duration;
@@ -80,11 +80,7 @@ fn an_image_has_the_depth_of_its_time() {
 #[test]
 fn a_slow_clock_leaves_depth_its_time() {
     let mut stage = Stage::ready("use_depth:=true use_sim_time:=true");
-    let clock = |stage: &Stage, millis: i64| {
-        let nanos = START + millis * 1_000_000;
-        let clock = Stamp { nanos }.into();
-        stage.graph.send("/clock", &Clock { clock });
-    };
+    let clock = |stage: &Stage, millis: i64| stage.clock(START + millis * 1_000_000);
     clock(&stage, 0);
     good(&stage);
     stage.track(1);

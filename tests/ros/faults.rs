@@ -4,7 +4,6 @@
 use crate::support::stage::{PERIOD, START, Stage, info, mount, tf};
 use crate::support::{Fault, Room, wait};
 use mast3r_slam::map::saved::Reader;
-use mast3r_slam::wire::messages::Clock;
 use mast3r_slam::wire::messages::diagnostic::DiagnosticArray;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -281,12 +280,9 @@ fn time_that_goes_back_again_and_again_keeps_a_bounded_number_of_maps() {
 #[test]
 fn a_clock_that_goes_back_keeps_the_map() {
     let (mut stage, folder) = keeping("use_sim_time:=true");
-    let clock = |nanos| Clock {
-        clock: mast3r_slam::time::Stamp { nanos }.into(),
-    };
-    stage.graph.send("/clock", &clock(START));
+    stage.clock(START);
     ready(&mut stage);
-    stage.graph.send("/clock", &clock(START - 60_000_000_000));
+    stage.clock(START - 60_000_000_000);
     wait("the map on disk", || maps(folder.path()).len() == 1);
     wait("a second map", || stage.value("maps started") == 2);
 }

@@ -16,7 +16,7 @@ use mast3r_slam::wire::messages::nav::{Odometry, Path};
 use mast3r_slam::wire::messages::parameter::{
     Parameter, ParameterValue, STRING, SetParametersRequest, SetParametersResponse,
 };
-use mast3r_slam::wire::messages::{Clock, Header, Message};
+use mast3r_slam::wire::messages::{Header, Message};
 use nalgebra::Isometry3;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -700,20 +700,17 @@ fn a_map_that_cannot_be_loaded_changes_nothing_and_at_the_start_it_is_an_error()
 #[test]
 fn the_simulated_clock_going_back_begins_a_new_map() {
     let mut stage = Stage::ready("use_sim_time:=true");
-    let clock = |nanos| Clock {
-        clock: Stamp { nanos }.into(),
-    };
-    stage.graph.send("/clock", &clock(START));
-    stage.graph.send("/clock", &clock(START - 5_000_000_000));
+    stage.clock(START);
+    stage.clock(START - 5_000_000_000);
     wait("that there is nothing yet to begin anew", || {
         let (level, message) = stage.diagnostics();
         level == 1 && message.contains("the next image")
     });
-    stage.graph.send("/clock", &clock(START));
+    stage.clock(START);
     stage.track(3);
-    stage.graph.send("/clock", &clock(START + 1_000_000_000));
+    stage.clock(START + 1_000_000_000);
     wait("a map", || stage.value("maps started") == 1);
-    stage.graph.send("/clock", &clock(START - 60_000_000_000));
+    stage.clock(START - 60_000_000_000);
     wait("a reset", || stage.value("maps started") == 2);
     stage.next -= 60_000_000_000;
     stage.track(1);
@@ -727,18 +724,13 @@ fn the_simulated_clock_going_back_begins_a_new_map() {
 #[test]
 fn two_publishers_of_the_clock_begin_at_most_one_new_map() {
     let mut stage = Stage::ready("use_sim_time:=true");
-    let clock = |nanos| Clock {
-        clock: Stamp { nanos }.into(),
-    };
-    stage.graph.send("/clock", &clock(START));
+    stage.clock(START);
     stage.track(3);
     wait("a map", || stage.value("maps started") == 1);
     let later = |k: i64| START + k * PERIOD;
     for k in 0..40 {
-        stage
-            .graph
-            .send("/clock", &clock(later(k) - 60_000_000_000));
-        stage.graph.send("/clock", &clock(later(k)));
+        stage.clock(later(k) - 60_000_000_000);
+        stage.clock(later(k));
     }
     stage.track(3);
     let reports = stage.graph.count("/diagnostics");
@@ -751,9 +743,7 @@ fn two_publishers_of_the_clock_begin_at_most_one_new_map() {
     assert_eq!(stamp.nanos, later(39), "the later clock is followed");
     // The other one is followed once it is alone: a bag that was started anew before the first one had ended.
     std::thread::sleep(Duration::from_millis(2100));
-    stage
-        .graph
-        .send("/clock", &clock(later(40) - 60_000_000_000));
+    stage.clock(later(40) - 60_000_000_000);
     wait("a reset", || stage.value("maps started") == 3);
 }
 

@@ -7,7 +7,7 @@ use mast3r_slam::wire::messages::diagnostic::DiagnosticArray;
 use mast3r_slam::wire::messages::geometry::PoseWithCovarianceStamped;
 use mast3r_slam::wire::messages::nav::{OccupancyGrid, Odometry};
 use mast3r_slam::wire::messages::sensor::{CameraInfo, Image, PointCloud2};
-use mast3r_slam::wire::messages::{Clock, Header, Message};
+use mast3r_slam::wire::messages::{Header, Message};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
@@ -196,11 +196,6 @@ fn the_robot_s_localisation_has_a_status_of_its_own() {
 #[test]
 fn the_age_of_a_fix_is_that_of_the_simulated_clock() {
     let mut stage = Stage::ready("use_sim_time:=true");
-    let clock = |stage: &Stage, seconds: i64| {
-        let nanos = START + seconds * 1_000_000_000;
-        let clock = Stamp { nanos }.into();
-        stage.graph.send("/clock", &Clock { clock });
-    };
     let last = |stage: &Stage| {
         let all: Vec<DiagnosticArray> = stage.graph.sent("/slam/localization_status");
         let status = all.last().map(|m| m.status[0].clone()).unwrap_or_default();
@@ -213,7 +208,7 @@ fn the_age_of_a_fix_is_that_of_the_simulated_clock() {
             age.map(|age| age.value.clone()).unwrap_or_default(),
         )
     };
-    clock(&stage, 0);
+    stage.clock(START);
     stage.track(3);
     std::thread::sleep(Duration::from_millis(1500));
     let sent = stage.graph.count("/slam/localization_status");
@@ -221,10 +216,20 @@ fn the_age_of_a_fix_is_that_of_the_simulated_clock() {
         stage.graph.count("/slam/localization_status") > sent + 1
     });
     assert_eq!(last(&stage), ("tracking".into(), "0.000".into()));
-    clock(&stage, 5);
+    stage.clock(START + 5_000_000_000);
     wait("an old fix", || {
         last(&stage) == ("stale".into(), "5.000".into())
     });
+}
+
+/// A node that publishes the room's grid and saves its maps at `path`. The camera is 0.5 m above the robot's frame, which is
+/// 0.9 m above the room's floor.
+fn with_grid(path: &Path) -> Stage {
+    Stage::ready(&format!(
+        "slam.grid.enable:=true slam.grid.min_height:=-0.7 slam.grid.max_height:=0.8 \
+         map_publish_period:=0.1 map_path:={}",
+        path.display()
+    ))
 }
 
 /// The room's walls and floor, seen from the robot's place in the map.
@@ -232,12 +237,7 @@ fn the_age_of_a_fix_is_that_of_the_simulated_clock() {
 fn the_grid_is_published_while_somebody_listens_and_saved_with_the_map() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("room");
-    // The camera is 0.5 m above the robot's frame, which is 0.9 m above the room's floor.
-    let mut stage = Stage::ready(&format!(
-        "slam.grid.enable:=true slam.grid.min_height:=-0.7 slam.grid.max_height:=0.8 \
-         map_publish_period:=0.1 map_path:={}",
-        path.display()
-    ));
+    let mut stage = with_grid(&path);
     stage.track(20);
     assert_eq!(stage.graph.count("/map"), 0, "without subscribers");
     stage.graph.listen(1);
@@ -331,11 +331,7 @@ fn differing(live: &OccupancyGrid, folder: &Path) -> (usize, usize) {
 fn the_grid_of_a_quiet_node_is_the_one_that_it_saves() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("room");
-    let mut stage = Stage::ready(&format!(
-        "slam.grid.enable:=true slam.grid.min_height:=-0.7 slam.grid.max_height:=0.8 \
-         map_publish_period:=0.1 map_path:={}",
-        path.display()
-    ));
+    let mut stage = with_grid(&path);
     stage.graph.listen(1);
     let compared = |stage: &Stage| {
         let answer = stage.trigger("save_map");

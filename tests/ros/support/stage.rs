@@ -9,7 +9,7 @@ use mast3r_slam::time::Stamp;
 use mast3r_slam::wire::messages::diagnostic::DiagnosticArray;
 use mast3r_slam::wire::messages::geometry::{TfMessage, Transform, TransformStamped};
 use mast3r_slam::wire::messages::sensor::{CameraInfo, Image};
-use mast3r_slam::wire::messages::{Header, TriggerResponse};
+use mast3r_slam::wire::messages::{Clock, Header, TriggerResponse};
 use nalgebra::{Isometry3, Quaternion, Translation3, UnitQuaternion};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -120,6 +120,12 @@ impl Stage {
     pub fn fault(&mut self, fault: Fault) {
         self.room.next(fault);
         self.frame();
+    }
+
+    /// Sends a time on `/clock`.
+    pub fn clock(&self, nanos: i64) {
+        let clock = Stamp { nanos }.into();
+        self.graph.send("/clock", &Clock { clock });
     }
 
     /// Frames that are tracked, each published before the next is sent. On a busy machine the camera may outrun the
