@@ -1,5 +1,5 @@
-// A 3 × 3 convolution of an enlarged map, which is not written down: a block enlarges the pixels that its outputs need
-// into shared memory. With points, the layer that follows is part of it. Maps are B × H × W × C.
+// A 3 × 3 convolution of an enlarged map that no kernel stores: a block enlarges the pixels that its outputs need into
+// shared memory. With points, the kernel also computes the layer that follows. Maps are B × H × W × C.
 
 #include "heads.cuh"
 

@@ -16,7 +16,7 @@ const BARRIERS: usize = 16;
 const MIN_INPUTS_OF_LARGE: usize = 512;
 const LOW: usize = 0;
 const SQUARE: usize = 2;
-const MOST_LOW_BLOCKS: usize = 3;
+const MAX_LOW_BLOCKS: usize = 3;
 /// Linear layers with at least so many inputs and at most so many outputs are split, as their tiles are few.
 const MIN_INPUTS_OF_SPLIT: usize = 2048;
 const MAX_OUTPUTS_OF_SPLIT: usize = 1536;
@@ -122,7 +122,7 @@ pub(super) fn size(layer: &Linear, multiprocessors: usize, only: Option<usize>) 
             suitable.nth(only % count)
         }
         None if layer.inputs < MIN_INPUTS_OF_LARGE => {
-            return match SIZES[LOW].blocks(layer) <= MOST_LOW_BLOCKS * multiprocessors {
+            return match SIZES[LOW].blocks(layer) <= MAX_LOW_BLOCKS * multiprocessors {
                 true => LOW,
                 false => SQUARE,
             };
