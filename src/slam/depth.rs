@@ -14,7 +14,17 @@ impl Slam {
     /// Without `depth.use`, or for another number of pixels. The frame then has no depth.
     pub fn set_depth(&mut self, metres: Option<&[f32]>) -> Result<(), DeviceError> {
         match (self.config.depth.enabled, metres) {
-            (true, metres) => self.tracker.device_mut().set_depth(metres),
+            (true, metres) => {
+                let metres = match (&mut self.depth_timer, metres) {
+                    (Some(timer), Some(metres)) => Some(timer.give(metres)),
+                    (Some(timer), None) => {
+                        timer.give_none();
+                        None
+                    }
+                    (None, metres) => metres,
+                };
+                self.tracker.device_mut().set_depth(metres)
+            }
             (false, None) => Ok(()),
             (false, Some(_)) => Err(DeviceError::NoDepth),
         }

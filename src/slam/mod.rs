@@ -101,6 +101,7 @@ use mailbox::Look;
 use map_link::MapLink;
 use mapper::Mapper;
 use metric::depth::DepthWatch;
+use metric::depth_offset::DepthTimer;
 use pose_table::KeyframePoses;
 use relocaliser::Reply;
 use sensing::Sensed;
@@ -148,6 +149,8 @@ pub struct Slam {
     config: Arc<Config>,
     about: About,
     depth: DepthWatch,
+    /// `None` without `depth.use` or a calibration.
+    depth_timer: Option<DepthTimer>,
 }
 
 impl Slam {
@@ -168,6 +171,9 @@ impl Slam {
         let formats = mapper.device().content_formats();
         let shape = device.tracking.shape();
         let size = (shape.width, shape.height);
+        let depth_timer = intrinsics
+            .filter(|_| config.depth.enabled)
+            .map(|camera| DepthTimer::new(size, camera));
         let masks = (config.tracking.masks).then(|| MaskReader::new(None, size));
         Ok(Self {
             state: State::Empty,
@@ -186,6 +192,7 @@ impl Slam {
             config: Arc::new(config.clone()),
             about: About::default(),
             depth: DepthWatch::default(),
+            depth_timer,
         })
     }
 
@@ -208,7 +215,12 @@ impl Slam {
         let found = self.tracker.device().depth_found();
         self.depth.note(frame.index, found);
         let seen = outcome.as_ref().copied();
-        let tracked = self.record(frame, seen.unwrap_or(FrameOutcome::lost()), start);
+        let seen = seen.unwrap_or(FrameOutcome::lost());
+        let tracked = self.record(frame, seen, start);
+        if let Some(timer) = &mut self.depth_timer {
+            let pose = &tracked.record.world_from_camera;
+            timer.tracked(frame.stamp, seen.step.as_ref().map(|step| (pose, step)));
+        }
         outcome.map(|_| tracked)
     }
 

@@ -1,0 +1,402 @@
+//! Offset between the stamps of depth images and of frames, and depth moved into its frame's moment.
+//!
+//! Depth whose stamp is wrong by `o` seconds shows what the camera saw at another moment. Let `ξ` be the camera's
+//! velocity (in its own frame, per second) at a frame. Two depth images, of frames `a` and `b`, then fit each other not
+//! by the tracked motion `M = b_from_a`, but by `Exp(−o ξ_b) M Exp(o ξ_a)`, which is `Exp(o η) M` to first order, with
+//!
+//! ```text
+//! η = Ad(M) ξ_a − ξ_b
+//! ```
+//!
+//! the change of velocity between the two. While the velocity is constant, the offset does not show; hand-held cameras
+//! and robots that turn show it within seconds. The network has no part in this, because only depth is compared to
+//! depth.
+
+use super::motion::rotation_log;
+use super::wheels::seconds_between;
+use crate::geometry::{Intrinsics, Sim3};
+use crate::time::Stamp;
+use nalgebra::{Cholesky, Isometry3, Matrix6, Vector3, Vector6};
+
+/// Number of the newest pairs of depth images that the offset is found from.
+const PAIRS: usize = 40;
+/// Minimum number of pairs for an estimate.
+const MIN_PAIRS: usize = 4;
+/// Seconds between the images of a pair: nearer ones hardly differ in velocity, and farther ones see other things.
+const APART: [f64; 2] = [0.25, 1.0];
+/// Longest time between two frames that shows the velocity.
+const MAX_STEP: f64 = 0.5;
+/// The offset is corrected if it is this many times as large as its standard deviation, and that at most `MAX_SIGMA`.
+const SIGNIFICANT: f64 = 3.0;
+const MAX_SIGMA: f64 = 0.011;
+/// Offsets that are corrected, in seconds: smaller ones do no harm, and larger ones are too far for one velocity.
+const CORRECTED: [f64; 2] = [0.005, 0.1];
+/// Points along the longer side of the image whose distances are measured.
+const POINTS: usize = 32;
+/// Minimum number of distances for a pair.
+const MIN_POINTS: usize = 50;
+/// Distances err together within an image: so many count as one.
+const CORRELATED: f64 = 16.0;
+/// Standard deviations of a tracked motion: of its position in metres and in parts of the way, and of its rotation in
+/// radians (0.3 degrees).
+const POSITION: f64 = 0.01;
+const OF_WAY: f64 = 0.03;
+const TURN: f64 = 5.2e-3;
+/// Neighbours that differ by more of their depth do not belong to one surface.
+const MAX_JUMP: f64 = 0.05;
+/// Distances above this part of the depth belong to other surfaces.
+const MAX_DISTANCE: f64 = 0.1;
+/// Least standard deviation of a distance, as a part of the depth.
+const LEAST: f64 = 0.002;
+/// Pairs beyond this many standard deviations count less (Huber).
+const HUBER: f64 = 1.345;
+const ROUNDS: usize = 5;
+
+/// An offset with its standard deviation, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DepthOffset {
+    /// To be added to a frame's stamp for the time at which its depth was measured: negative if depth is late.
+    pub seconds: f64,
+    /// Standard deviation.
+    pub sigma: f64,
+}
+
+/// What a pair of depth images says about the offset.
+#[derive(Debug, Clone, Copy)]
+struct Pair {
+    seconds: f64,
+    information: f64,
+}
+
+/// A distance from a point of one image to the surface of another, over its depth, and its derivative by a motion
+/// `[τ, φ]` of the point.
+#[derive(Debug, Clone, Copy)]
+struct Distance {
+    value: f64,
+    jacobian: Vector6<f64>,
+}
+
+/// The camera at a frame with depth.
+#[derive(Debug, Clone, Copy)]
+struct Moment {
+    stamp: Stamp,
+    world_from_camera: Sim3,
+    /// `ξ`.
+    velocity: Vector6<f64>,
+}
+
+/// Finds the offset of depth, and corrects depth for it. All memory is allocated in the beginning.
+#[derive(Debug)]
+pub struct DepthTimer {
+    camera: Intrinsics,
+    size: (usize, usize),
+    /// Depth of the next frame as it came, if `has_next`.
+    next: Vec<f32>,
+    has_next: bool,
+    /// Depth of an earlier frame, and the camera there.
+    earlier: Vec<f32>,
+    moment: Option<Moment>,
+    /// The next frame's depth in its moment.
+    moved: Vec<f32>,
+    last: Option<Stamp>,
+    /// At the newest frame.
+    velocity: Option<Vector6<f64>>,
+    pairs: heapless::Deque<Pair, PAIRS>,
+    distances: Vec<Distance>,
+    sorted: Vec<f64>,
+    offset: Option<DepthOffset>,
+    was_reported: bool,
+}
+
+impl DepthTimer {
+    /// For depth images of `width × height`, of this camera.
+    pub fn new(size: (usize, usize), camera: Intrinsics) -> Self {
+        let (width, height) = size;
+        let pixels = width * height;
+        let points = (POINTS + 1) * (POINTS + 1);
+        Self {
+            camera,
+            size,
+            next: vec![0.0; pixels],
+            has_next: false,
+            earlier: vec![0.0; pixels],
+            moment: None,
+            moved: vec![0.0; pixels],
+            last: None,
+            velocity: None,
+            pairs: heapless::Deque::new(),
+            distances: Vec::with_capacity(points),
+            sorted: Vec::with_capacity(points),
+            offset: None,
+            was_reported: false,
+        }
+    }
+
+    /// The offset that depth is corrected for.
+    pub fn offset(&self) -> Option<DepthOffset> {
+        self.offset
+    }
+
+    /// Takes the next frame's depth; returns it as it is in the frame's moment.
+    pub fn give<'a>(&'a mut self, metres: &'a [f32]) -> &'a [f32] {
+        self.has_next = metres.len() == self.next.len();
+        if !self.has_next {
+            return metres;
+        }
+        self.next.copy_from_slice(metres);
+        match self.offset.zip(self.velocity) {
+            Some((offset, velocity)) => {
+                self.move_by(&exp(&(velocity * offset.seconds)));
+                &self.moved
+            }
+            None => metres,
+        }
+    }
+
+    /// The next frame has no depth.
+    pub fn give_none(&mut self) {
+        self.has_next = false;
+    }
+
+    /// Moves the next frame's depth: `image_from_depth` is the motion to the frame's moment. Where several points fall
+    /// on one pixel, the nearest counts.
+    fn move_by(&mut self, image_from_depth: &Sim3) {
+        let (width, height) = self.size;
+        self.moved.fill(0.0);
+        for (n, z) in self.next.iter().enumerate().filter(|(_, z)| **z > 0.0) {
+            let ray = self.camera.ray((n % width) as f64, (n / width) as f64);
+            let point = image_from_depth.transform(&(ray * f64::from(*z)));
+            let at = self.camera.project(&point).map(f64::round);
+            let inside = at.x >= 0.0 && at.y >= 0.0 && at.x < width as f64 && at.y < height as f64;
+            if !(inside && point.z > 0.0) {
+                continue;
+            }
+            if let Some(moved) = self.moved.get_mut(at.y as usize * width + at.x as usize) {
+                let depth = point.z as f32;
+                if *moved == 0.0 || depth < *moved {
+                    *moved = depth;
+                }
+            }
+        }
+    }
+
+    /// Notes where the next frame is, now that it was processed: its pose in metres, and its motion since the frame
+    /// before. `None` if it was not tracked against the same keyframe as that one.
+    pub fn tracked(&mut self, stamp: Stamp, seen: Option<(&Sim3, &Isometry3<f64>)>) {
+        let before = self.last.replace(stamp);
+        let seconds = before.map(|before| seconds_between(before, stamp));
+        let seconds = seconds.filter(|s| *s > 0.0 && *s <= MAX_STEP);
+        let moment = seen.zip(seconds).map(|((pose, step), seconds)| Moment {
+            stamp,
+            world_from_camera: Sim3 {
+                scale: 1.0,
+                ..*pose
+            },
+            velocity: log(step) / seconds,
+        });
+        self.velocity = moment.map(|moment| moment.velocity);
+        if !std::mem::take(&mut self.has_next) {
+            return;
+        }
+        let apart = |of: &Moment| seconds_between(of.stamp, stamp);
+        if self
+            .moment
+            .is_some_and(|earlier| (0.0..APART[0]).contains(&apart(&earlier)))
+        {
+            return;
+        }
+        let pair = self
+            .moment
+            .filter(|earlier| (APART[0]..=APART[1]).contains(&apart(earlier)));
+        if let Some((earlier, newest)) = pair.zip(moment)
+            && let Some(pair) = self.compare(&earlier, &newest)
+        {
+            if self.pairs.is_full() {
+                self.pairs.pop_front();
+            }
+            // There is room now.
+            let _ = self.pairs.push_back(pair);
+            self.offset = self.solve().filter(|found| {
+                let size = found.seconds.abs();
+                size > SIGNIFICANT * found.sigma
+                    && found.sigma <= MAX_SIGMA
+                    && (CORRECTED[0]..=CORRECTED[1]).contains(&size)
+            });
+            self.report();
+        }
+        if moment.is_some() {
+            std::mem::swap(&mut self.earlier, &mut self.next);
+            self.moment = moment;
+        }
+    }
+
+    /// Says once that depth has an offset.
+    fn report(&mut self) {
+        if let Some(DepthOffset { seconds, sigma }) = self.offset
+            && !std::mem::replace(&mut self.was_reported, true)
+        {
+            tracing::warn!(
+                "depth is {:.0} ± {:.0} ms {} than its frames: it is moved by the camera's motion; correct the stamps of \
+                 the depth camera",
+                1e3 * seconds.abs(),
+                1e3 * sigma,
+                if seconds < 0.0 { "older" } else { "newer" }
+            );
+        }
+    }
+
+    /// The offset by two depth images: that of `earlier`, and the newest.
+    fn compare(&mut self, earlier: &Moment, newest: &Moment) -> Option<Pair> {
+        let motion = newest.world_from_camera.inverse() * earlier.world_from_camera;
+        // Distances are measured at the offset that is corrected for.
+        let known = self.offset.map_or(0.0, |offset| offset.seconds);
+        let moved = exp(&(newest.velocity * -known)) * motion * exp(&(earlier.velocity * known));
+        self.measure(&moved);
+        let (mut information, mut gradient) = self.normal_equations()?;
+        information /= CORRELATED;
+        gradient /= CORRELATED;
+        // The tracked motion errs as well, with covariance P⁻¹: (A⁻¹ + P⁻¹)⁻¹ = A − A (A + P)⁻¹ A.
+        let way = (POSITION + OF_WAY * motion.translation.norm()).powi(-2);
+        let turn = TURN.powi(-2);
+        let of_pose = Vector6::new(way, way, way, turn, turn, turn);
+        let both = Cholesky::new(information + Matrix6::from_diagonal(&of_pose))?;
+        let left = information - information * both.solve(&information);
+        let pull = gradient - information * both.solve(&gradient);
+        let ad = motion.adjoint();
+        let change = ad.fixed_view::<6, 6>(0, 0) * earlier.velocity - newest.velocity;
+        let information = change.dot(&(left * change));
+        let seconds = known - change.dot(&pull) / information;
+        (information > 0.0 && seconds.is_finite()).then_some(Pair {
+            seconds,
+            information,
+        })
+    }
+
+    /// Measures distances of the earlier depth image, moved by `newest_from_earlier`, to the newest.
+    fn measure(&mut self, newest_from_earlier: &Sim3) {
+        let (width, height) = self.size;
+        let step = width.max(height).div_ceil(POINTS).max(1);
+        self.distances.clear();
+        let rows = (step / 2..height).step_by(step);
+        for (u, v) in rows.flat_map(|v| (step / 2..width).step_by(step).map(move |u| (u, v))) {
+            let Some(point) = surface_point(&self.earlier, &self.camera, width, u, v) else {
+                continue;
+            };
+            let point = newest_from_earlier.transform(&point);
+            let at = self.camera.project(&point).map(f64::round);
+            let inside = at.x >= 1.0
+                && at.y >= 1.0
+                && at.x < width as f64 - 1.0
+                && at.y < height as f64 - 1.0;
+            if !(inside && point.z > 0.0) {
+                continue;
+            }
+            let (u, v) = (at.x as usize, at.y as usize);
+            let surface = |u, v| surface_point(&self.next, &self.camera, width, u, v);
+            let around = [(u, v), (u - 1, v), (u + 1, v), (u, v - 1), (u, v + 1)];
+            let [
+                Some(centre),
+                Some(left),
+                Some(right),
+                Some(above),
+                Some(below),
+            ] = around.map(|(u, v)| surface(u, v))
+            else {
+                continue;
+            };
+            let depth = centre.z;
+            let is_smooth = [left, right, above, below]
+                .iter()
+                .all(|p| (p.z - depth).abs() < MAX_JUMP * depth);
+            let Some(normal) = (right - left).cross(&(below - above)).try_normalize(0.0) else {
+                continue;
+            };
+            let value = normal.dot(&(point - centre)) / depth;
+            if is_smooth
+                && value.abs() < MAX_DISTANCE
+                && self.distances.len() < self.distances.capacity()
+            {
+                let (shift, turn) = (normal / depth, point.cross(&normal) / depth);
+                let jacobian = Vector6::new(shift.x, shift.y, shift.z, turn.x, turn.y, turn.z);
+                self.distances.push(Distance { value, jacobian });
+            }
+        }
+    }
+
+    /// `Σ w J Jᵀ` and `Σ w J e` of the distances, with weights of a Cauchy distribution. `None` if there are too few.
+    fn normal_equations(&mut self) -> Option<(Matrix6<f64>, Vector6<f64>)> {
+        if self.distances.len() < MIN_POINTS {
+            return None;
+        }
+        self.sorted.clear();
+        self.sorted
+            .extend(self.distances.iter().map(|d| d.value.abs()));
+        let middle = self.sorted.len() / 2;
+        let (_, median, _) = self.sorted.select_nth_unstable_by(middle, f64::total_cmp);
+        let sigma = 1.4826 * *median + LEAST;
+        let (mut information, mut gradient) = (Matrix6::zeros(), Vector6::zeros());
+        for Distance { value, jacobian } in &self.distances {
+            let weight = 1.0 / (1.0 + (value / (2.0 * sigma)).powi(2)) / sigma.powi(2);
+            information += jacobian * jacobian.transpose() * weight;
+            gradient += jacobian * (value * weight);
+        }
+        Some((information, gradient))
+    }
+
+    /// The mean of the pairs, weighted by information and Huber's function; its standard deviation grows with the
+    /// scatter if that is more than the pairs say (Birge's ratio). `None` if there are too few pairs.
+    fn solve(&self) -> Option<DepthOffset> {
+        if self.pairs.len() < MIN_PAIRS {
+            return None;
+        }
+        let off = |pair: &Pair, mean: f64| (pair.seconds - mean) * pair.information.sqrt();
+        let weight = |pair: &Pair, mean: f64| HUBER / off(pair, mean).abs().max(HUBER);
+        let (mut mean, mut information) = (0.0, 0.0);
+        for _ in 0..ROUNDS {
+            let weighted = |pair: &Pair| pair.information * weight(pair, mean);
+            information = self.pairs.iter().map(weighted).sum();
+            let sum: f64 = self.pairs.iter().map(|p| weighted(p) * p.seconds).sum();
+            mean = sum / information;
+        }
+        let chi2: f64 = self
+            .pairs
+            .iter()
+            .map(|p| weight(p, mean) * off(p, mean).powi(2))
+            .sum();
+        let birge = (chi2 / (self.pairs.len() - 1) as f64).max(1.0);
+        let sigma = (birge / information).sqrt();
+        (mean.is_finite() && sigma.is_finite()).then_some(DepthOffset {
+            seconds: mean,
+            sigma,
+        })
+    }
+}
+
+/// The point at a pixel of a depth image; `None` if it was not measured.
+fn surface_point(
+    metres: &[f32],
+    camera: &Intrinsics,
+    width: usize,
+    u: usize,
+    v: usize,
+) -> Option<Vector3<f64>> {
+    let depth = metres
+        .get(v * width + u)
+        .filter(|z| **z > 0.0 && z.is_finite())?;
+    Some(camera.ray(u as f64, v as f64) * f64::from(*depth))
+}
+
+/// The motion `Exp([τ, φ])`.
+fn exp(twist: &Vector6<f64>) -> Sim3 {
+    Sim3::exp(&twist.push(0.0))
+}
+
+/// The twist of a short motion, `[t, φ]`: for the turn between two frames, `τ` and `t` differ by less than the
+/// velocity is known.
+fn log(motion: &Isometry3<f64>) -> Vector6<f64> {
+    let (t, turn) = (motion.translation.vector, rotation_log(&motion.rotation));
+    Vector6::new(t.x, t.y, t.z, turn.x, turn.y, turn.z)
+}
+
+#[cfg(test)]
+mod tests;
