@@ -30,6 +30,15 @@ impl Slam {
         }
     }
 
+    /// Gives the next frame the newest depth if it has none of its own, as that of a sensor that is slower than the
+    /// camera.
+    pub(super) fn carry_depth(&mut self) -> Result<(), DeviceError> {
+        match self.depth_timer.as_mut().and_then(|timer| timer.carried()) {
+            Some(metres) => self.tracker.device_mut().set_depth(Some(metres)),
+            None => Ok(()),
+        }
+    }
+
     /// The scale of the map by what sensors measured in the newest 50 keyframes, as published last; `None` if
     /// they measured nothing.
     pub fn scale(&self) -> Option<ScaleEstimate> {

@@ -210,6 +210,7 @@ impl Slam {
         if let Some(answer) = answer {
             self.accept(answer)?;
         }
+        self.carry_depth()?;
         self.tracker.encode(frame)?;
         let outcome = self.advance(frame);
         let found = self.tracker.device().depth_found();
@@ -218,8 +219,7 @@ impl Slam {
         let seen = seen.unwrap_or(FrameOutcome::lost());
         let tracked = self.record(frame, seen, start);
         if let Some(timer) = &mut self.depth_timer {
-            let pose = &tracked.record.world_from_camera;
-            timer.tracked(frame.stamp, seen.step.as_ref().map(|step| (pose, step)));
+            timer.tracked(frame.stamp, seen.step.as_ref());
         }
         outcome.map(|_| tracked)
     }

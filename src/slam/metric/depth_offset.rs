@@ -1,4 +1,4 @@
-//! Offset between the stamps of depth images and of frames, and depth moved into its frame's moment.
+//! Depth moved into the moment of its frame: for stamps that are off, and for frames without depth.
 //!
 //! Depth whose stamp is wrong by `o` seconds shows what the camera saw at another moment. Let `ξ` be the camera's
 //! velocity (in its own frame, per second) at a frame. Two depth images, of frames `a` and `b`, then fit each other not
@@ -11,6 +11,9 @@
 //! the change of velocity between the two. While the velocity is constant, the offset does not show; hand-held cameras
 //! and robots that turn show it within seconds. The network has no part in this, because only depth is compared to
 //! depth.
+//!
+//! The same motion carries depth to the frames of a camera that is faster than its depth sensor. Without it, the
+//! network's next passes, whose scales and shapes differ, would be corrected by what an earlier one got wrong.
 
 use super::motion::rotation_log;
 use super::wheels::seconds_between;
@@ -26,6 +29,9 @@ const MIN_PAIRS: usize = 4;
 const APART: [f64; 2] = [0.25, 1.0];
 /// Longest time between two frames that shows the velocity.
 const MAX_STEP: f64 = 0.5;
+/// Depth is carried to frames without it for so many seconds, while they see at least this part of it.
+const CARRIED: f64 = 0.5;
+const SEEN: f64 = 0.3;
 /// The offset is corrected if it is this many times as large as its standard deviation, and that at most `MAX_SIGMA`.
 const SIGNIFICANT: f64 = 3.0;
 const MAX_SIGMA: f64 = 0.011;
@@ -80,9 +86,12 @@ struct Distance {
 #[derive(Debug, Clone, Copy)]
 struct Moment {
     stamp: Stamp,
-    world_from_camera: Sim3,
-    /// `ξ`.
-    velocity: Vector6<f64>,
+    /// Its pose along the path of steps, which no optimisation of the map moves.
+    path_from_camera: Sim3,
+    /// `ξ`, if known.
+    velocity: Option<Vector6<f64>>,
+    /// The motion from the frame before; none if that is not known.
+    step: Sim3,
 }
 
 /// Finds the offset of depth, and corrects depth for it. All memory is allocated in the beginning.
@@ -96,11 +105,14 @@ pub struct DepthTimer {
     /// Depth of an earlier frame, and the camera there.
     earlier: Vec<f32>,
     moment: Option<Moment>,
+    /// The newest depth, and the camera there.
+    latest: Vec<f32>,
+    origin: Option<Moment>,
     /// The next frame's depth in its moment.
     moved: Vec<f32>,
     last: Option<Stamp>,
-    /// At the newest frame.
-    velocity: Option<Vector6<f64>>,
+    /// The camera at the newest frame.
+    here: Option<Moment>,
     pairs: heapless::Deque<Pair, PAIRS>,
     distances: Vec<Distance>,
     sorted: Vec<f64>,
@@ -121,20 +133,17 @@ impl DepthTimer {
             has_next: false,
             earlier: vec![0.0; pixels],
             moment: None,
+            latest: vec![0.0; pixels],
+            origin: None,
             moved: vec![0.0; pixels],
             last: None,
-            velocity: None,
+            here: None,
             pairs: heapless::Deque::new(),
             distances: Vec::with_capacity(points),
             sorted: Vec::with_capacity(points),
             offset: None,
             was_reported: false,
         }
-    }
-
-    /// The offset that depth is corrected for.
-    pub fn offset(&self) -> Option<DepthOffset> {
-        self.offset
     }
 
     /// Takes the next frame's depth; returns it as it is in the frame's moment.
@@ -144,73 +153,90 @@ impl DepthTimer {
             return metres;
         }
         self.next.copy_from_slice(metres);
-        match self.offset.zip(self.velocity) {
+        match self.offset.zip(self.here.and_then(|here| here.velocity)) {
             Some((offset, velocity)) => {
-                self.move_by(&exp(&(velocity * offset.seconds)));
+                let motion = exp(&(velocity * offset.seconds));
+                move_depth(
+                    &self.next,
+                    &motion,
+                    &self.camera,
+                    self.size,
+                    &mut self.moved,
+                );
                 &self.moved
             }
             None => metres,
         }
     }
 
-    /// The next frame has no depth.
+    /// The next frame has no depth of its own after all.
     pub fn give_none(&mut self) {
         self.has_next = false;
     }
 
-    /// Moves the next frame's depth: `image_from_depth` is the motion to the frame's moment. Where several points fall
-    /// on one pixel, the nearest counts.
-    fn move_by(&mut self, image_from_depth: &Sim3) {
-        let (width, height) = self.size;
-        self.moved.fill(0.0);
-        for (n, z) in self.next.iter().enumerate().filter(|(_, z)| **z > 0.0) {
-            let ray = self.camera.ray((n % width) as f64, (n / width) as f64);
-            let point = image_from_depth.transform(&(ray * f64::from(*z)));
-            let at = self.camera.project(&point).map(f64::round);
-            let inside = at.x >= 0.0 && at.y >= 0.0 && at.x < width as f64 && at.y < height as f64;
-            if !(inside && point.z > 0.0) {
-                continue;
-            }
-            if let Some(moved) = self.moved.get_mut(at.y as usize * width + at.x as usize) {
-                let depth = point.z as f32;
-                if *moved == 0.0 || depth < *moved {
-                    *moved = depth;
-                }
-            }
+    /// The depth of the next frame, if it has none of its own: the newest depth, moved by the camera's motion since then,
+    /// which goes on as in the last step. `None` if that is too old, or if most of it is out of sight.
+    pub fn carried(&mut self) -> Option<&[f32]> {
+        let (origin, here) = self.origin.zip(self.here).filter(|_| !self.has_next)?;
+        if !(0.0..CARRIED).contains(&seconds_between(origin.stamp, here.stamp)) {
+            return None;
         }
+        let next = here.path_from_camera * here.step;
+        let mut motion = next.inverse() * origin.path_from_camera;
+        if let Some((offset, velocity)) = self.offset.zip(origin.velocity) {
+            motion = motion * exp(&(velocity * offset.seconds));
+        }
+        let [had, has] = move_depth(
+            &self.latest,
+            &motion,
+            &self.camera,
+            self.size,
+            &mut self.moved,
+        );
+        (has as f64 >= SEEN * had as f64 && had > 0).then_some(&self.moved)
     }
 
-    /// Notes where the next frame is, now that it was processed: its pose in metres, and its motion since the frame
-    /// before. `None` if it was not tracked against the same keyframe as that one.
-    pub fn tracked(&mut self, stamp: Stamp, seen: Option<(&Sim3, &Isometry3<f64>)>) {
+    /// Notes the camera's motion from the frame before to the next frame, in metres, now that this was processed. Without
+    /// it, as where the camera was lost, earlier depth is of no use.
+    pub fn tracked(&mut self, stamp: Stamp, step: Option<&Isometry3<f64>>) {
         let before = self.last.replace(stamp);
         let seconds = before.map(|before| seconds_between(before, stamp));
         let seconds = seconds.filter(|s| *s > 0.0 && *s <= MAX_STEP);
-        let moment = seen.zip(seconds).map(|((pose, step), seconds)| Moment {
+        let path = self.here.map(|here| here.path_from_camera);
+        let moment = path.zip(step).map(|(path, step)| Moment {
             stamp,
-            world_from_camera: Sim3 {
-                scale: 1.0,
-                ..*pose
-            },
-            velocity: log(step) / seconds,
+            path_from_camera: path * sim3(step),
+            velocity: seconds.map(|seconds| log(step) / seconds),
+            step: sim3(step),
         });
-        self.velocity = moment.map(|moment| moment.velocity);
-        if !std::mem::take(&mut self.has_next) {
-            return;
+        if moment.is_none() {
+            (self.origin, self.moment) = (None, None);
         }
+        self.here = Some(moment.unwrap_or(Moment {
+            stamp,
+            path_from_camera: Sim3::identity(),
+            velocity: None,
+            step: Sim3::identity(),
+        }));
+        if std::mem::take(&mut self.has_next) {
+            self.compare_to_earlier(stamp);
+            std::mem::swap(&mut self.latest, &mut self.next);
+            self.origin = self.here;
+        }
+    }
+
+    /// Compares the newest depth with an earlier one, if that is long enough ago.
+    fn compare_to_earlier(&mut self, stamp: Stamp) {
         let apart = |of: &Moment| seconds_between(of.stamp, stamp);
-        if self
-            .moment
-            .is_some_and(|earlier| (0.0..APART[0]).contains(&apart(&earlier)))
-        {
+        let is_near = |of: &Moment| (0.0..APART[0]).contains(&apart(of));
+        let Some(newest) = self.here.filter(|here| here.velocity.is_some()) else {
+            return;
+        };
+        if self.moment.as_ref().is_some_and(is_near) {
             return;
         }
-        let pair = self
-            .moment
-            .filter(|earlier| (APART[0]..=APART[1]).contains(&apart(earlier)));
-        if let Some((earlier, newest)) = pair.zip(moment)
-            && let Some(pair) = self.compare(&earlier, &newest)
-        {
+        let earlier = self.moment.filter(|of| apart(of) <= APART[1]);
+        if let Some(pair) = earlier.and_then(|earlier| self.compare(&earlier, &newest)) {
             if self.pairs.is_full() {
                 self.pairs.pop_front();
             }
@@ -224,10 +250,8 @@ impl DepthTimer {
             });
             self.report();
         }
-        if moment.is_some() {
-            std::mem::swap(&mut self.earlier, &mut self.next);
-            self.moment = moment;
-        }
+        self.earlier.copy_from_slice(&self.next);
+        self.moment = Some(newest);
     }
 
     /// Says once that depth has an offset.
@@ -247,10 +271,11 @@ impl DepthTimer {
 
     /// The offset by two depth images: that of `earlier`, and the newest.
     fn compare(&mut self, earlier: &Moment, newest: &Moment) -> Option<Pair> {
-        let motion = newest.world_from_camera.inverse() * earlier.world_from_camera;
+        let motion = newest.path_from_camera.inverse() * earlier.path_from_camera;
+        let (of_earlier, of_newest) = earlier.velocity.zip(newest.velocity)?;
         // Distances are measured at the offset that is corrected for.
         let known = self.offset.map_or(0.0, |offset| offset.seconds);
-        let moved = exp(&(newest.velocity * -known)) * motion * exp(&(earlier.velocity * known));
+        let moved = exp(&(of_newest * -known)) * motion * exp(&(of_earlier * known));
         self.measure(&moved);
         let (mut information, mut gradient) = self.normal_equations()?;
         information /= CORRELATED;
@@ -263,7 +288,7 @@ impl DepthTimer {
         let left = information - information * both.solve(&information);
         let pull = gradient - information * both.solve(&gradient);
         let ad = motion.adjoint();
-        let change = ad.fixed_view::<6, 6>(0, 0) * earlier.velocity - newest.velocity;
+        let change = ad.fixed_view::<6, 6>(0, 0) * of_earlier - of_newest;
         let information = change.dot(&(left * change));
         let seconds = known - change.dot(&pull) / information;
         (information > 0.0 && seconds.is_finite()).then_some(Pair {
@@ -369,6 +394,55 @@ impl DepthTimer {
             seconds: mean,
             sigma,
         })
+    }
+}
+
+/// Moves a depth image to `moved` by the camera's motion `to_from_depth`; where several points fall on one pixel, the
+/// nearest counts. Returns the number of pixels that have a depth before and after.
+fn move_depth(
+    metres: &[f32],
+    to_from_depth: &Sim3,
+    camera: &Intrinsics,
+    (width, height): (usize, usize),
+    moved: &mut [f32],
+) -> [usize; 2] {
+    moved.fill(0.0);
+    let [mut had, mut has] = [0, 0];
+    let turned = to_from_depth.scaled_rotation().map(|v| v as f32);
+    let shift = to_from_depth.translation.map(|v| v as f32);
+    let focal = [camera.fx as f32, camera.fy as f32];
+    // Half a pixel more, so that rounding down gives the nearest.
+    let centre = [camera.cx as f32 + 0.5, camera.cy as f32 + 0.5];
+    // The rays of a row are a line.
+    let along = turned.column(0) / focal[0];
+    for (v, row) in metres.chunks_exact(width.max(1)).enumerate() {
+        let first = turned * camera.ray(0.0, v as f64).map(|v| v as f32);
+        for (u, z) in row.iter().enumerate().filter(|(_, z)| **z > 0.0) {
+            had += 1;
+            let point = (first + along * u as f32) * *z + shift;
+            let x = point.x / point.z * focal[0] + centre[0];
+            let y = point.y / point.z * focal[1] + centre[1];
+            // False for a point that is not finite.
+            let inside = x >= 0.0 && y >= 0.0 && x < width as f32 && y < height as f32;
+            if !(inside && point.z > 0.0) {
+                continue;
+            }
+            if let Some(pixel) = moved.get_mut(y as usize * width + x as usize) {
+                has += usize::from(*pixel == 0.0);
+                if *pixel == 0.0 || point.z < *pixel {
+                    *pixel = point.z;
+                }
+            }
+        }
+    }
+    [had, has]
+}
+
+fn sim3(pose: &Isometry3<f64>) -> Sim3 {
+    Sim3 {
+        translation: pose.translation.vector,
+        rotation: pose.rotation,
+        scale: 1.0,
     }
 }
 

@@ -53,14 +53,6 @@ fn depth(at: &Isometry3<f64>) -> Vec<f32> {
     pixels.collect()
 }
 
-fn sim3(pose: &Isometry3<f64>) -> Sim3 {
-    Sim3 {
-        translation: pose.translation.vector,
-        rotation: pose.rotation,
-        scale: 0.8,
-    }
-}
-
 /// A walk of `seconds`, with depth that was measured `offset` seconds after each third frame, and poses that err.
 fn walk(
     path: impl Fn(f64) -> Isometry3<f64>,
@@ -72,14 +64,11 @@ fn walk(
     let seen = |t: f64| path(t) * error(t);
     for frame in 0..(seconds / FRAME) as usize {
         let t = frame as f64 * FRAME;
-        match frame.is_multiple_of(3) {
-            true => {
-                timer.give(&depth(&path(t + offset)));
-            }
-            false => timer.give_none(),
+        if frame.is_multiple_of(3) {
+            timer.give(&depth(&path(t + offset)));
         }
         let step = seen(t - FRAME).inverse() * seen(t);
-        timer.tracked(Stamp::from_seconds(t), Some((&sim3(&seen(t)), &step)));
+        timer.tracked(Stamp::from_seconds(t), Some(&step));
     }
     timer
 }
@@ -99,7 +88,7 @@ fn drift(t: f64) -> Isometry3<f64> {
 fn an_offset_is_found_of_either_sign() {
     for offset in [-0.04, -0.02, 0.02, 0.04] {
         for error in [exact, drift] {
-            let found = walk(pose, offset, 12.0, error).offset().expect("an offset");
+            let found = walk(pose, offset, 12.0, error).offset.expect("an offset");
             // Velocity is that of the middle of a step.
             assert!((found.seconds - offset).abs() < 4e-3, "{offset}: {found:?}");
             assert!(found.sigma < 8e-3, "{found:?}");
@@ -111,7 +100,7 @@ fn an_offset_is_found_of_either_sign() {
 fn depth_of_the_right_moment_has_none() {
     for error in [exact, drift] {
         let timer = walk(pose, 0.0, 12.0, error);
-        assert_eq!(timer.offset(), None);
+        assert_eq!(timer.offset, None);
         // It is known, not only unseen.
         let found = timer.solve().expect("an estimate");
         assert!(
@@ -124,14 +113,14 @@ fn depth_of_the_right_moment_has_none() {
 #[test]
 fn a_constant_velocity_shows_no_offset() {
     for error in [exact, drift] {
-        assert_eq!(walk(steady, 0.04, 4.0, error).offset(), None);
+        assert_eq!(walk(steady, 0.04, 4.0, error).offset, None);
     }
 }
 
 #[test]
 fn depth_is_moved_into_the_moment_of_its_frame() {
     let mut timer = walk(pose, -0.04, 12.0, exact);
-    let offset = timer.offset().expect("an offset").seconds;
+    let offset = timer.offset.expect("an offset").seconds;
     let t = timer.last.expect("a frame").seconds() + FRAME;
     let (came, expected) = (depth(&pose(t - 0.04)), depth(&pose(t)));
     let off = |metres: &[f32]| {
@@ -145,18 +134,66 @@ fn depth_is_moved_into_the_moment_of_its_frame() {
     let (after, pixels) = off(&moved);
     assert!(after < 0.35 * before, "{before} {after} at {offset}");
     assert!(pixels > SIZE.0 * SIZE.1 * 8 / 10, "{pixels}");
-    // The nearest of several points at a pixel counts.
-    timer.next.fill(2.0);
-    timer.next[SIZE.0 * 40] = 1.0;
-    timer.move_by(&exp(&Vector6::new(-0.01, 0.0, 0.0, 0.0, 0.0, 0.0)));
-    assert_eq!(
-        timer.moved.iter().filter(|z| **z == 1.0).count(),
-        0,
-        "outside"
+}
+
+#[test]
+fn the_nearest_of_several_points_at_a_pixel_counts() {
+    let mut metres = vec![2.0; SIZE.0 * SIZE.1];
+    let mut moved = metres.clone();
+    let pixel = SIZE.0 * 40 + 64;
+    metres[pixel] = 1.0;
+    // To the right by 1 cm is a pixel at 1 m, and half a pixel at 2 m.
+    let right = exp(&Vector6::new(0.01, 0.0, 0.0, 0.0, 0.0, 0.0));
+    let [had, has] = move_depth(&metres, &right, &camera(), SIZE, &mut moved);
+    assert_eq!(moved[pixel + 1], 1.0);
+    assert!(
+        had == metres.len() && has < had && has > had * 9 / 10,
+        "{has}"
     );
-    timer.next[SIZE.0 * 40 + 64] = 1.0;
-    timer.move_by(&exp(&Vector6::new(0.01, 0.0, 0.0, 0.0, 0.0, 0.0)));
-    assert_eq!(timer.moved[SIZE.0 * 40 + 65], 1.0);
+}
+
+#[test]
+fn newest_depth_is_carried_to_frames_without() {
+    let mut timer = DepthTimer::new(SIZE, camera());
+    let pose = |t: f64| pose(0.4 * t);
+    let off = |metres: &[f32], t: f64| {
+        let expected = depth(&pose(t));
+        let both = metres.iter().zip(&expected).filter(|(z, _)| **z > 0.0);
+        let mut logs: Vec<f32> = both.map(|(z, e)| (z / e).ln().abs()).collect();
+        logs.sort_unstable_by(f32::total_cmp);
+        logs[logs.len() * 9 / 10]
+    };
+    assert!(timer.carried().is_none());
+    for frame in 0..30 {
+        let t = f64::from(frame) * FRAME;
+        let own = depth(&pose(t));
+        if frame == 2 {
+            timer.give(&own);
+            assert!(timer.carried().is_none(), "a depth of its own");
+        } else if let Some(metres) = timer.carried() {
+            let stale = off(&depth(&pose(2.0 * FRAME)), t);
+            let left = off(metres, t);
+            assert!(frame > 2 && left < 0.015, "{frame}: {left}, {stale}");
+            assert!(frame < 8 || left < 0.3 * stale, "{frame}: {left}, {stale}");
+        } else {
+            // Half a second after frame 2, or from what the frame before it knows.
+            assert!(!(3..=17).contains(&frame), "{frame}");
+        }
+        let step = pose(t - FRAME).inverse() * pose(t);
+        timer.tracked(Stamp::from_seconds(t), Some(&step));
+    }
+    // After a frame that was lost there is none, nor while the camera looks elsewhere.
+    timer.give(&depth(&pose(1.0)));
+    timer.tracked(Stamp::from_seconds(1.0), Some(&Isometry3::identity()));
+    assert!(timer.carried().is_some());
+    timer.tracked(Stamp::from_seconds(1.1), None);
+    assert!(timer.carried().is_none());
+    timer.give(&depth(&pose(1.2)));
+    timer.tracked(Stamp::from_seconds(1.2), None);
+    assert!(timer.carried().is_some());
+    let away = Isometry3::rotation(Vector3::new(0.0, 2.0, 0.0));
+    timer.tracked(Stamp::from_seconds(1.3), Some(&away));
+    assert!(timer.carried().is_none());
 }
 
 #[test]
@@ -173,7 +210,7 @@ fn what_shows_nothing_is_left_alone() {
         let t = 0.3 * f64::from(n);
         assert_eq!(timer.give(metres).len(), metres.len());
         let step = pose(t - 0.3).inverse() * pose(t);
-        timer.tracked(Stamp::from_seconds(t), Some((&sim3(&pose(t)), &step)));
+        timer.tracked(Stamp::from_seconds(t), Some(&step));
     }
     assert_eq!(timer.pairs.len(), 0);
     // Frames that were not tracked, far apart, or of one moment, have no velocity.
@@ -183,13 +220,9 @@ fn what_shows_nothing_is_left_alone() {
             let t = seconds * f64::from(k);
             timer.give(&depth(&pose(t)));
             let step = pose(t - seconds).inverse() * pose(t);
-            let seen = (sim3(&pose(t)), step);
-            timer.tracked(
-                Stamp::from_seconds(t),
-                (n > 0).then_some((&seen.0, &seen.1)),
-            );
+            timer.tracked(Stamp::from_seconds(t), (n > 0).then_some(&step));
         }
         assert_eq!(timer.pairs.len(), 0, "{seconds}");
-        assert_eq!(timer.velocity, None);
+        assert!(timer.here.is_none_or(|here| here.velocity.is_none()));
     }
 }
