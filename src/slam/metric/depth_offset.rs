@@ -420,8 +420,9 @@ fn move_depth(
         for (u, z) in row.iter().enumerate().filter(|(_, z)| **z > 0.0) {
             had += 1;
             let point = (first + along * u as f32) * *z + shift;
-            let x = point.x / point.z * focal[0] + centre[0];
-            let y = point.y / point.z * focal[1] + centre[1];
+            let inverse = 1.0 / point.z;
+            let x = point.x * inverse * focal[0] + centre[0];
+            let y = point.y * inverse * focal[1] + centre[1];
             // False for a point that is not finite.
             let inside = x >= 0.0 && y >= 0.0 && x < width as f32 && y < height as f32;
             if !(inside && point.z > 0.0) {

@@ -142,14 +142,16 @@ fn the_nearest_of_several_points_at_a_pixel_counts() {
     let mut moved = metres.clone();
     let pixel = SIZE.0 * 40 + 64;
     metres[pixel] = 1.0;
-    // To the right by 1 cm is a pixel at 1 m, and half a pixel at 2 m.
-    let right = exp(&Vector6::new(0.01, 0.0, 0.0, 0.0, 0.0, 0.0));
-    let [had, has] = move_depth(&metres, &right, &camera(), SIZE, &mut moved);
-    assert_eq!(moved[pixel + 1], 1.0);
-    assert!(
-        had == metres.len() && has < had && has > had * 9 / 10,
-        "{has}"
-    );
+    // 2 cm are two pixels at 1 m, and one at 2 m: the wall beside it falls on the same pixel, later or before.
+    for (shift, to) in [(0.02, pixel + 2), (-0.02, pixel - 2)] {
+        let motion = exp(&Vector6::new(shift, 0.0, 0.0, 0.0, 0.0, 0.0));
+        let [had, has] = move_depth(&metres, &motion, &camera(), SIZE, &mut moved);
+        assert_eq!(moved[to], 1.0);
+        assert!(
+            had == metres.len() && has < had && has > had * 9 / 10,
+            "{has}"
+        );
+    }
 }
 
 #[test]
