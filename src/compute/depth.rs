@@ -1,6 +1,7 @@
 //! The scale of a pointmap by depth that a sensor measured (docs/algorithm.md, Metric scale).
 
 pub mod field;
+pub mod moved;
 
 /// Minimum fraction of the image's pixels with both a point and a depth.
 pub(crate) const MIN_FRACTION: f64 = 0.02;

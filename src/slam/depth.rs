@@ -1,6 +1,8 @@
 //! Depth of a sensor, for the frames.
 
+use super::metric::depth_offset::DepthTimer;
 use super::{ScaleEstimate, Slam};
+use crate::compute::depth::moved::NextDepth;
 use crate::compute::device::DeviceError;
 use crate::image::NetworkView;
 use crate::image::depth::{DepthLimits, DepthReader};
@@ -13,30 +15,41 @@ impl Slam {
     /// # Errors
     /// Without `depth.use`, or for another number of pixels. The frame then has no depth.
     pub fn set_depth(&mut self, metres: Option<&[f32]>) -> Result<(), DeviceError> {
-        match (self.config.depth.enabled, metres) {
-            (true, metres) => {
-                let metres = match (&mut self.depth_timer, metres) {
-                    (Some(timer), Some(metres)) => Some(timer.give(metres)),
-                    (Some(timer), None) => {
-                        timer.give_none();
-                        None
-                    }
-                    (None, metres) => metres,
-                };
-                self.tracker.device_mut().set_depth(metres)
+        let next = match (self.config.depth.enabled, metres) {
+            (true, Some(metres)) => {
+                let motion = self.depth_timer.as_mut().and_then(|t| t.give(metres));
+                Some(NextDepth::Measured { metres, motion })
             }
-            (false, None) => Ok(()),
-            (false, Some(_)) => Err(DeviceError::NoDepth),
-        }
+            (false, Some(_)) => return Err(DeviceError::NoDepth),
+            (false, None) => return Ok(()),
+            (true, None) => {
+                if let Some(timer) = &mut self.depth_timer {
+                    timer.give_none();
+                }
+                None
+            }
+        };
+        self.tracker.device_mut().set_depth(next)
     }
 
     /// Gives the next frame the newest depth if it has none of its own, as that of a sensor that is slower than the
-    /// camera.
-    pub(super) fn carry_depth(&mut self) -> Result<(), DeviceError> {
-        match self.depth_timer.as_mut().and_then(|timer| timer.carried()) {
-            Some(metres) => self.tracker.device_mut().set_depth(Some(metres)),
-            None => Ok(()),
+    /// camera. Returns whether it did.
+    pub(super) fn carry_depth(&mut self) -> Result<bool, DeviceError> {
+        let motion = self.depth_timer.as_ref().and_then(DepthTimer::carried);
+        if let Some(motion) = motion {
+            let device = self.tracker.device_mut();
+            device.set_depth(Some(NextDepth::Carried(motion)))?;
         }
+        Ok(motion.is_some())
+    }
+
+    /// Forgets the depth of a frame that cannot be used.
+    pub(super) fn skip_depth(&mut self) {
+        if let Some(timer) = &mut self.depth_timer {
+            timer.skip();
+        }
+        // Without `depth.use` there is none.
+        let _ = self.tracker.device_mut().set_depth(None);
     }
 
     /// The scale of the map by what sensors measured in the newest 50 keyframes, as published last; `None` if

@@ -210,16 +210,22 @@ impl Slam {
         if let Some(answer) = answer {
             self.accept(answer)?;
         }
-        self.carry_depth()?;
-        self.tracker.encode(frame)?;
+        let is_carried = self.carry_depth()?;
+        if let Err(error) = self.tracker.encode(frame) {
+            self.skip_depth();
+            return Err(error);
+        }
         let outcome = self.advance(frame);
         let found = self.tracker.device().depth_found();
-        self.depth.note(frame.index, found);
+        if !is_carried {
+            self.depth.note(frame.index, found);
+        }
         let seen = outcome.as_ref().copied();
         let seen = seen.unwrap_or(FrameOutcome::lost());
         let tracked = self.record(frame, seen, start);
         if let Some(timer) = &mut self.depth_timer {
-            timer.tracked(frame.stamp, seen.step.as_ref());
+            let refused = matches!(found, Some(Err(_)));
+            timer.tracked(frame.stamp, seen.step.as_ref(), refused);
         }
         outcome.map(|_| tracked)
     }

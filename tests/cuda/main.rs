@@ -6,6 +6,7 @@
 mod convert;
 mod coverage;
 mod depth;
+mod depth_moved;
 mod fusion;
 mod global;
 mod global_support;

@@ -2,6 +2,7 @@
 
 use super::NAME;
 use crate::compute::depth::field::DepthField;
+use crate::compute::depth::moved::{DepthMotion, NextDepth, move_depth};
 use crate::compute::depth::{DepthMeter, DepthScale, NoScale, Trust, rescale};
 use crate::compute::device::DeviceError;
 use crate::compute::fusion::FusedPointmap;
@@ -10,15 +11,27 @@ use crate::geometry::Intrinsics;
 use crate::inference::{NetworkShape, ViewOutput};
 use std::sync::Arc;
 
+/// What the next frame has as depth.
+#[derive(Debug, Clone, Copy, Default)]
+enum Next {
+    #[default]
+    None,
+    /// The newest measurement.
+    Newest,
+    /// The newest measurement, moved.
+    Moved(DepthMotion),
+}
+
 /// Depth images, one N-array of metres each, and the scale that they give.
 pub struct Depth {
     width: usize,
+    height: usize,
     meter: DepthMeter,
     /// What the network's newest pass with depth got wrong beside its scale; `None` without a calibration.
     field: Option<DepthField>,
-    /// Depth of the next frame, if `has_next`.
-    next: Vec<f32>,
-    has_next: bool,
+    /// The newest measurement.
+    newest: Vec<f32>,
+    next: Next,
     /// Depth of the current frame, if `has_frame`.
     frame: Vec<f32>,
     has_frame: bool,
@@ -40,10 +53,11 @@ impl Depth {
         let (width, pixels) = (shape.width, shape.pixels());
         Self {
             width,
+            height: shape.height,
             meter: DepthMeter::new(pixels),
             field: camera.map(|camera| DepthField::new(width, shape.height, camera)),
-            next: vec![0.0; pixels],
-            has_next: false,
+            newest: vec![0.0; pixels],
+            next: Next::None,
             frame: vec![0.0; pixels],
             has_frame: false,
             keyframe: Arc::default(),
@@ -55,28 +69,39 @@ impl Depth {
     }
 
     /// Sets the depth of the next frame.
-    pub fn set_next(&mut self, metres: Option<&[f32]>) -> Result<(), DeviceError> {
-        self.has_next = false;
-        let Some(metres) = metres else {
-            return Ok(());
+    pub fn set_next(&mut self, depth: Option<NextDepth<'_>>) -> Result<(), DeviceError> {
+        self.next = Next::None;
+        self.next = match depth {
+            None => return Ok(()),
+            Some(NextDepth::Carried(motion)) => Next::Moved(motion),
+            Some(NextDepth::Measured { metres, motion }) => {
+                if metres.len() != self.newest.len() {
+                    return Err(DeviceError::Content {
+                        device: NAME,
+                        what: "depth",
+                        expected: self.newest.len(),
+                        found: metres.len(),
+                    });
+                }
+                self.newest.copy_from_slice(metres);
+                motion.map_or(Next::Newest, Next::Moved)
+            }
         };
-        if metres.len() != self.next.len() {
-            return Err(DeviceError::Content {
-                device: NAME,
-                what: "depth",
-                expected: self.next.len(),
-                found: metres.len(),
-            });
-        }
-        self.next.copy_from_slice(metres);
-        self.has_next = true;
         Ok(())
     }
 
     /// The next frame becomes the current one.
     pub fn advance(&mut self) {
-        std::mem::swap(&mut self.next, &mut self.frame);
-        self.has_frame = std::mem::take(&mut self.has_next);
+        let next = std::mem::take(&mut self.next);
+        match next {
+            Next::None => {}
+            Next::Newest => self.frame.copy_from_slice(&self.newest),
+            Next::Moved(motion) => {
+                let size = (self.width, self.height);
+                move_depth(&self.newest, &motion, size, &mut self.frame);
+            }
+        }
+        self.has_frame = !matches!(next, Next::None);
         self.found = None;
     }
 

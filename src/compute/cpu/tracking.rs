@@ -4,6 +4,7 @@ use super::camera::Camera;
 use super::depth::Depth;
 use super::hand_off::{HandOff, HandOffItem, Pointmap};
 use super::{NAME, unknown};
+use crate::compute::depth::moved::NextDepth;
 use crate::compute::depth::{DepthScale, NoScale};
 use crate::compute::device::{
     DeviceError, Fractions, FramePoints, Handle, LostReason, Outcome, SeenFrame, Tracked,
@@ -290,9 +291,9 @@ impl TrackingDevice for Tracking {
         Ok(())
     }
 
-    fn set_depth(&mut self, metres: Option<&[f32]>) -> Result<(), DeviceError> {
+    fn set_depth(&mut self, next: Option<NextDepth<'_>>) -> Result<(), DeviceError> {
         let depth = self.depth.as_mut().ok_or(DeviceError::NoDepth)?;
-        depth.set_next(metres)
+        depth.set_next(next)
     }
 
     fn depth_found(&self) -> Option<Result<DepthScale, NoScale>> {

@@ -1,6 +1,7 @@
 //! The scale of a pointmap by measured depth on the device, as [`crate::compute::depth::DepthMeter`] measures it.
 
 pub mod field;
+pub mod moved;
 
 use super::small;
 use crate::compute::depth::{self, DepthScale, NoScale, Ratios, Trust};

@@ -1,6 +1,7 @@
 //! The half of a device that tracks the camera.
 
 use super::{DeviceError, Handle};
+use crate::compute::depth::moved::NextDepth;
 use crate::compute::depth::{DepthScale, NoScale};
 use crate::compute::pose_solver::Solution;
 use crate::compute::residual::{Matrix7, SolveError};
@@ -29,14 +30,13 @@ pub trait TrackingDevice: Send {
     /// [`DeviceError::NoMasks`] without `tracking.masks`; if the length is not the number of pixels.
     fn set_mask(&mut self, used: &[u8]) -> Result<(), DeviceError>;
 
-    /// Gives the frame that is encoded next its depth, in metres along z for each of the network image's pixels (0: not
-    /// measured); it has none otherwise. With depth, the pointmaps of each pass with the frame are multiplied by the
-    /// scale that they need to be metric; without, by that of the newest pass with depth.
+    /// Gives the frame that is encoded next its depth; it has none otherwise. With depth, the pointmaps of each pass with
+    /// the frame are multiplied by the scale that they need to be metric; without, by that of the newest pass with depth.
     ///
     /// # Errors
     /// [`DeviceError::NoDepth`] without `depth.use`; if the length is not the number of pixels. The next frame then has
     /// no depth.
-    fn set_depth(&mut self, metres: Option<&[f32]>) -> Result<(), DeviceError>;
+    fn set_depth(&mut self, next: Option<NextDepth<'_>>) -> Result<(), DeviceError>;
 
     /// The scale by which the current frame's last pass was multiplied, or why its depth gives none; `None` for a frame
     /// without depth or without a pass.

@@ -17,6 +17,7 @@
 
 use super::motion::rotation_log;
 use super::wheels::seconds_between;
+use crate::compute::depth::moved::DepthMotion;
 use crate::geometry::{Intrinsics, Sim3};
 use crate::time::Stamp;
 use nalgebra::{Cholesky, Isometry3, Matrix6, Vector3, Vector6};
@@ -29,7 +30,7 @@ const MIN_PAIRS: usize = 4;
 const APART: [f64; 2] = [0.25, 1.0];
 /// Longest time between two frames that shows the velocity.
 const MAX_STEP: f64 = 0.5;
-/// Depth is carried to frames without it for so many seconds, while they see at least this part of it.
+/// Depth is carried to frames without it for so many seconds, while they see at least this part of its points.
 const CARRIED: f64 = 0.5;
 const SEEN: f64 = 0.3;
 /// The offset is corrected if it is this many times as large as its standard deviation, and that at most `MAX_SIGMA`.
@@ -94,7 +95,8 @@ struct Moment {
     step: Sim3,
 }
 
-/// Finds the offset of depth, and corrects depth for it. All memory is allocated in the beginning.
+/// Finds the offset of depth, and the motions that correct depth for it and carry it. All memory is allocated in the
+/// beginning.
 #[derive(Debug)]
 pub struct DepthTimer {
     camera: Intrinsics,
@@ -108,8 +110,6 @@ pub struct DepthTimer {
     /// The newest depth, and the camera there.
     latest: Vec<f32>,
     origin: Option<Moment>,
-    /// The next frame's depth in its moment.
-    moved: Vec<f32>,
     last: Option<Stamp>,
     /// The camera at the newest frame.
     here: Option<Moment>,
@@ -135,7 +135,6 @@ impl DepthTimer {
             moment: None,
             latest: vec![0.0; pixels],
             origin: None,
-            moved: vec![0.0; pixels],
             last: None,
             here: None,
             pairs: heapless::Deque::new(),
@@ -146,27 +145,17 @@ impl DepthTimer {
         }
     }
 
-    /// Takes the next frame's depth; returns it as it is in the frame's moment.
-    pub fn give<'a>(&'a mut self, metres: &'a [f32]) -> &'a [f32] {
+    /// Takes the next frame's depth; returns the motion from the moment of the depth to that of the frame, if they differ.
+    pub fn give(&mut self, metres: &[f32]) -> Option<DepthMotion> {
         self.has_next = metres.len() == self.next.len();
         if !self.has_next {
-            return metres;
+            return None;
         }
         self.next.copy_from_slice(metres);
-        match self.offset.zip(self.here.and_then(|here| here.velocity)) {
-            Some((offset, velocity)) => {
-                let motion = exp(&(velocity * offset.seconds));
-                move_depth(
-                    &self.next,
-                    &motion,
-                    &self.camera,
-                    self.size,
-                    &mut self.moved,
-                );
-                &self.moved
-            }
-            None => metres,
-        }
+        let velocity = self.here.and_then(|here| here.velocity);
+        let (offset, velocity) = self.offset.zip(velocity)?;
+        let motion = exp(&(velocity * offset.seconds));
+        Some(DepthMotion::new(&motion, &self.camera))
     }
 
     /// The next frame has no depth of its own after all.
@@ -174,9 +163,16 @@ impl DepthTimer {
         self.has_next = false;
     }
 
-    /// The depth of the next frame, if it has none of its own: the newest depth, moved by the camera's motion since then,
-    /// which goes on as in the last step. `None` if that is too old, or if most of it is out of sight.
-    pub fn carried(&mut self) -> Option<&[f32]> {
+    /// The next frame, and the depth that it was given, cannot be used.
+    pub fn skip(&mut self) {
+        self.give_none();
+        // The device may have taken the depth for the newest.
+        self.origin = None;
+    }
+
+    /// For a frame without depth of its own: the camera's motion since the newest depth, which goes on as in the last
+    /// step. `None` if that is too old, or if most of it is out of sight.
+    pub fn carried(&self) -> Option<DepthMotion> {
         let (origin, here) = self.origin.zip(self.here).filter(|_| !self.has_next)?;
         if !(0.0..CARRIED).contains(&seconds_between(origin.stamp, here.stamp)) {
             return None;
@@ -186,19 +182,26 @@ impl DepthTimer {
         if let Some((offset, velocity)) = self.offset.zip(origin.velocity) {
             motion = motion * exp(&(velocity * offset.seconds));
         }
-        let [had, has] = move_depth(
-            &self.latest,
-            &motion,
-            &self.camera,
-            self.size,
-            &mut self.moved,
-        );
-        (has as f64 >= SEEN * had as f64 && had > 0).then_some(&self.moved)
+        let motion = DepthMotion::new(&motion, &self.camera);
+        self.is_seen(&motion).then_some(motion)
+    }
+
+    /// Whether enough of the newest depth's points are seen after this motion: a look at some of its pixels.
+    fn is_seen(&self, motion: &DepthMotion) -> bool {
+        let (mut had, mut has) = (0_usize, 0_usize);
+        for (u, v) in grid(self.size) {
+            let z = self.latest.get(v * self.size.0 + u).copied();
+            if let Some(z) = z.filter(|z| *z > 0.0) {
+                had += 1;
+                has += usize::from(motion.pixel((u, v), z, self.size).is_some());
+            }
+        }
+        had > 0 && has as f64 >= SEEN * had as f64
     }
 
     /// Notes the camera's motion from the frame before to the next frame, in metres, now that this was processed. Without
-    /// it, as where the camera was lost, earlier depth is of no use.
-    pub fn tracked(&mut self, stamp: Stamp, step: Option<&Isometry3<f64>>) {
+    /// it, as where the camera was lost, earlier depth is of no use. Depth of the frame that was `refused` is not carried.
+    pub fn tracked(&mut self, stamp: Stamp, step: Option<&Isometry3<f64>>, refused: bool) {
         let before = self.last.replace(stamp);
         let seconds = before.map(|before| seconds_between(before, stamp));
         let seconds = seconds.filter(|s| *s > 0.0 && *s <= MAX_STEP);
@@ -221,7 +224,7 @@ impl DepthTimer {
         if std::mem::take(&mut self.has_next) {
             self.compare_to_earlier(stamp);
             std::mem::swap(&mut self.latest, &mut self.next);
-            self.origin = self.here;
+            self.origin = self.here.filter(|_| !refused);
         }
     }
 
@@ -300,10 +303,8 @@ impl DepthTimer {
     /// Measures distances of the earlier depth image, moved by `newest_from_earlier`, to the newest.
     fn measure(&mut self, newest_from_earlier: &Sim3) {
         let (width, height) = self.size;
-        let step = width.max(height).div_ceil(POINTS).max(1);
         self.distances.clear();
-        let rows = (step / 2..height).step_by(step);
-        for (u, v) in rows.flat_map(|v| (step / 2..width).step_by(step).map(move |u| (u, v))) {
+        for (u, v) in grid(self.size) {
             let Some(point) = surface_point(&self.earlier, &self.camera, width, u, v) else {
                 continue;
             };
@@ -397,46 +398,11 @@ impl DepthTimer {
     }
 }
 
-/// Moves a depth image to `moved` by the camera's motion `to_from_depth`; where several points fall on one pixel, the
-/// nearest counts. Returns the number of pixels that have a depth before and after.
-fn move_depth(
-    metres: &[f32],
-    to_from_depth: &Sim3,
-    camera: &Intrinsics,
-    (width, height): (usize, usize),
-    moved: &mut [f32],
-) -> [usize; 2] {
-    moved.fill(0.0);
-    let [mut had, mut has] = [0, 0];
-    let turned = to_from_depth.scaled_rotation().map(|v| v as f32);
-    let shift = to_from_depth.translation.map(|v| v as f32);
-    let focal = [camera.fx as f32, camera.fy as f32];
-    // Half a pixel more, so that rounding down gives the nearest.
-    let centre = [camera.cx as f32 + 0.5, camera.cy as f32 + 0.5];
-    // The rays of a row are a line.
-    let along = turned.column(0) / focal[0];
-    for (v, row) in metres.chunks_exact(width.max(1)).enumerate() {
-        let first = turned * camera.ray(0.0, v as f64).map(|v| v as f32);
-        for (u, z) in row.iter().enumerate().filter(|(_, z)| **z > 0.0) {
-            had += 1;
-            let point = (first + along * u as f32) * *z + shift;
-            let inverse = 1.0 / point.z;
-            let x = point.x * inverse * focal[0] + centre[0];
-            let y = point.y * inverse * focal[1] + centre[1];
-            // False for a point that is not finite.
-            let inside = x >= 0.0 && y >= 0.0 && x < width as f32 && y < height as f32;
-            if !(inside && point.z > 0.0) {
-                continue;
-            }
-            if let Some(pixel) = moved.get_mut(y as usize * width + x as usize) {
-                has += usize::from(*pixel == 0.0);
-                if *pixel == 0.0 || point.z < *pixel {
-                    *pixel = point.z;
-                }
-            }
-        }
-    }
-    [had, has]
+/// Columns and rows of the pixels that are looked at, every so many.
+fn grid((width, height): (usize, usize)) -> impl Iterator<Item = (usize, usize)> {
+    let step = width.max(height).div_ceil(POINTS).max(1);
+    let rows = (step / 2..height).step_by(step);
+    rows.flat_map(move |v| (step / 2..width).step_by(step).map(move |u| (u, v)))
 }
 
 fn sim3(pose: &Isometry3<f64>) -> Sim3 {

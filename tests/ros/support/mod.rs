@@ -5,6 +5,7 @@ pub mod memory;
 pub mod stage;
 
 use mast3r_slam::compute::cpu;
+use mast3r_slam::compute::depth::moved::NextDepth;
 use mast3r_slam::compute::depth::{DepthScale, NoScale};
 use mast3r_slam::compute::device::{
     Device, DeviceError, FramePoints, Handle, Outcome, SeenFrame, Setup, TrackingDevice,
@@ -182,8 +183,8 @@ impl TrackingDevice for Walking {
     fn set_mask(&mut self, used: &[u8]) -> Result<(), DeviceError> {
         self.device.set_mask(used)
     }
-    fn set_depth(&mut self, metres: Option<&[f32]>) -> Result<(), DeviceError> {
-        self.device.set_depth(metres)
+    fn set_depth(&mut self, next: Option<NextDepth<'_>>) -> Result<(), DeviceError> {
+        self.device.set_depth(next)
     }
     fn depth_found(&self) -> Option<Result<DepthScale, NoScale>> {
         self.device.depth_found()

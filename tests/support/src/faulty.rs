@@ -2,6 +2,7 @@
 
 use mast3r_slam::compute::cancel::CancelToken;
 use mast3r_slam::compute::coverage::Coverage;
+use mast3r_slam::compute::depth::moved::NextDepth;
 use mast3r_slam::compute::depth::{DepthScale, NoScale};
 use mast3r_slam::compute::device::{
     ContentFormats, Device, DeviceError, EdgeContent, EdgeId, FramePoints, Handle, KeyframeBulk,
@@ -104,8 +105,8 @@ impl TrackingDevice for Tracking {
     fn set_mask(&mut self, used: &[u8]) -> Result<(), DeviceError> {
         self.0.set_mask(used)
     }
-    fn set_depth(&mut self, metres: Option<&[f32]>) -> Result<(), DeviceError> {
-        self.0.set_depth(metres)
+    fn set_depth(&mut self, next: Option<NextDepth<'_>>) -> Result<(), DeviceError> {
+        self.0.set_depth(next)
     }
     fn depth_found(&self) -> Option<Result<DepthScale, NoScale>> {
         self.0.depth_found()

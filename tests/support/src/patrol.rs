@@ -3,6 +3,7 @@
 
 use mast3r_slam::compute::cancel::CancelToken;
 use mast3r_slam::compute::coverage::Coverage;
+use mast3r_slam::compute::depth::moved::NextDepth;
 use mast3r_slam::compute::depth::{DepthScale, NoScale};
 use mast3r_slam::compute::device::{
     ContentFormats, Device, DeviceError, EdgeContent, EdgeId, Fit, Floats, Fractions, FramePoints,
@@ -182,7 +183,7 @@ impl TrackingDevice for Tracking {
     fn set_mask(&mut self, _: &[u8]) -> Result<(), DeviceError> {
         Err(DeviceError::NoMasks)
     }
-    fn set_depth(&mut self, _: Option<&[f32]>) -> Result<(), DeviceError> {
+    fn set_depth(&mut self, _: Option<NextDepth<'_>>) -> Result<(), DeviceError> {
         Err(DeviceError::NoDepth)
     }
     fn depth_found(&self) -> Option<Result<DepthScale, NoScale>> {

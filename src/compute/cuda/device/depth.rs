@@ -2,9 +2,11 @@
 
 use super::errors::NAME;
 use crate::compute::cuda::depth::field::{DepthField, DepthFieldBuffers};
+use crate::compute::cuda::depth::moved::DepthMover;
 use crate::compute::cuda::depth::{DepthMeter, DepthMeterBuffers, Found, MeasureTask};
 use crate::compute::cuda::fusion::FusedPointmap;
 use crate::compute::cuda::tracking::MeasuredDepths;
+use crate::compute::depth::moved::{DepthMotion, NextDepth};
 use crate::compute::depth::{DepthScale, NoScale};
 use crate::compute::device::DeviceError;
 use crate::geometry::Intrinsics;
@@ -15,7 +17,8 @@ use crate::inference::{DeviceView, NetworkShape};
 pub(super) struct FrameDepthBuffers {
     meter: DepthMeterBuffers,
     field: DepthFieldBuffers,
-    host_next: PinnedBuffer<f32>,
+    host_newest: PinnedBuffer<f32>,
+    newest: DeviceBuffer<f32>,
     frame: DeviceBuffer<f32>,
     used: DeviceBuffer<u32>,
     host_used: PinnedBuffer<u32>,
@@ -33,7 +36,8 @@ impl FrameDepthBuffers {
         Ok(Self {
             meter: DepthMeterBuffers::carve(&mut c.part("meter"), width, height)?,
             field: DepthFieldBuffers::carve(&mut c.part("field"), width, height)?,
-            host_next: c.pinned("depth of the next frame", &image)?,
+            host_newest: c.pinned("newest depth", &image)?,
+            newest: c.device("newest depth", &image)?,
             frame: c.device("depth of the frame", &image)?,
             used: c.device("has depth", &[1])?,
             host_used: c.pinned("has depth", &[1])?,
@@ -46,15 +50,28 @@ impl FrameDepthBuffers {
     }
 }
 
+/// What the next frame has as depth.
+#[derive(Debug, Clone, Copy, Default)]
+enum Next {
+    #[default]
+    None,
+    /// The newest measurement, which is uploaded first; moved, if a motion is given.
+    Measured(Option<DepthMotion>),
+    /// The newest measurement, moved.
+    Carried(DepthMotion),
+}
+
 /// Depth images, one N-array of metres each, and the scale that they give.
 pub(super) struct FrameDepth {
     meter: DepthMeter,
     /// What the network's newest pass with depth got wrong beside its scale; `None` without a calibration.
     field: Option<DepthField>,
     pixels: usize,
-    /// Depth of the next frame, if `has_next`.
-    host_next: PinnedBuffer<f32>,
-    has_next: bool,
+    mover: DepthMover,
+    /// The newest measurement.
+    host_newest: PinnedBuffer<f32>,
+    newest: DeviceBuffer<f32>,
+    next: Next,
     /// Depth of the current frame, if `has_frame`.
     frame: DeviceBuffer<f32>,
     has_frame: bool,
@@ -97,8 +114,10 @@ impl FrameDepth {
             meter: DepthMeter::new(context, stream, buffers.meter, width, height)?,
             field: field.transpose()?,
             pixels: shape.pixels(),
-            host_next: buffers.host_next,
-            has_next: false,
+            mover: DepthMover::new(context, width, height)?,
+            host_newest: buffers.host_newest,
+            newest: buffers.newest,
+            next: Next::None,
             frame: buffers.frame,
             has_frame: false,
             used: buffers.used,
@@ -117,34 +136,46 @@ impl FrameDepth {
     pub(super) fn set_next(
         &mut self,
         stream: &Stream,
-        metres: Option<&[f32]>,
+        depth: Option<NextDepth<'_>>,
     ) -> Result<(), DeviceError> {
-        self.has_next = false;
-        let Some(metres) = metres else {
-            return Ok(());
+        self.next = Next::None;
+        self.next = match depth {
+            None => return Ok(()),
+            Some(NextDepth::Carried(motion)) => Next::Carried(motion),
+            Some(NextDepth::Measured { metres, motion }) => {
+                if metres.len() != self.pixels {
+                    return Err(DeviceError::Content {
+                        device: NAME,
+                        what: "depth",
+                        expected: self.pixels,
+                        found: metres.len(),
+                    });
+                }
+                // An earlier upload may still read the pinned memory.
+                stream.synchronize()?;
+                self.host_newest.copy_from_slice(metres);
+                Next::Measured(motion)
+            }
         };
-        if metres.len() != self.pixels {
-            return Err(DeviceError::Content {
-                device: NAME,
-                what: "depth",
-                expected: self.pixels,
-                found: metres.len(),
-            });
-        }
-        // An earlier upload may still read the pinned memory.
-        stream.synchronize()?;
-        self.host_next.copy_from_slice(metres);
-        self.has_next = true;
         Ok(())
     }
 
     /// The next frame becomes the current one.
     pub(super) fn advance(&mut self, stream: &Stream) -> Result<(), CudaError> {
-        self.has_frame = std::mem::take(&mut self.has_next);
+        let next = std::mem::take(&mut self.next);
+        self.has_frame = !matches!(next, Next::None);
         self.measured = false;
-        if self.has_frame {
+        if let Next::Measured(_) = next {
             // SAFETY: `set_next` waits for this upload before it writes the pinned memory again.
-            unsafe { stream.upload(&self.host_next, self.frame.all())? };
+            unsafe { stream.upload(&self.host_newest, self.newest.all())? };
+        }
+        let (newest, frame) = (self.newest.all(), self.frame.all());
+        match &next {
+            Next::None => {}
+            Next::Measured(None) => stream.copy(newest, frame)?,
+            Next::Measured(Some(motion)) | Next::Carried(motion) => {
+                self.mover.run(stream, newest, motion, frame)?;
+            }
         }
         let used = u32::from(self.has_frame);
         if self.host_used.first() == Some(&used) {

@@ -19,6 +19,7 @@ use crate::compute::cuda::fusion::{ExportTask, FusedPointmap, UpdateTask};
 use crate::compute::cuda::matching::{Gates, MatchTask, Start};
 use crate::compute::cuda::slots::{CudaKeyframes, Floats, SlotView};
 use crate::compute::cuda::tracking::{SolveTask, Unsolved};
+use crate::compute::depth::moved::NextDepth;
 use crate::compute::depth::{DepthScale, NoScale};
 use crate::compute::device::{
     DeviceError, Fractions, FramePoints, Handle, LostReason, MemoryPool, Outcome, SeenFrame,
@@ -376,9 +377,9 @@ impl TrackingDevice for Tracking {
         }
     }
 
-    fn set_depth(&mut self, metres: Option<&[f32]>) -> Result<(), DeviceError> {
+    fn set_depth(&mut self, next: Option<NextDepth<'_>>) -> Result<(), DeviceError> {
         let depth = self.frame.depth.as_mut().ok_or(DeviceError::NoDepth)?;
-        depth.set_next(&self.stream, metres)
+        depth.set_next(&self.stream, next)
     }
 
     fn depth_found(&self) -> Option<Result<DepthScale, NoScale>> {

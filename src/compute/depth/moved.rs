@@ -1,0 +1,178 @@
+//! Depth moved by the camera's motion: for stamps that are off, and for frames without depth of their own
+//! (docs/algorithm.md, Depth).
+
+use crate::geometry::{Intrinsics, Sim3};
+use nalgebra::{Matrix3, Vector3};
+
+/// The depth of a frame.
+#[derive(Debug, Clone, Copy)]
+pub enum NextDepth<'a> {
+    /// A measurement.
+    Measured {
+        /// Metres along z for each of the network image's pixels, row by row; 0: not measured.
+        metres: &'a [f32],
+        /// From the camera that measured to that of the frame; `None` if both are the same.
+        motion: Option<DepthMotion>,
+    },
+    /// The newest measurement, moved from the camera that measured to that of the frame.
+    Carried(DepthMotion),
+}
+
+/// How the pixels of a depth image move: the point of column `u`, row `v` and depth `z` moves to
+/// `((first + v·down) + u·right)·z + shift`. Every device computes it in `f32` and in this order.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[repr(C)]
+pub struct DepthMotion {
+    first: [f32; 3],
+    down: [f32; 3],
+    right: [f32; 3],
+    shift: [f32; 3],
+    focal: [f32; 2],
+    /// Principal point, and half a pixel more, so that rounding down gives the nearest pixel.
+    centre: [f32; 2],
+}
+
+impl DepthMotion {
+    /// The motion `to_from_depth`, between two images of one camera.
+    pub fn new(to_from_depth: &Sim3, camera: &Intrinsics) -> Self {
+        let turned: Matrix3<f64> = to_from_depth.scaled_rotation();
+        let f32s = |v: Vector3<f64>| <[f32; 3]>::from(v.map(|v| v as f32));
+        Self {
+            first: f32s(turned * camera.ray(0.0, 0.0)),
+            down: f32s(turned.column(1) / camera.fy),
+            right: f32s(turned.column(0) / camera.fx),
+            shift: f32s(to_from_depth.translation),
+            focal: [camera.fx as f32, camera.fy as f32],
+            centre: [(camera.cx + 0.5) as f32, (camera.cy + 0.5) as f32],
+        }
+    }
+
+    /// Column, row and depth where a pixel's point is seen in an image of `width × height`; `None` outside of it, and
+    /// without a depth.
+    #[inline(always)]
+    pub fn pixel(
+        &self,
+        (u, v): (usize, usize),
+        z: f32,
+        (width, height): (usize, usize),
+    ) -> Option<(usize, usize, f32)> {
+        let along = |k: usize| {
+            let ray = (self.first[k] + v as f32 * self.down[k]) + u as f32 * self.right[k];
+            ray * z + self.shift[k]
+        };
+        let depth = along(2);
+        let inverse = 1.0 / depth;
+        let x = along(0) * inverse * self.focal[0] + self.centre[0];
+        let y = along(1) * inverse * self.focal[1] + self.centre[1];
+        // False for a point that is not finite.
+        let inside = x >= 0.0 && y >= 0.0 && x < width as f32 && y < height as f32;
+        (z > 0.0 && depth > 0.0 && inside).then_some((x as usize, y as usize, depth))
+    }
+}
+
+/// Moves a depth image of `width × height`; where several points fall on one pixel, the nearest counts, and where none
+/// does, the depth is 0.
+pub fn move_depth(
+    metres: &[f32],
+    motion: &DepthMotion,
+    (width, height): (usize, usize),
+    moved: &mut [f32],
+) {
+    moved.fill(0.0);
+    for (v, row) in metres.chunks_exact(width.max(1)).enumerate() {
+        for (u, z) in row.iter().enumerate() {
+            let Some((x, y, depth)) = motion.pixel((u, v), *z, (width, height)) else {
+                continue;
+            };
+            if let Some(pixel) = moved.get_mut(y * width + x)
+                && (*pixel == 0.0 || depth < *pixel)
+            {
+                *pixel = depth;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nalgebra::{UnitQuaternion, Vector6};
+
+    const SIZE: (usize, usize) = (128, 96);
+    const CAMERA: Intrinsics = Intrinsics {
+        fx: 100.0,
+        fy: 104.0,
+        cx: 63.5,
+        cy: 47.5,
+    };
+
+    fn motion(twist: [f64; 6]) -> Sim3 {
+        Sim3::exp(&Vector6::from(twist).push(0.0))
+    }
+
+    #[test]
+    fn a_pixel_moves_as_its_point() {
+        let motion = motion([0.1, -0.05, 0.2, 0.05, -0.1, 0.2]);
+        let moving = DepthMotion::new(&motion, &CAMERA);
+        let mut seen = 0;
+        for n in 0..SIZE.0 * SIZE.1 {
+            let (u, v) = (n % SIZE.0, n / SIZE.0);
+            let z = 1.5 + (n as f64 * 0.37).sin();
+            let point = motion.transform(&(CAMERA.ray(u as f64, v as f64) * z));
+            let at = CAMERA.project(&point);
+            let Some((x, y, depth)) = moving.pixel((u, v), z as f32, SIZE) else {
+                let inside = at.x > -0.49
+                    && at.y > -0.49
+                    && at.x < SIZE.0 as f64 - 0.51
+                    && at.y < SIZE.1 as f64 - 0.51;
+                assert!(!inside, "{u} {v}: {at}");
+                continue;
+            };
+            seen += 1;
+            assert!((f64::from(depth) - point.z).abs() < 1e-5 * point.z);
+            assert!((at.x - x as f64).abs() < 0.501 && (at.y - y as f64).abs() < 0.501);
+        }
+        assert!(seen > SIZE.0 * SIZE.1 / 2, "{seen}");
+    }
+
+    #[test]
+    fn the_nearest_of_several_points_at_a_pixel_counts() {
+        let mut metres = vec![2.0; SIZE.0 * SIZE.1];
+        let mut moved = vec![7.0; metres.len()];
+        let pixel = SIZE.0 * 40 + 64;
+        metres[pixel] = 1.0;
+        // 2 cm are two pixels at 1 m, and one at 2 m: the wall beside it falls on the same pixel, later or before.
+        for (shift, to) in [(0.02, pixel + 2), (-0.02, pixel - 2)] {
+            let motion = DepthMotion::new(&motion([shift, 0.0, 0.0, 0.0, 0.0, 0.0]), &CAMERA);
+            move_depth(&metres, &motion, SIZE, &mut moved);
+            assert_eq!(moved[to], 1.0);
+            let has = moved.iter().filter(|z| **z > 0.0).count();
+            assert!(has < metres.len() && has > metres.len() * 9 / 10, "{has}");
+            assert!(moved.iter().all(|z| [0.0, 1.0, 2.0].contains(z)));
+        }
+    }
+
+    #[test]
+    fn depth_that_is_no_distance_moves_nowhere() {
+        let turn = Sim3 {
+            rotation: UnitQuaternion::from_euler_angles(0.0, 0.0, 0.3),
+            ..Sim3::identity()
+        };
+        let motion = DepthMotion::new(&turn, &CAMERA);
+        for z in [0.0, -0.0, -1.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            assert_eq!(motion.pixel((60, 40), z, SIZE), None, "{z}");
+        }
+        assert!(motion.pixel((60, 40), f32::MIN_POSITIVE, SIZE).is_some());
+        let behind = DepthMotion::new(&motion_back(3.0), &CAMERA);
+        assert_eq!(behind.pixel((60, 40), 2.0, SIZE), None);
+        let unknown = DepthMotion::new(&motion_back(f64::NAN), &CAMERA);
+        assert_eq!(unknown.pixel((60, 40), 2.0, SIZE), None);
+    }
+
+    fn motion_back(metres: f64) -> Sim3 {
+        Sim3 {
+            translation: Vector3::new(0.0, 0.0, -metres),
+            ..Sim3::identity()
+        }
+    }
+}
