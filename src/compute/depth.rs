@@ -3,8 +3,8 @@
 pub mod field;
 pub mod moved;
 
-/// Minimum fraction of the image's pixels with both a point and a depth.
-pub(crate) const MIN_FRACTION: f64 = 0.02;
+/// Minimum fraction of the image's pixels with both a point and a depth: what a lidar of 16 beams measures.
+pub(crate) const MIN_FRACTION: f64 = 0.01;
 /// Maximum median absolute deviation of the log ratios: where they scatter more, the depth belongs to
 /// another image, or the network fails.
 pub(crate) const MAX_MAD: f64 = 0.2;

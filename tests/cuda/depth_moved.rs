@@ -1,7 +1,7 @@
 //! Moved depth against the CPU's: the same bits.
 
 use crate::cuda;
-use mast3r_slam::compute::cuda::depth::moved::DepthMover;
+use mast3r_slam::compute::cuda::depth::moved::{DepthMover, DepthMoverBuffers};
 use mast3r_slam::compute::depth::moved::{DepthMotion, move_depth};
 use mast3r_slam::geometry::{Intrinsics, Sim3};
 use mast3r_slam::gpu::{Context, Priority};
@@ -75,7 +75,8 @@ fn moved_depth_has_the_bits_of_the_cpu() {
     let stream = context.stream(Priority::High).unwrap();
     let mut random = Random(7);
     for (width, height) in [(512, 384), (256, 192), (64, 48), (33, 17), (1, 1), (1, 50)] {
-        let mover = DepthMover::new(context, width, height).unwrap();
+        let buffers = crate::carve(context, |c| DepthMoverBuffers::carve(c, width, height));
+        let mover = DepthMover::new(context, buffers, width, height).unwrap();
         let n = width * height;
         let (from, to) = (crate::buffer(context, n), crate::buffer(context, n));
         for (name, metres) in images(width, height, &mut random) {
@@ -83,7 +84,13 @@ fn moved_depth_has_the_bits_of_the_cpu() {
             for motion in motions(&mut random) {
                 let motion = DepthMotion::new(&motion, &camera(width, height));
                 let (mut expected, mut found) = (vec![1.0; n], vec![1.0_f32; n]);
-                move_depth(&metres, &motion, (width, height), &mut expected);
+                move_depth(
+                    &metres,
+                    &motion,
+                    (width, height),
+                    &mut vec![0; n],
+                    &mut expected,
+                );
                 mover.run(&stream, from.all(), &motion, to.all()).unwrap();
                 stream.read(to.all(), &mut found).unwrap();
                 let bits = |v: &[f32]| v.iter().map(|z| z.to_bits()).collect::<Vec<_>>();

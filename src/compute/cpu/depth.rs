@@ -32,6 +32,8 @@ pub struct Depth {
     /// The newest measurement.
     newest: Vec<f32>,
     next: Next,
+    /// Memory of [`move_depth`].
+    ranks: Vec<u64>,
     /// Depth of the current frame, if `has_frame`.
     frame: Vec<f32>,
     has_frame: bool,
@@ -58,6 +60,7 @@ impl Depth {
             field: camera.map(|camera| DepthField::new(width, shape.height, camera)),
             newest: vec![0.0; pixels],
             next: Next::None,
+            ranks: vec![0; pixels],
             frame: vec![0.0; pixels],
             has_frame: false,
             keyframe: Arc::default(),
@@ -98,7 +101,8 @@ impl Depth {
             Next::Newest => self.frame.copy_from_slice(&self.newest),
             Next::Moved(motion) => {
                 let size = (self.width, self.height);
-                move_depth(&self.newest, &motion, size, &mut self.frame);
+                let (ranks, frame) = (&mut self.ranks, &mut self.frame);
+                move_depth(&self.newest, &motion, size, ranks, frame);
             }
         }
         self.has_frame = !matches!(next, Next::None);

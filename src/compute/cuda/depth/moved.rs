@@ -3,25 +3,49 @@
 use super::THREADS;
 use crate::compute::cuda::small;
 use crate::compute::depth::moved::DepthMotion;
-use crate::gpu::{Context, CudaError, DeviceSlice, Grid, Kernel, KernelArgument, Stream};
+use crate::gpu::{
+    Carver, Context, CudaError, DeviceBuffer, DeviceSlice, Grid, Kernel, KernelArgument, Stream,
+};
 
 // SAFETY: the same fields in the same order as `Motion` in `depth_move.cu`.
 unsafe impl KernelArgument for DepthMotion {}
 
-/// Moves depth images of one size.
+/// Memory of a [`DepthMover`].
+pub struct DepthMoverBuffers {
+    ranks: DeviceBuffer<u64>,
+}
+
+impl DepthMoverBuffers {
+    /// Buffers for images of this size.
+    pub fn carve(c: &mut Carver<'_, '_>, width: usize, height: usize) -> Result<Self, CudaError> {
+        Ok(Self {
+            ranks: c.device("ranks of points", &[height, width])?,
+        })
+    }
+}
+
+/// Moves depth images of one size, one at a time on one stream.
 pub struct DepthMover {
-    move_: Kernel,
-    settle: Kernel,
+    rank: Kernel,
+    take: Kernel,
+    buffers: DepthMoverBuffers,
     size: [u32; 2],
     pixels: usize,
 }
 
 impl DepthMover {
-    /// For images of this size.
-    pub fn new(context: &Context, width: usize, height: usize) -> Result<Self, CudaError> {
+    /// For images of this size, for which `buffers` were carved.
+    pub fn new(
+        context: &Context,
+        buffers: DepthMoverBuffers,
+        width: usize,
+        height: usize,
+    ) -> Result<Self, CudaError> {
+        buffers.ranks.all().at_least("ranks", width * height)?;
         Ok(Self {
-            move_: context.kernel("ms_depth_move")?,
-            settle: context.kernel("ms_depth_settle")?,
+            rank: context.kernel("ms_depth_rank")?,
+            take: context.kernel("ms_depth_take")?,
+            buffers,
             size: [
                 small("columns of an image", width)?,
                 small("rows of an image", height)?,
@@ -42,16 +66,21 @@ impl DepthMover {
             return Ok(());
         }
         let from = metres.at_least("depth", self.pixels)?.pointer();
-        let to = moved.at_least("moved depth", self.pixels)?;
+        let to = moved.at_least("moved depth", self.pixels)?.pointer();
+        let ranks = self.buffers.ranks.all();
         // No point has fallen on any pixel.
-        stream.fill(to, 0xff)?;
+        stream.fill(ranks, 0xff)?;
         let [width, height] = self.size;
         let grid = Grid::over(self.pixels, THREADS);
-        let arguments = (from, to.pointer(), *motion, width, height);
-        // SAFETY: both arrays have `width × height` numbers, checked above; the kernel writes inside the image alone.
-        unsafe { self.move_.launch(stream, grid, arguments)? };
-        let arguments = (to.pointer(), small("pixels of an image", self.pixels)?);
+        let arguments = (from, ranks.pointer(), *motion, width, height);
+        // SAFETY: both arrays have `width × height` numbers, checked above and on creation; the kernel writes inside the
+        // image alone.
+        unsafe { self.rank.launch(stream, grid, arguments)? };
+        let pixels = small("pixels of an image", self.pixels)?;
         // SAFETY: as above.
-        unsafe { self.settle.launch(stream, grid, arguments) }
+        unsafe {
+            self.take
+                .launch(stream, grid, (ranks.pointer(), to, pixels))
+        }
     }
 }

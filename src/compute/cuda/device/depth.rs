@@ -2,7 +2,7 @@
 
 use super::errors::NAME;
 use crate::compute::cuda::depth::field::{DepthField, DepthFieldBuffers};
-use crate::compute::cuda::depth::moved::DepthMover;
+use crate::compute::cuda::depth::moved::{DepthMover, DepthMoverBuffers};
 use crate::compute::cuda::depth::{DepthMeter, DepthMeterBuffers, Found, MeasureTask};
 use crate::compute::cuda::fusion::FusedPointmap;
 use crate::compute::cuda::tracking::MeasuredDepths;
@@ -16,6 +16,7 @@ use crate::inference::{DeviceView, NetworkShape};
 /// Memory of a [`FrameDepth`].
 pub(super) struct FrameDepthBuffers {
     meter: DepthMeterBuffers,
+    mover: DepthMoverBuffers,
     field: DepthFieldBuffers,
     host_newest: PinnedBuffer<f32>,
     newest: DeviceBuffer<f32>,
@@ -35,6 +36,7 @@ impl FrameDepthBuffers {
         let image = [height, width];
         Ok(Self {
             meter: DepthMeterBuffers::carve(&mut c.part("meter"), width, height)?,
+            mover: DepthMoverBuffers::carve(&mut c.part("mover"), width, height)?,
             field: DepthFieldBuffers::carve(&mut c.part("field"), width, height)?,
             host_newest: c.pinned("newest depth", &image)?,
             newest: c.device("newest depth", &image)?,
@@ -114,7 +116,7 @@ impl FrameDepth {
             meter: DepthMeter::new(context, stream, buffers.meter, width, height)?,
             field: field.transpose()?,
             pixels: shape.pixels(),
-            mover: DepthMover::new(context, width, height)?,
+            mover: DepthMover::new(context, buffers.mover, width, height)?,
             host_newest: buffers.host_newest,
             newest: buffers.newest,
             next: Next::None,

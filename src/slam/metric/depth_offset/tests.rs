@@ -133,7 +133,7 @@ fn depth_is_moved_into_the_moment_of_its_frame() {
     let (before, _) = off(&came);
     let motion = timer.give(&came).expect("a motion");
     let mut moved = came.clone();
-    move_depth(&came, &motion, SIZE, &mut moved);
+    move_depth(&came, &motion, SIZE, &mut vec![0; came.len()], &mut moved);
     let (after, pixels) = off(&moved);
     assert!(after < 0.35 * before, "{before} {after} at {offset}");
     assert!(pixels > SIZE.0 * SIZE.1 * 8 / 10, "{pixels}");
@@ -160,7 +160,13 @@ fn newest_depth_is_carried_to_frames_without() {
         } else if let Some(motion) = timer.carried() {
             let newest = depth(&pose(2.0 * FRAME));
             let mut metres = newest.clone();
-            move_depth(&newest, &motion, SIZE, &mut metres);
+            move_depth(
+                &newest,
+                &motion,
+                SIZE,
+                &mut vec![0; newest.len()],
+                &mut metres,
+            );
             let stale = off(&newest, t);
             let left = off(&metres, t);
             assert!(frame > 2 && left < 0.015, "{frame}: {left}, {stale}");
