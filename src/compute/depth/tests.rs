@@ -106,7 +106,7 @@ fn what_is_no_depth_gives_none() {
         Err(NoScale::Few { .. })
     ));
     assert!(matches!(
-        measure(&scene(|n, z| if n % 101 == 0 { z } else { 0.0 })),
+        measure(&scene(|n, z| if n % 120 == 0 { z } else { 0.0 })),
         Err(NoScale::Few { .. })
     ));
     let Err(NoScale::Unit { factor }) = measure(&scene(|_, z| 1000.0 * z)) else {
