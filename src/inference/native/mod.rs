@@ -273,6 +273,8 @@ fn open() -> Result<Context, InferenceError> {
             OLDEST_CAPABILITY.1
         )));
     }
+    // No kernel of this program has a stack, and no library's runs beside it.
+    context.release_stacks()?;
     Ok(context)
 }
 
