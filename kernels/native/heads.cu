@@ -16,8 +16,8 @@ struct EnlargeArgs {
 };
 
 struct PointArgs {
-    uint64_t x, weight, bias; // weight: groups × 4 × channels, binary32
-    uint64_t points[2], confidence[2];
+    uint64_t x, weight, bias; // weight: 4 × channels, binary32
+    uint64_t points, confidence;
     int32_t pixels, channels, lanes;
 };
 
@@ -56,13 +56,12 @@ template <typename T> __device__ __forceinline__ void enlarge(const EnlargeArgs 
 constexpr int POINT_STEPS = 8; // pixels of a thread, one after the other
 
 // The last layer, to four channels, and its activations: points a/‖a‖ · (e^‖a‖ − 1), confidences 1 + e^κ.
-// `lanes` threads a pixel; blockIdx.y is the view.
+// `lanes` threads a pixel.
 template <typename T> __device__ __forceinline__ void points(const PointArgs &p) {
     wait_for_launches();
     let_next_launch();
     extern __shared__ __align__(16) float weights[];
-    const int view = blockIdx.y;
-    const float *stored = reinterpret_cast<const float *>(p.weight) + view * 4 * p.channels;
+    const float *stored = reinterpret_cast<const float *>(p.weight);
     for (int i = threadIdx.x; i < 4 * p.channels; i += blockDim.x) weights[i] = stored[i];
     __syncthreads();
     const int lane = threadIdx.x % p.lanes, each = blockDim.x / p.lanes;
@@ -74,13 +73,12 @@ template <typename T> __device__ __forceinline__ void points(const PointArgs &p)
 #pragma unroll
         for (int i = 0; i < 8; i++) kept[j][i] = one ? weights[j * p.channels + lane * 8 + i] : 0.0f;
     }
-    const float *bias = reinterpret_cast<const float *>(p.bias) + view * 4;
+    const float *bias = reinterpret_cast<const float *>(p.bias);
     const float offset[4] = {bias[0], bias[1], bias[2], bias[3]};
     for (int step = 0; step < POINT_STEPS; step++) {
         const int pixel = (blockIdx.x * POINT_STEPS + step) * each + threadIdx.x / p.lanes;
         const bool inside = pixel < p.pixels;
-        const T *x = reinterpret_cast<const T *>(p.x) +
-                     (static_cast<int64_t>(view) * p.pixels + (inside ? pixel : 0)) * p.channels;
+        const T *x = reinterpret_cast<const T *>(p.x) + static_cast<int64_t>(inside ? pixel : 0) * p.channels;
         float a[4] = {0.0f, 0.0f, 0.0f, 0.0f};
         for (int c = lane * 8; c < p.channels; c += p.lanes * 8) {
             const uint4 bits = *reinterpret_cast<const uint4 *>(x + c);
@@ -102,7 +100,7 @@ template <typename T> __device__ __forceinline__ void points(const PointArgs &p)
         if (!inside || lane != 0) continue;
 #pragma unroll
         for (int j = 0; j < 4; j++) a[j] += offset[j];
-        put_point(a, reinterpret_cast<float *>(p.points[view]), reinterpret_cast<float *>(p.confidence[view]), pixel);
+        put_point(a, reinterpret_cast<float *>(p.points), reinterpret_cast<float *>(p.confidence), pixel);
     }
 }
 

@@ -3,8 +3,8 @@
 
 use super::enlarged;
 use super::layer::{Layer, padded};
-use super::layout::{Layout, Rows};
-use super::operand::Operand;
+use super::layout::{Layout, Rows, SINGLE};
+use super::operand::{HALF, Operand};
 use super::pairs::Pairs;
 use super::step::{Flags, Form, Linear, Map, Step, Summand};
 use super::weights::StoredLayer;
@@ -79,7 +79,7 @@ impl Layout<'_> {
             };
             fused = Some(match level {
                 0 => projected,
-                _ => self.enlarge(pairs, projected, full, kept),
+                _ => self.enlarge(pairs.views() * pairs.items(), projected, full, kept),
             });
         }
         let Some(finest) = fused else {
@@ -96,20 +96,32 @@ impl Layout<'_> {
             self.push_enlarged(pairs, (map, layer), (Operand::None, points), size);
             return Ok(());
         }
-        let map = self.enlarge(pairs, map, size, size);
-        let how = How {
-            flags: Flags::RELU,
-            ..PLAIN
-        };
-        let map = self.convolve(pairs, "dpt.head.2", (map, first), how)?;
-        self.draft.push(Step::Points {
-            x: map.at,
-            weight,
-            bias,
-            views: pairs.views(),
-            pixels: pairs.items() * map.height * map.width,
-            channels: map.channels,
-        });
+        // One view after the other, as these maps are the largest of all: both views' would take twice the memory.
+        for view in 0..pairs.views() {
+            let of_view = DenseMap {
+                at: map.at.offset(view * view_bytes(pairs, map)),
+                ..map
+            };
+            let layer = StoredLayer {
+                weight: layer.weight + view * layer.outputs * layer.inputs * HALF,
+                bias: layer.bias + view * layer.outputs * SINGLE,
+                ..layer
+            };
+            let enlarged = self.enlarge(pairs.items(), of_view, size, size);
+            let how = How {
+                flags: Flags::RELU,
+                ..PLAIN
+            };
+            let last = self.push_convolution((pairs.items(), 1), layer, enlarged, how);
+            self.draft.push(Step::Points {
+                x: last.at,
+                weight: weight.offset(view * 4 * last.channels * SINGLE),
+                bias: bias.offset(view * 4 * SINGLE),
+                view,
+                pixels: pairs.items() * last.height * last.width,
+                channels: last.channels,
+            });
+        }
         Ok(())
     }
 
@@ -153,7 +165,8 @@ impl Layout<'_> {
             Layer::convolution(network, name, channels)
         })?;
         if !enlarged::suits(x.channels, layer.outputs, false) {
-            let map = self.enlarge(pairs, x, [height, width], [height, width]);
+            let images = pairs.views() * pairs.items();
+            let map = self.enlarge(images, x, [height, width], [height, width]);
             return self.convolve(pairs, name, (map, channels), PLAIN);
         }
         let images = pairs.views() * pairs.items();
@@ -254,8 +267,18 @@ impl Layout<'_> {
         let layer = self.both(name, |network, name| {
             Layer::convolution(network, name, channels)
         })?;
+        Ok(self.push_convolution((pairs.items(), pairs.views()), layer, x, how))
+    }
+
+    /// The 3×3 convolution `layer` of maps of so many items of each of so many views.
+    fn push_convolution(
+        &mut self,
+        (items, views): (usize, usize),
+        layer: StoredLayer,
+        x: DenseMap,
+        how: How,
+    ) -> DenseMap {
         let [height, width] = [x.height, x.width].map(|n| (n - 1) / how.step + 1);
-        let (items, views) = (pairs.items(), pairs.views());
         let rows = items * height * width;
         let out = self.halves(views * rows * layer.outputs);
         let a = Rows {
@@ -283,12 +306,12 @@ impl Layout<'_> {
             second: summand(how.add[1]),
             ..Self::linear(a, layer, rows, views, out)
         }));
-        Ok(DenseMap {
+        DenseMap {
             at: out,
             height,
             width,
             channels: layer.outputs,
-        })
+        }
     }
 
     /// The 1×1 convolution called `name`.
@@ -337,15 +360,14 @@ impl Layout<'_> {
         })
     }
 
-    /// Bilinear enlargement to `full` rows and columns, of which the first `kept` are kept.
+    /// Bilinear enlargement of so many images to `full` rows and columns, of which the first `kept` are kept.
     fn enlarge(
         &mut self,
-        pairs: Pairs,
+        images: usize,
         x: DenseMap,
         full: [usize; 2],
         kept: [usize; 2],
     ) -> DenseMap {
-        let images = pairs.views() * pairs.items();
         let out = self.halves(images * kept[0] * kept[1] * x.channels);
         self.draft.push(Step::Enlarge {
             x: x.at,
@@ -410,6 +432,11 @@ impl Layout<'_> {
             vec![first, second]
         })
     }
+}
+
+/// Bytes of one view's maps.
+fn view_bytes(pairs: Pairs, x: DenseMap) -> usize {
+    pairs.items() * x.height * x.width * x.channels * HALF
 }
 
 /// Rows and columns of a map of twice the size.

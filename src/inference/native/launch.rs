@@ -432,13 +432,13 @@ impl Kernels {
                 x,
                 weight,
                 bias,
-                views,
+                view,
                 pixels,
                 channels,
             } => {
                 // Threads of a pixel: a power of two, and no more than there are 16-byte groups.
                 let lanes = 1 << (channels / 8).clamp(1, 16).ilog2();
-                let output = |part| [0, 1].map(|view| addresses.outputs[view][part]);
+                let output = |part| addresses.outputs[view % 2][part];
                 let args = PointArgs {
                     x: at(x),
                     weight: at(weight),
@@ -451,8 +451,7 @@ impl Kernels {
                 };
                 // As in `heads.cu`: pixels of a thread, one after the other.
                 const STEPS: usize = 8;
-                let mut grid = Grid::over(pixels.div_ceil(STEPS) * lanes as usize, 128);
-                grid.blocks.1 = views as u32;
+                let grid = Grid::over(pixels.div_ceil(STEPS) * lanes as usize, 128);
                 let grid = grid.shared((4 * channels * size_of::<f32>()) as u32);
                 // SAFETY: the operands have room for this step, see above.
                 unsafe { Self::start(&self.points, stream, grid, early, (args,)) }

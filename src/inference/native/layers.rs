@@ -68,7 +68,12 @@ fn shape(step: &Step) -> Step {
             }
         }
         Step::Norm { gain, .. } => gain.iter_mut().for_each(exists),
-        Step::Points { weight, bias, .. } => [weight, bias].into_iter().for_each(exists),
+        Step::Points {
+            weight, bias, view, ..
+        } => {
+            [weight, bias].into_iter().for_each(exists);
+            *view = 0;
+        }
         Step::Enlarged {
             weight,
             bias,
@@ -300,13 +305,10 @@ fn work(step: &Step) -> Work {
             )
         }
         Step::Points {
-            views,
-            pixels,
-            channels,
-            ..
+            pixels, channels, ..
         } => (
-            8 * views * pixels * channels,
-            views * pixels * (channels * HALF + 4 * SINGLE),
+            8 * pixels * channels,
+            pixels * (channels * HALF + 4 * SINGLE),
         ),
         Step::Descriptors {
             views,
@@ -448,11 +450,8 @@ fn describe(step: &Step, index: &Index) -> String {
             )
         }
         Step::Points {
-            views,
-            pixels,
-            channels,
-            ..
-        } => format!("points of {pixels} pixels, {channels} x{views}"),
+            pixels, channels, ..
+        } => format!("points of {pixels} pixels, {channels}"),
         Step::Descriptors {
             views, items, dim, ..
         } => format!("descriptors {dim} x{}", views * items),

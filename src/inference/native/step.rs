@@ -184,11 +184,12 @@ pub(super) enum Step {
         from: [usize; 2],
         to: [usize; 2],
     },
+    /// Those of one view.
     Points {
         x: Operand,
         weight: Operand,
         bias: Operand,
-        views: usize,
+        view: usize,
         pixels: usize,
         channels: usize,
     },
