@@ -221,6 +221,7 @@ mod with_cuda {
                     calibrated: use_calib,
                     network_on_host: false,
                     network_workspace: [0; 2],
+                    encoder_workspace: None,
                     edge_batch: config.memory.edge_batch,
                     words: Some(sizes.words),
                 };

@@ -180,14 +180,15 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
     say(&format!("output: {}", folder.path().display()));
     let mut progress = Progress::new(total, !args.no_progress);
     let start = Instant::now();
-    let mut process = |frame: &SourceFrame| {
+    let mut process = |frame: &SourceFrame, next: Option<&SourceFrame>| {
         if let Some(depth) = &mut depth {
             depth.give(&mut slam, frame.depth.as_ref())?;
         }
         if let Some(motion) = &mut motion {
             motion.give(&mut slam, frame.stamp);
         }
-        let tracked = slam.process(&frame.into())?;
+        let next = next.map(|next| (&next.image).into());
+        let tracked = slam.process_before(&frame.into(), next.as_ref())?;
         #[cfg(all(feature = "bags", feature = "ros"))]
         if let Some(recording) = &mut recording {
             recording.frame(&tracked, &mut slam);

@@ -16,22 +16,38 @@ pub struct Ended {
     pub error: Option<CliError>,
 }
 
-/// Passes each frame of `source` to `process` until the source ends, an error occurs, or `stop`
-/// returns true.
+/// Processes a frame; the other one, if there is one, comes after it.
+pub type Process<'a> =
+    dyn FnMut(&SourceFrame, Option<&SourceFrame>) -> Result<TrackedFrame, SlamError> + 'a;
+
+/// Passes each frame of `source` to `process`, with the one after it, until the source ends, an error
+/// occurs, or `stop` returns true.
 pub fn drive(
     source: &mut dyn Source,
-    process: &mut dyn FnMut(&SourceFrame) -> Result<TrackedFrame, SlamError>,
+    process: &mut Process<'_>,
     progress: &mut Progress,
     stop: &dyn Fn() -> bool,
 ) -> Ended {
     let mut frames = 0;
     let mut interrupted = false;
+    let mut unreadable = None;
     let error = loop {
-        match source.next_frame() {
-            Ok(Some(frame)) => match process(&frame) {
-                Ok(tracked) => progress.frame(&tracked.record),
-                Err(error) => break Some(error.into()),
-            },
+        let frame = match unreadable.take() {
+            Some(error) => Err(error),
+            None => source.next_frame(),
+        };
+        match frame {
+            Ok(Some(frame)) => {
+                // This frame comes before an error of the next.
+                let next = source.peek().unwrap_or_else(|error| {
+                    unreadable = Some(error);
+                    None
+                });
+                match process(&frame, next) {
+                    Ok(tracked) => progress.frame(&tracked.record),
+                    Err(error) => break Some(error.into()),
+                }
+            }
             // Ctrl-C also reaches ffmpeg, which then ends early or fails.
             _ if stop() => {
                 interrupted = true;
@@ -75,11 +91,12 @@ mod tests {
         }
     }
 
-    /// Frames from 1 on; number `broken` cannot be read.
+    /// Frames from 0 on; number `broken` cannot be read.
     struct Numbers {
         next: usize,
         count: usize,
         broken: Option<usize>,
+        ahead: Option<SourceFrame>,
     }
 
     impl Source for Numbers {
@@ -96,6 +113,9 @@ mod tests {
             None
         }
         fn next_frame(&mut self) -> Result<Option<SourceFrame>, SourceError> {
+            if let Some(frame) = self.ahead.take() {
+                return Ok(Some(frame));
+            }
             let index = self.next;
             self.next += 1;
             if Some(index) == self.broken {
@@ -108,7 +128,10 @@ mod tests {
             Ok((index < self.count).then(|| frame(index)))
         }
         fn peek(&mut self) -> Result<Option<&SourceFrame>, SourceError> {
-            Ok(None)
+            if self.ahead.is_none() {
+                self.ahead = self.next_frame()?;
+            }
+            Ok(self.ahead.as_ref())
         }
     }
 
@@ -116,11 +139,17 @@ mod tests {
     #[derive(Default)]
     struct Recorder {
         seen: Vec<usize>,
+        announced: Vec<usize>,
         fail_at: Option<usize>,
     }
 
     impl Recorder {
-        fn process(&mut self, frame: &SourceFrame) -> Result<TrackedFrame, SlamError> {
+        fn process(
+            &mut self,
+            frame: &SourceFrame,
+            next: Option<&SourceFrame>,
+        ) -> Result<TrackedFrame, SlamError> {
+            self.announced.extend(next.map(|next| next.index));
             if Some(frame.index) == self.fail_at {
                 return Err(SlamError::Device(DeviceError::Inference(
                     InferenceError::SelfTest("frame".into()),
@@ -142,6 +171,7 @@ mod tests {
             next: 0,
             count: 10,
             broken,
+            ahead: None,
         };
         let mut progress = Progress::new(None, false);
         let asked = Cell::new(0);
@@ -149,7 +179,8 @@ mod tests {
             asked.set(asked.get() + 1);
             asked.get() == stop_after
         };
-        let mut process = |frame: &SourceFrame| recorder.process(frame);
+        let mut process =
+            |frame: &SourceFrame, next: Option<&SourceFrame>| recorder.process(frame, next);
         drive(&mut source, &mut process, &mut progress, &stop)
     }
 
@@ -160,6 +191,7 @@ mod tests {
         assert!(ended.error.is_none() && !ended.interrupted);
         assert_eq!(ended.frames, 10);
         assert_eq!(recorder.seen, (0..10).collect::<Vec<_>>());
+        assert_eq!(recorder.announced, recorder.seen[1..]);
     }
 
     #[test]

@@ -137,6 +137,12 @@ pub trait DeviceBackend: Send {
         Ok(())
     }
 
+    /// Device memory in bytes for a handle that only encodes, and that may run beside the other handles of this network,
+    /// on a stream of its own; `None` where that is not possible.
+    fn encoder_workspace_bytes(&mut self) -> Result<Option<usize>, InferenceError> {
+        Ok(None)
+    }
+
     /// Whether each number of edges up to the greatest one is decoded at once as fast as it can be; otherwise only
     /// powers of two.
     fn takes_any_batch(&self) -> bool {

@@ -201,6 +201,19 @@ impl Slam {
     /// An unusable image: the next one may be usable. A failure of the network, the device or the
     /// mapping thread: SLAM cannot continue, but results so far remain available.
     pub fn process(&mut self, frame: &Frame<'_>) -> Result<TrackedFrame, SlamError> {
+        self.process_before(frame, None)
+    }
+
+    /// Like [`Slam::process`], where the image of the frame after this one is known already, and stays in the same memory
+    /// until it is processed: a GPU then encodes it while it tracks this one. The results are the same.
+    ///
+    /// # Errors
+    /// See [`Slam::process`]; none about the next image.
+    pub fn process_before(
+        &mut self,
+        frame: &Frame<'_>,
+        next: Option<&RawImage<'_>>,
+    ) -> Result<TrackedFrame, SlamError> {
         let start = Instant::now();
         let answer = self.map.poll()?;
         // A load comes before the answers about its map.
@@ -214,6 +227,9 @@ impl Slam {
         if let Err(error) = self.tracker.encode(frame) {
             self.skip_depth();
             return Err(error);
+        }
+        if let Some(next) = next {
+            self.tracker.expect(next)?;
         }
         let outcome = self.advance(frame);
         let found = self.tracker.device().depth_found();

@@ -16,6 +16,7 @@ use crate::compute::device::{
 };
 use crate::config::Config;
 use crate::geometry::Sim3;
+use crate::image::encoding::RawImage;
 use crate::map::TrackingState;
 
 /// Number of consecutive frames without a usable pixel after which the network is tested: with a
@@ -107,6 +108,11 @@ impl Tracker {
             },
             error => error.into(),
         })
+    }
+
+    /// Lets the device begin with the image that comes after the current frame.
+    pub fn expect(&mut self, image: &RawImage<'_>) -> Result<(), SlamError> {
+        Ok(self.device.expect(image)?)
     }
 
     /// Starts a map with the frame if it has usable pixels.

@@ -83,6 +83,7 @@ fn inputs<R>(
         calibrated: false,
         network_on_host,
         network_workspace: WORKSPACE,
+        encoder_workspace: None,
         edge_batch: config.memory.edge_batch,
         words: Some(1000),
     })

@@ -17,6 +17,7 @@ use mast3r_slam::gpu::{Context, DevicePointer, Grid, Priority, allocations};
 use mast3r_slam::image::RgbImage;
 use mast3r_slam::image::encoding::Encoding;
 use mast3r_slam::inference::Backend;
+use mast3r_slam::inference::native::NativeBackend;
 use mast3r_slam::map::{EdgeKind, MapSnapshot, TrackingState};
 use mast3r_slam::slam::{Frame, MappingCounts, Pace, Slam, SlamError};
 use std::process::Command;
@@ -408,6 +409,79 @@ fn a_network_in_place_makes_the_same_map_as_one_on_the_host() {
     let there = run(&on, Box::new(in_place), &images, &config, places);
     super::assert_same("frames", &decisions(&there.map), &decisions(&host.map));
     super::assert_same("bits", &bits(&there.map), &bits(&host.map));
+}
+
+/// The map of images of most of which the frame before was told, but of some nothing, another one, or one of another
+/// size.
+fn told_ahead(mut system: Slam, images: &[RgbImage]) -> MapSnapshot {
+    let (width, height) = (images[0].width, images[0].height);
+    let wider = RgbImage::new(width + 16, height);
+    for (index, image) in images.iter().enumerate() {
+        let next = match index % 7 {
+            3 => images.first(),
+            4 => None,
+            5 => Some(&wider),
+            _ => images.get(index + 1),
+        };
+        let next = next.map(Into::into);
+        let frame = Frame {
+            index,
+            stamp: stamp(index),
+            image: image.into(),
+        };
+        system.process_before(&frame, next.as_ref()).expect("frame");
+    }
+    system.complete().expect("finish");
+    system.snapshot()
+}
+
+#[test]
+fn images_that_are_encoded_ahead_make_the_same_map() {
+    let Some(context) = super::cuda() else { return };
+    let mut backend = RoomBackend::new(SIZE, square_walk(60, 1.0), SPOIL);
+    let places = Some(vocabulary(&mut backend));
+    let images = images(&backend, (0..60).map(Some));
+    let (on, config) = (On::Gpu(&context), config(true));
+    let expected = run(&on, backend.share(), &images, &config, places.clone()).map;
+    let beside = Box::new(InPlace::beside(&context, backend.share()));
+    let map = told_ahead(system(&on, beside, &config, places), &images);
+    super::assert_same("frames", &decisions(&map), &decisions(&expected));
+    super::assert_same("bits", &bits(&map), &bits(&expected));
+}
+
+/// The same with the bundled network, whose encoder runs beside its decoder.
+#[test]
+fn the_bundled_network_encodes_ahead_and_makes_the_same_map() {
+    let Some(context) = super::cuda() else { return };
+    let folder = testkit::repository("assets/room_loop/rgb");
+    let mut paths: Vec<_> = (std::fs::read_dir(folder).expect("images"))
+        .map(|entry| entry.expect("an image").path())
+        .collect();
+    paths.sort();
+    let read = |path: &std::path::PathBuf| mast3r_slam::image::decode(path).expect("an image");
+    let images: Vec<RgbImage> = paths.iter().take(30).map(read).collect();
+    let config = Config {
+        threads: Threads::Single,
+        loops: Loops::Off,
+        ..Config::builtin("mini").expect("built in")
+    };
+    let network = super::native::bundled();
+    let backend = NativeBackend::new(&network, images[0].width, images[0].height);
+    let backend = backend.expect("the GPU");
+    let on = On::Gpu(&context);
+    let expected = run(&on, backend.share(), &images, &config, None).map;
+    let map = told_ahead(system(&on, backend.share(), &config, None), &images);
+    let tracked = |map: &MapSnapshot| {
+        let of = |state| map.frames.iter().filter(|f| f.state == state).count();
+        of(TrackingState::Tracking)
+    };
+    assert!(
+        tracked(&expected) > 20,
+        "{} are tracked",
+        tracked(&expected)
+    );
+    super::assert_same("frames", &decisions(&map), &decisions(&expected));
+    super::assert_same("bits", &bits(&map), &bits(&expected));
 }
 
 #[test]

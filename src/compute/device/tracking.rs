@@ -23,6 +23,14 @@ pub trait TrackingDevice: Send {
     /// Makes a camera image the current frame.
     fn encode(&mut self, image: &RawImage<'_>) -> Result<(), DeviceError>;
 
+    /// Tells the device, once the current frame is encoded and before it is tracked, the image that is encoded next: a
+    /// device that can encodes it while the current frame is tracked. Until then its memory must stay as it is. Results
+    /// are the same as without.
+    fn expect(&mut self, image: &RawImage<'_>) -> Result<(), DeviceError> {
+        let _ = image;
+        Ok(())
+    }
+
     /// Hides pixels of this and the following frames: `used` has a 0 for each of the network image's pixels that is
     /// hidden. Hidden pixels match nothing, and a keyframe has no points there (docs/algorithm.md, Masks).
     ///

@@ -163,6 +163,10 @@ impl DeviceBackend for NativeBackend {
         self.loaded.workspace_for(&parts)
     }
 
+    fn encoder_workspace_bytes(&mut self) -> Result<Option<usize>, InferenceError> {
+        self.loaded.workspace_for(&[Part::Encoder]).map(Some)
+    }
+
     fn use_workspace(&mut self, workspace: DeviceBuffer<u8>) -> Result<(), InferenceError> {
         self.device = Device {
             graphs: Vec::new(),

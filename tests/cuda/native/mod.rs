@@ -20,7 +20,7 @@ const POINTS: f64 = 5e-3;
 /// The smallest median cosine between descriptors.
 const COSINE: f64 = 0.999;
 
-fn bundled() -> Network {
+pub fn bundled() -> Network {
     let weights = repository("engines/mast3r-mini/model.safetensors");
     load_network(&weights).expect("the bundled model is in the repository")
 }

@@ -12,6 +12,8 @@ pub struct InPlace {
     room: Box<dyn Backend>,
     context: Context,
     stream: Stream,
+    /// Whether it encodes beside other work.
+    beside: bool,
 }
 
 impl InPlace {
@@ -20,6 +22,15 @@ impl InPlace {
             room,
             context: context.clone(),
             stream: context.stream(Priority::Low).expect("stream"),
+            beside: false,
+        }
+    }
+
+    /// One that encodes the next image while a frame is tracked.
+    pub fn beside(context: &Context, room: Box<dyn Backend>) -> Self {
+        Self {
+            beside: true,
+            ..Self::new(context, room)
         }
     }
 
@@ -49,7 +60,10 @@ impl Backend for InPlace {
     }
 
     fn share(&self) -> Box<dyn Backend> {
-        Box::new(Self::new(&self.context, self.room.share()))
+        Box::new(Self {
+            beside: self.beside,
+            ..Self::new(&self.context, self.room.share())
+        })
     }
 
     fn encode(&mut self, image: &RgbImage, features: &mut [f32]) -> Result<(), InferenceError> {
@@ -66,6 +80,10 @@ impl Backend for InPlace {
 }
 
 impl DeviceBackend for InPlace {
+    fn encoder_workspace_bytes(&mut self) -> Result<Option<usize>, InferenceError> {
+        Ok(self.beside.then_some(256))
+    }
+
     fn enqueue_encode(
         &mut self,
         _: &Stream,

@@ -51,12 +51,23 @@ impl Buffers {
 
 impl TrackingBuffers {
     fn carve(carving: &mut Carving<'_>, inputs: &PlanInputs<'_>) -> Result<Self, PreprocessError> {
-        let mut part = carving.part(Group::Tracking, "camera");
-        let camera =
-            CameraBuffers::carve(&mut part, inputs.preprocessor, inputs.camera, inputs.shape)?;
+        let mut camera = |name| {
+            let mut part = carving.part(Group::Tracking, name);
+            CameraBuffers::carve(&mut part, inputs.preprocessor, inputs.camera, inputs.shape)
+        };
+        let camera = match inputs.encoder_workspace {
+            None => vec![camera("camera")?],
+            Some(_) => vec![camera("camera")?, camera("camera, ahead")?],
+        };
         let mut part = carving.part(Group::Tracking, "frame");
         let [workspace, _] = inputs.network_workspace;
-        let (network, pair) = network_and_pair(&mut part, inputs, [1, 1], workspace)?;
+        let (network, pair) = network_and_pair(
+            &mut part,
+            inputs,
+            [1, 1],
+            workspace,
+            inputs.encoder_workspace,
+        )?;
         let mut part = carving.part(Group::Tracking, "keyframe");
         Ok(Self {
             camera,
@@ -102,7 +113,7 @@ fn mapping(
     let mut part = carving.part(Group::Mapping, "edge");
     let [_, workspace] = inputs.network_workspace;
     let sizes = [WAYS, inputs.edges_at_once()];
-    let (network, pair) = network_and_pair(&mut part, inputs, sizes, workspace)?;
+    let (network, pair) = network_and_pair(&mut part, inputs, sizes, workspace, None)?;
     let host_counts = part.pinned("match counts", &[sizes[0] * sizes[1]])?;
     let valid = part.device("valid", &[pixels])?;
     let fusion = FusionBuffers::carve(&mut part.part("fusion"), pixels, CONSTRAINING)?;
@@ -133,12 +144,14 @@ fn network_and_pair(
     inputs: &PlanInputs<'_>,
     [ways, batch]: [usize; 2],
     workspace: usize,
+    encoder_workspace: Option<usize>,
 ) -> Result<(NetworkBuffers, PairBuffers), CudaError> {
     let sizes = NetworkSizes {
         shape: inputs.shape,
         ways,
         batch,
         workspace,
+        encoder_workspace,
         on_host: inputs.network_on_host,
     };
     let network = NetworkBuffers::carve(part, &sizes)?;

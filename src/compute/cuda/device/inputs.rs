@@ -35,6 +35,8 @@ pub struct PlanInputs<'a> {
     /// Device memory in bytes that a run of the network needs in addition to inputs, outputs and
     /// weights, for tracking and for mapping.
     pub network_workspace: [usize; 2],
+    /// The same for an encoder that runs beside, if there is one: the next image is then encoded while a frame is tracked.
+    pub encoder_workspace: Option<usize>,
     /// Maximum number of edges decoded as one batch.
     pub edge_batch: usize,
     /// Number of words in the codebook, if there is one.
@@ -58,6 +60,7 @@ impl<'a> PlanInputs<'a> {
             calibrated: setup.intrinsics.is_some(),
             network_on_host: backend.device().is_none(),
             network_workspace: [0; 2],
+            encoder_workspace: None,
             edge_batch: setup.config.memory.edge_batch.max(1),
             words: setup.places.as_ref().map(|model| model.words()),
         }

@@ -103,7 +103,7 @@ impl Mapping {
         let mut network = Network::new(context, &stream, backend, buffers.network)?;
         let batches = network.batches().into_iter();
         let decodings: Vec<Decoding> = batches.map(Decoding::Edges).collect();
-        network.warm_up(&stream, None, &decodings)?;
+        network.warm_up(&stream, (&[], &[]), &decodings)?;
         let modes = PairModes {
             refinement: Refinement::Single,
             masks: config.tracking.masks,

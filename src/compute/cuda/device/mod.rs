@@ -14,6 +14,7 @@ mod edges;
 mod errors;
 mod frame;
 mod hand_off;
+mod images;
 mod inputs;
 mod mapping;
 mod network;
@@ -155,6 +156,7 @@ fn fitting_plan(
         if let Some(network) = backend.device() {
             inputs.network_workspace =
                 [network.workspace_bytes(0)?, network.workspace_bytes(most)?];
+            inputs.encoder_workspace = network.encoder_workspace_bytes()?;
             reserved = network.still_takes(most);
         }
         match inputs.fitting(free.saturating_sub(reserved))? {

@@ -16,6 +16,9 @@ use crate::inference::{
 /// Number of runs after which a backend has allocated everything it needs.
 const WARM_UP: usize = 4;
 
+/// The buffer of tokens behind those of a pair.
+const AHEAD: usize = 2;
+
 /// Outputs of one view in pinned memory.
 struct PinnedView {
     points: PinnedBuffer<f32>,
@@ -33,12 +36,14 @@ struct Staging {
 
 /// Memory of a [`Network`].
 pub(super) struct NetworkBuffers {
-    /// `2 × T × C` encoder tokens of each pair of images.
+    /// `2 × T × C` encoder tokens of each pair of images, and of the image that is encoded ahead.
     features: DeviceBuffer<f32>,
     /// Outputs, of one pair for tracking, of all pairs both ways for mapping.
     views: [ViewBuffers; 2],
     /// Memory that the backend's runs need besides, if it asks for any.
     workspace: Option<DeviceBuffer<u8>>,
+    /// The same for an encoder that runs beside.
+    encoder_workspace: Option<DeviceBuffer<u8>>,
     /// Inputs and outputs on the host, if the network runs there.
     staging: Option<Staging>,
 }
@@ -53,6 +58,8 @@ pub(super) struct NetworkSizes<'a> {
     pub(super) batch: usize,
     /// Bytes that the backend asks for.
     pub(super) workspace: usize,
+    /// Bytes that it asks for to encode beside; `None`: it does not.
+    pub(super) encoder_workspace: Option<usize>,
     /// Whether the network runs on the host.
     pub(super) on_host: bool,
 }
@@ -66,7 +73,8 @@ impl NetworkBuffers {
         let (n, dim) = (shape.pixels(), shape.descriptor_dim);
         let tokens = [shape.tokens, shape.feature_dim];
         let names = ["view 1", "view 2"];
-        let features = c.device("tokens", &[2 * sizes.batch, tokens[0], tokens[1]])?;
+        let images = 2 * sizes.batch + usize::from(sizes.encoder_workspace.is_some());
+        let features = c.device("tokens", &[images, tokens[0], tokens[1]])?;
         let pixels = sizes.batch * sizes.ways * n;
         let [first, second] = names.map(|name| ViewBuffers::carve(&mut c.part(name), pixels, dim));
         let views = [first?, second?];
@@ -74,6 +82,9 @@ impl NetworkBuffers {
             0 => None,
             bytes => Some(c.device("network workspace", &[bytes])?),
         };
+        let encoder_workspace = (sizes.encoder_workspace)
+            .map(|bytes| c.device("encoder's workspace", &[bytes]))
+            .transpose()?;
         let staging = match sizes.on_host {
             false => None,
             true => {
@@ -96,6 +107,7 @@ impl NetworkBuffers {
             features,
             views,
             workspace,
+            encoder_workspace,
             staging,
         })
     }
@@ -140,6 +152,10 @@ fn at_once(left: usize, most: usize, any: bool) -> usize {
 /// are stored on the device; for a network on the host, also two there.
 pub(super) struct Network {
     backend: Box<dyn Backend>,
+    /// Encodes beside it.
+    encoder: Option<Box<dyn Backend>>,
+    /// Which buffer has the tokens of image 0, and which those of the image encoded ahead.
+    order: [usize; 2],
     shape: NetworkShape,
     /// Tokens of all images, and parts for each.
     all_features: DeviceBuffer<f32>,
@@ -171,6 +187,7 @@ impl Network {
             features,
             views,
             workspace,
+            encoder_workspace,
             staging,
         } = buffers;
         stream.fill(features.all(), 0)?;
@@ -198,8 +215,18 @@ impl Network {
         if let Some(workspace) = workspace {
             in_place(backend.as_mut())?.use_workspace(workspace)?;
         }
+        let encoder = match encoder_workspace {
+            None => None,
+            Some(workspace) => {
+                let mut encoder = backend.share();
+                in_place(encoder.as_mut())?.use_workspace(workspace)?;
+                Some(encoder)
+            }
+        };
         Ok(Self {
             backend,
+            encoder,
+            order: [0, AHEAD],
             shape,
             all_features: features,
             features: of_images,
@@ -241,7 +268,11 @@ impl Network {
 
     /// Tokens of image `which`.
     pub(super) fn features(&self, which: usize) -> DeviceSlice<'_, f32> {
-        let image = self.features.get(which);
+        let buffer = match which {
+            0 => self.order[0],
+            other => other,
+        };
+        let image = self.features.get(buffer);
         image.map_or_else(|| self.all_features.all(), DeviceBuffer::all)
     }
 
@@ -254,6 +285,31 @@ impl Network {
     pub(super) fn view_of(&self, way: usize, which: usize) -> DeviceView<'_> {
         let views = self.views.get(way).map_or(&self.all_views, |views| views);
         views[which % 2].view()
+    }
+
+    /// Whether images can be encoded beside other work.
+    pub(super) fn encodes_beside(&self) -> bool {
+        self.encoder.is_some()
+    }
+
+    /// Enqueues encoding `planes`, maybe beside the others' work; the result becomes the tokens of image 0 by
+    /// [`Network::turn`].
+    pub(super) fn encode_ahead(
+        &mut self,
+        stream: &Stream,
+        planes: DeviceSlice<'_, f32>,
+    ) -> Result<(), DeviceError> {
+        let tokens = self.features.get(self.order[1]);
+        if let (Some(encoder), Some(tokens)) = (&mut self.encoder, tokens) {
+            let encoder = in_place(encoder.as_mut())?;
+            encoder.enqueue_encode(stream, planes, tokens.all())?;
+        }
+        Ok(())
+    }
+
+    /// Makes the image encoded ahead image 0.
+    pub(super) fn turn(&mut self) {
+        self.order.reverse();
     }
 
     /// Encodes the image given as bytes in `image` and as network input in `planes`; the result is
@@ -309,7 +365,7 @@ impl Network {
             let [from, to] = &mut host.staging.features;
             to.copy_from_slice(from);
         }
-        stream.copy(self.features[0].all(), self.features[1].all())?;
+        stream.copy(self.features(0), self.features(1))?;
         Ok(())
     }
 
@@ -338,8 +394,8 @@ impl Network {
             }
             return Ok(());
         }
+        let pair = [self.order[0], 1].map(|k| self.features[k].all());
         let backend = in_place(self.backend.as_mut())?;
-        let pair = [0, 1].map(|k| self.features[k].all());
         let of_first_way = self.views.first().unwrap_or(&self.all_views);
         let views = of_first_way.each_ref().map(ViewBuffers::view);
         match decoding {
@@ -396,19 +452,32 @@ impl Network {
     }
 
     /// A network on the device allocates memory and prepares its work in the first runs on each set
-    /// of buffers; this performs them in advance, for encoding `planes` if this half encodes, and
-    /// for `decodings`.
+    /// of buffers; this performs them in advance, for encoding each of the planes on each of the streams if this half
+    /// encodes, and for `decodings`.
     pub(super) fn warm_up(
         &mut self,
         stream: &Stream,
-        planes: Option<DeviceSlice<'_, f32>>,
+        (streams, planes): (&[&Stream], &[DeviceSlice<'_, f32>]),
         decodings: &[Decoding],
     ) -> Result<(), DeviceError> {
         if self.is_on_host() {
             return Ok(());
         }
         for _ in 0..WARM_UP {
-            if let Some(planes) = planes {
+            if self.encodes_beside() {
+                for &planes in planes {
+                    for on in streams {
+                        self.encode_ahead(on, planes)?;
+                        on.synchronize()?;
+                    }
+                    self.turn();
+                    for &decoding in decodings {
+                        self.decode(stream, decoding)?;
+                    }
+                }
+                continue;
+            }
+            for &planes in planes {
                 let backend = in_place(self.backend.as_mut())?;
                 backend.enqueue_encode(stream, planes, self.features[0].all())?;
             }

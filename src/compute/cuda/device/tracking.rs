@@ -5,12 +5,13 @@
 //! whole. Everything that varies is in device memory: the index map and its validity flag, the
 //! initial pose, the fused pointmap. The host waits once, for the outcome.
 
-use super::camera::{Camera, CameraBuffers, CameraFormat};
+use super::camera::{CameraBuffers, CameraFormat};
 use super::content;
 use super::depth::FrameDepth;
 use super::errors::unknown;
 use super::frame::{Frame, FrameBuffers, FrameMask, events};
 use super::hand_off::{HandOff, HandOffItem, Owner};
+use super::images::Images;
 use super::network::{Decoding, Network, NetworkBuffers};
 use super::pair::{PairBuffers, PairModes};
 use super::repeated::Repeated;
@@ -39,20 +40,11 @@ use std::time::Instant;
 
 /// Buffers of the tracking thread.
 pub(super) struct TrackingBuffers {
-    pub(super) camera: CameraBuffers,
+    /// One for each image that can be on its way.
+    pub(super) camera: Vec<CameraBuffers>,
     pub(super) network: NetworkBuffers,
     pub(super) pair: PairBuffers,
     pub(super) frame: FrameBuffers,
-}
-
-/// Timing marks up to the network's outputs.
-struct Stages {
-    /// Start, preprocessed.
-    camera: [Event; 2],
-    /// Encoded from, to; for a network on the GPU.
-    encoder: [Event; 2],
-    /// Decoded from, to; for a network on the GPU.
-    decoder: [Event; 2],
 }
 
 /// The tracking half.
@@ -63,9 +55,14 @@ pub(super) struct Tracking {
     keyframes: Arc<CudaKeyframes>,
     hand_off: Arc<HandOff>,
     network: Network,
-    camera: Camera,
+    images: Images,
     frame: Frame,
-    stages: Stages,
+    /// Decoded from, to; for a network on the GPU.
+    decoder: [Event; 2],
+    /// Whether the frame before was tracked, so that this one most likely is.
+    tracks: bool,
+    /// Whether the current frame's pair is being decoded already.
+    decodes: bool,
     /// The work after the network.
     work: Repeated,
     tracked: u32,
@@ -86,9 +83,10 @@ impl Tracking {
     ) -> Result<Self, DeviceError> {
         let context = stream.context();
         let mut network = Network::new(context, &stream, backend, buffers.network)?;
-        let camera = Camera::new(context, &stream, buffers.camera, preprocessor, format)?;
+        let images = Images::new(&stream, buffers.camera, preprocessor, format)?;
         let decodings = [Decoding::Mono, Decoding::Pair];
-        network.warm_up(&stream, Some(camera.planes.all()), &decodings)?;
+        let (streams, planes) = images.inputs(&stream);
+        network.warm_up(&stream, (&streams, &planes), &decodings)?;
         let modes = PairModes {
             // The index of an invalid pixel initialises its search in the next frame.
             refinement: Refinement::SingleAll,
@@ -99,20 +97,18 @@ impl Tracking {
         let shape = network.shape();
         let (pair, rays) = (buffers.pair, stores.rays.clone());
         let frame = Frame::new(&stream, pair, buffers.frame, shape, &modes, rays)?;
-        let stages = Stages {
-            camera: events(context)?,
-            encoder: events(context)?,
-            decoder: events(context)?,
-        };
+        let decoder = events(context)?;
         Ok(Self {
             config,
             name: context.info().name.clone(),
             keyframes: Arc::clone(&stores.keyframes),
             hand_off: Arc::clone(&stores.hand_off),
             network,
-            camera,
+            images,
             frame,
-            stages,
+            decoder,
+            tracks: false,
+            decodes: false,
             work: Repeated::new("a frame's work after the network"),
             tracked: 0,
             times: StageTimes::default(),
@@ -217,24 +213,22 @@ impl Tracking {
     /// Reads the times of the stages before [`Tracking::run`], after the stream has been
     /// synchronised.
     fn network_times(&mut self) -> Result<(), CudaError> {
-        let Stages {
-            camera,
-            encoder,
-            decoder,
-        } = &self.stages;
-        self.times.preprocess = between(&camera[0], &camera[1])?;
+        let passage = self.images.current();
+        let [started, preprocessed] = &passage.preprocessing;
+        self.times.preprocess = between(started, preprocessed)?;
         if !self.network.is_on_host() {
-            self.times.encode = between(&encoder[0], &encoder[1])?;
-            self.times.decode += between(&decoder[0], &decoder[1])?;
+            let ([from, to], [start, end]) = (&passage.encoding, &self.decoder);
+            self.times.encode = between(from, to)?;
+            self.times.decode += between(start, end)?;
         }
         Ok(())
     }
 
     fn decode(&mut self, decoding: Decoding) -> Result<(), DeviceError> {
         let start = Instant::now();
-        self.stream.record(&self.stages.decoder[0])?;
+        self.stream.record(&self.decoder[0])?;
         self.network.decode(&self.stream, decoding)?;
-        self.stream.record(&self.stages.decoder[1])?;
+        self.stream.record(&self.decoder[1])?;
         if self.network.is_on_host() {
             self.times.decode += millis(start);
         }
@@ -279,7 +273,7 @@ impl Tracking {
 
     fn fill(&self, slot: &SlotView<'_>, pointmap: &FusedPointmap) -> Result<(), CudaError> {
         let (stream, frame) = (&self.stream, &self.frame);
-        stream.copy(self.camera.image.all(), slot.image)?;
+        stream.copy(self.images.current().camera.image.all(), slot.image)?;
         let (confidence, half_confidence) = match slot.confidence {
             Floats::F32(v) => (Some(v), None),
             Floats::F16(v) => (None, Some(v)),
@@ -345,29 +339,28 @@ impl TrackingDevice for Tracking {
 
     fn encode(&mut self, image: &RawImage<'_>) -> Result<(), DeviceError> {
         self.times = StageTimes::default();
-        let (camera, stages) = (&mut self.camera, &self.stages);
-        camera.check(image)?;
-        // The previous image has been preprocessed, unless its frame failed.
-        stages.camera[1].synchronize()?;
-        camera.take(image);
+        self.decodes = false;
+        let start = Instant::now();
+        self.images.take(&self.stream, &mut self.network, image)?;
         if let Some(depth) = &mut self.frame.depth {
             depth.advance(&self.stream)?;
         }
-        // SAFETY: the image is overwritten only after the preprocessing has been waited for, above.
-        unsafe { camera.enqueue(&self.stream, &stages.camera)? };
-        let start = Instant::now();
-        self.stream.record(&stages.encoder[0])?;
-        self.network.encode(
-            &self.stream,
-            camera.image.all(),
-            camera.planes.all(),
-            &mut camera.host_image,
-        )?;
-        self.stream.record(&stages.encoder[1])?;
         if self.network.is_on_host() {
             self.times.encode = millis(start);
         }
         Ok(())
+    }
+
+    fn expect(&mut self, image: &RawImage<'_>) -> Result<(), DeviceError> {
+        if !self.network.encodes_beside() {
+            return Ok(());
+        }
+        // The GPU has this to do while the host copies the image.
+        if self.tracks {
+            self.decode(Decoding::Pair)?;
+            self.decodes = true;
+        }
+        self.images.expect(&mut self.network, image)
     }
 
     fn set_mask(&mut self, used: &[u8]) -> Result<(), DeviceError> {
@@ -395,6 +388,7 @@ impl TrackingDevice for Tracking {
     }
 
     fn decode_single(&mut self) -> Result<usize, DeviceError> {
+        self.decodes = false;
         self.decode(Decoding::Mono)?;
         let frame = &mut self.frame;
         let view = self.network.view(0);
@@ -433,7 +427,10 @@ impl TrackingDevice for Tracking {
     }
 
     fn track(&mut self) -> Result<Outcome, DeviceError> {
-        self.decode(Decoding::Pair)?;
+        if !std::mem::take(&mut self.decodes) {
+            self.decode(Decoding::Pair)?;
+        }
+        self.tracks = false;
         self.run()?;
         let pixels = self.network.shape().pixels();
         let frame = &mut self.frame;
@@ -464,6 +461,7 @@ impl TrackingDevice for Tracking {
         };
         let reason = match solved.solution(pixels) {
             Ok(solution) => {
+                self.tracks = true;
                 return Ok(Outcome::Tracked(Tracked {
                     keyframe_from_frame: solution.keyframe_from_frame,
                     fractions,
@@ -513,6 +511,7 @@ impl TrackingDevice for Tracking {
     }
 
     fn track_against(&mut self, handle: &Handle) -> Result<(), DeviceError> {
+        self.decodes = false;
         let item = self.hand_off.get(handle)?;
         let (Some(key), Some(buffer)) = (item.key, item.buffer) else {
             return Err(unknown("frame under handle", handle.number()));
@@ -563,7 +562,8 @@ impl TrackingDevice for Tracking {
     }
 
     fn read_seen(&mut self, dst: &mut SeenFrame) -> Result<(), DeviceError> {
-        content::read(&self.stream, self.camera.image.all(), &mut dst.image)?;
+        let image = self.images.current().camera.image.all();
+        content::read(&self.stream, image, &mut dst.image)?;
         content::read(&self.stream, self.frame.index.all(), &mut dst.index)?;
         content::read(&self.stream, self.frame.gated.all(), &mut dst.quality)?;
         Ok(())
