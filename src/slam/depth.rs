@@ -1,11 +1,12 @@
 //! Depth of a sensor, for the frames.
 
 use super::metric::depth_offset::DepthTimer;
-use super::{ScaleEstimate, Slam};
+use super::{Frame, ScaleEstimate, Slam, SlamError};
 use crate::compute::depth::moved::NextDepth;
 use crate::compute::device::DeviceError;
 use crate::image::NetworkView;
 use crate::image::depth::{DepthLimits, DepthReader};
+use nalgebra::Isometry3;
 
 impl Slam {
     /// Gives the next processed frame its depth: metres along the camera's z axis for each pixel of the network's
@@ -32,24 +33,41 @@ impl Slam {
         self.tracker.device_mut().set_depth(next)
     }
 
-    /// Gives the next frame the newest depth if it has none of its own, as that of a sensor that is slower than the
-    /// camera. Returns whether it did.
-    pub(super) fn carry_depth(&mut self) -> Result<bool, DeviceError> {
+    /// Encodes a frame. Without depth of its own it has the newest depth, as that of a sensor that is slower than the
+    /// camera; returns whether it has.
+    pub(super) fn encode(&mut self, frame: &Frame<'_>) -> Result<bool, SlamError> {
         let motion = self.depth_timer.as_ref().and_then(DepthTimer::carried);
         if let Some(motion) = motion {
             let device = self.tracker.device_mut();
             device.set_depth(Some(NextDepth::Carried(motion)))?;
         }
-        Ok(motion.is_some())
+        let encoded = self.tracker.encode(frame);
+        if encoded.is_err() {
+            if let Some(timer) = &mut self.depth_timer {
+                timer.skip();
+            }
+            // Without `depth.use` there is none to forget.
+            let _ = self.tracker.device_mut().set_depth(None);
+        }
+        encoded.map(|()| motion.is_some())
     }
 
-    /// Forgets the depth of a frame that cannot be used.
-    pub(super) fn skip_depth(&mut self) {
-        if let Some(timer) = &mut self.depth_timer {
-            timer.skip();
+    /// Notes what a processed frame shows: whether its depth can be used, if that `is_carried` from another frame, and its
+    /// motion from the frame before.
+    pub(super) fn note_depth(
+        &mut self,
+        frame: &Frame<'_>,
+        is_carried: bool,
+        step: Option<&Isometry3<f64>>,
+    ) {
+        let found = self.tracker.device().depth_found();
+        if !is_carried {
+            self.depth.note(frame.index, found);
         }
-        // Without `depth.use` there is none.
-        let _ = self.tracker.device_mut().set_depth(None);
+        if let Some(timer) = &mut self.depth_timer {
+            let refused = matches!(found, Some(Err(_)));
+            timer.tracked(frame.stamp, step, refused);
+        }
     }
 
     /// The scale of the map by what sensors measured in the newest 50 keyframes, as published last; `None` if

@@ -223,26 +223,15 @@ impl Slam {
         if let Some(answer) = answer {
             self.accept(answer)?;
         }
-        let is_carried = self.carry_depth()?;
-        if let Err(error) = self.tracker.encode(frame) {
-            self.skip_depth();
-            return Err(error);
-        }
+        let is_carried = self.encode(frame)?;
         if let Some(next) = next {
             self.tracker.expect(next)?;
         }
         let outcome = self.advance(frame);
-        let found = self.tracker.device().depth_found();
-        if !is_carried {
-            self.depth.note(frame.index, found);
-        }
         let seen = outcome.as_ref().copied();
         let seen = seen.unwrap_or(FrameOutcome::lost());
         let tracked = self.record(frame, seen, start);
-        if let Some(timer) = &mut self.depth_timer {
-            let refused = matches!(found, Some(Err(_)));
-            timer.tracked(frame.stamp, seen.step.as_ref(), refused);
-        }
+        self.note_depth(frame, is_carried, seen.step.as_ref());
         outcome.map(|_| tracked)
     }
 
