@@ -4,4 +4,5 @@ mod camera;
 mod sim3;
 
 pub use camera::{Calibration, CalibrationError, Distortion, Intrinsics};
+pub(crate) use sim3::rotation_log;
 pub use sim3::{Sim3, Tangent};

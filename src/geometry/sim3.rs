@@ -1,6 +1,6 @@
 //! Similarity transforms in f64 (in f32 the closed forms suffer from cancellation for small steps).
 
-use nalgebra::{Matrix3, Matrix4, SMatrix, SVector, Unit, UnitQuaternion, Vector3};
+use nalgebra::{Isometry3, Matrix3, Matrix4, SMatrix, SVector, Unit, UnitQuaternion, Vector3};
 
 /// `[τ(3), φ(3), σ(1)]`: translation, rotation and log-scale parts of a tangent vector.
 pub type Tangent = SVector<f64, 7>;
@@ -28,6 +28,17 @@ const SERIES: [f64; 16] = {
     }
     shares
 };
+
+impl From<&Isometry3<f64>> for Sim3 {
+    /// The rigid motion, of scale 1.
+    fn from(pose: &Isometry3<f64>) -> Self {
+        Self {
+            translation: pose.translation.vector,
+            rotation: pose.rotation,
+            scale: 1.0,
+        }
+    }
+}
 
 impl Default for Sim3 {
     fn default() -> Self {
@@ -163,8 +174,8 @@ impl std::ops::Mul for Sim3 {
     }
 }
 
-/// Rotation vector, accurate near the identity where `acos` is not.
-fn rotation_log(q: &UnitQuaternion<f64>) -> Vector3<f64> {
+/// Rotation vector in radians, accurate near the identity where `acos` is not.
+pub fn rotation_log(q: &UnitQuaternion<f64>) -> Vector3<f64> {
     let (mut w, mut v) = (q.w, q.imag());
     if w < 0.0 {
         w = -w;

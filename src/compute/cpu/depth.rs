@@ -2,7 +2,7 @@
 
 use super::NAME;
 use crate::compute::depth::field::DepthField;
-use crate::compute::depth::moved::{DepthMotion, NextDepth, move_depth};
+use crate::compute::depth::moved::{Next, NextDepth, move_depth};
 use crate::compute::depth::{DepthMeter, DepthScale, NoScale, Trust, rescale};
 use crate::compute::device::DeviceError;
 use crate::compute::fusion::FusedPointmap;
@@ -10,17 +10,6 @@ use crate::compute::pose_solver::MeasuredDepths;
 use crate::geometry::Intrinsics;
 use crate::inference::{NetworkShape, ViewOutput};
 use std::sync::Arc;
-
-/// What the next frame has as depth.
-#[derive(Debug, Clone, Copy, Default)]
-enum Next {
-    #[default]
-    None,
-    /// The newest measurement.
-    Newest,
-    /// The newest measurement, moved.
-    Moved(DepthMotion),
-}
 
 /// Depth images, one N-array of metres each, and the scale that they give.
 pub struct Depth {
@@ -76,7 +65,7 @@ impl Depth {
         self.next = Next::None;
         self.next = match depth {
             None => return Ok(()),
-            Some(NextDepth::Carried(motion)) => Next::Moved(motion),
+            Some(NextDepth::Carried(motion)) => Next::Carried(motion),
             Some(NextDepth::Measured { metres, motion }) => {
                 if metres.len() != self.newest.len() {
                     return Err(DeviceError::Content {
@@ -87,7 +76,7 @@ impl Depth {
                     });
                 }
                 self.newest.copy_from_slice(metres);
-                motion.map_or(Next::Newest, Next::Moved)
+                Next::Measured(motion)
             }
         };
         Ok(())
@@ -98,8 +87,8 @@ impl Depth {
         let next = std::mem::take(&mut self.next);
         match next {
             Next::None => {}
-            Next::Newest => self.frame.copy_from_slice(&self.newest),
-            Next::Moved(motion) => {
+            Next::Measured(None) => self.frame.copy_from_slice(&self.newest),
+            Next::Measured(Some(motion)) | Next::Carried(motion) => {
                 let size = (self.width, self.height);
                 let (ranks, frame) = (&mut self.ranks, &mut self.frame);
                 move_depth(&self.newest, &motion, size, ranks, frame);

@@ -18,6 +18,17 @@ pub enum NextDepth<'a> {
     Carried(DepthMotion),
 }
 
+/// What a device makes the depth of the next frame.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) enum Next {
+    #[default]
+    None,
+    /// The measurement that has just come, moved if a motion is given.
+    Measured(Option<DepthMotion>),
+    /// The newest measurement, moved.
+    Carried(DepthMotion),
+}
+
 /// How the pixels of a depth image move: the point of column `u`, row `v` and depth `z` moves to
 /// `((first + v·down) + u·right)·z + shift`. Every device computes it in `f32` and in this order.
 #[derive(Debug, Clone, Copy, PartialEq)]

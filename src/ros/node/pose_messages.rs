@@ -110,11 +110,7 @@ impl Robot {
             Mount::CameraAlone => *map_from_base,
         };
         let world_from_camera = self.map_from_world()?.inverse() * map_from_camera;
-        Some(Sim3 {
-            translation: world_from_camera.translation.vector,
-            rotation: world_from_camera.rotation,
-            scale: 1.0,
-        })
+        Some(Sim3::from(&world_from_camera))
     }
 
     /// Moves the map such that the robot was at this pose in the last frame. Returns `false` before

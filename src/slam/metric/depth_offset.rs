@@ -15,10 +15,11 @@
 //! The same motion carries depth to the frames of a camera that is faster than its depth sensor. Without it, the
 //! network's next passes, whose scales and shapes differ, would be corrected by what an earlier one got wrong.
 
-use super::motion::rotation_log;
+use super::robust::huber_weight;
 use super::wheels::seconds_between;
+use crate::compute::depth::SIGMA_OVER_MAD;
 use crate::compute::depth::moved::DepthMotion;
-use crate::geometry::{Intrinsics, Sim3};
+use crate::geometry::{Intrinsics, Sim3, rotation_log};
 use crate::time::Stamp;
 use nalgebra::{Cholesky, Isometry3, Matrix6, Vector3, Vector6};
 
@@ -53,10 +54,9 @@ const TURN: f64 = 5.2e-3;
 const MAX_JUMP: f64 = 0.05;
 /// Distances above this part of the depth belong to other surfaces.
 const MAX_DISTANCE: f64 = 0.1;
-/// Least standard deviation of a distance, as a part of the depth.
+/// Minimum standard deviation of a distance, as a part of the depth.
 const LEAST: f64 = 0.002;
-/// Pairs beyond this many standard deviations count less (Huber).
-const HUBER: f64 = 1.345;
+/// Rounds of reweighting.
 const ROUNDS: usize = 5;
 
 /// An offset with its standard deviation, in seconds.
@@ -91,7 +91,7 @@ struct Moment {
     path_from_camera: Sim3,
     /// `ξ`, if known.
     velocity: Option<Vector6<f64>>,
-    /// The motion from the frame before; none if that is not known.
+    /// The motion from the frame before; the identity if that is not known.
     step: Sim3,
 }
 
@@ -208,9 +208,9 @@ impl DepthTimer {
         let path = self.here.map(|here| here.path_from_camera);
         let moment = path.zip(step).map(|(path, step)| Moment {
             stamp,
-            path_from_camera: path * sim3(step),
+            path_from_camera: path * Sim3::from(step),
             velocity: seconds.map(|seconds| log(step) / seconds),
-            step: sim3(step),
+            step: Sim3::from(step),
         });
         if moment.is_none() {
             (self.origin, self.moment) = (None, None);
@@ -359,7 +359,7 @@ impl DepthTimer {
             .extend(self.distances.iter().map(|d| d.value.abs()));
         let middle = self.sorted.len() / 2;
         let (_, median, _) = self.sorted.select_nth_unstable_by(middle, f64::total_cmp);
-        let sigma = 1.4826 * *median + LEAST;
+        let sigma = SIGMA_OVER_MAD * *median + LEAST;
         let (mut information, mut gradient) = (Matrix6::zeros(), Vector6::zeros());
         for Distance { value, jacobian } in &self.distances {
             let weight = 1.0 / (1.0 + (value / (2.0 * sigma)).powi(2)) / sigma.powi(2);
@@ -376,7 +376,7 @@ impl DepthTimer {
             return None;
         }
         let off = |pair: &Pair, mean: f64| (pair.seconds - mean) * pair.information.sqrt();
-        let weight = |pair: &Pair, mean: f64| HUBER / off(pair, mean).abs().max(HUBER);
+        let weight = |pair: &Pair, mean: f64| huber_weight(off(pair, mean));
         let (mut mean, mut information) = (0.0, 0.0);
         for _ in 0..ROUNDS {
             let weighted = |pair: &Pair| pair.information * weight(pair, mean);
@@ -403,14 +403,6 @@ fn grid((width, height): (usize, usize)) -> impl Iterator<Item = (usize, usize)>
     let step = width.max(height).div_ceil(POINTS).max(1);
     let rows = (step / 2..height).step_by(step);
     rows.flat_map(move |v| (step / 2..width).step_by(step).map(move |u| (u, v)))
-}
-
-fn sim3(pose: &Isometry3<f64>) -> Sim3 {
-    Sim3 {
-        translation: pose.translation.vector,
-        rotation: pose.rotation,
-        scale: 1.0,
-    }
 }
 
 /// The point at a pixel of a depth image; `None` if it was not measured.

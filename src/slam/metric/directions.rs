@@ -1,6 +1,6 @@
 //! Directions as the camera and another sensor see them, and the turn between the two.
 
-use super::motion::rotation_log;
+use crate::geometry::rotation_log;
 use nalgebra::{Matrix3, Rotation3, UnitQuaternion, Vector3};
 
 /// Pairs of directions: by the camera and by another sensor.

@@ -1,8 +1,8 @@
 //! Gyroscope: the newest angular rates, and the camera's rotation between two times (docs/algorithm.md, Wheel odometry
 //! and gyro).
 
-use super::motion::rotation_log;
 use super::wheels::seconds_between;
+use crate::geometry::rotation_log;
 use crate::time::Stamp;
 use nalgebra::{Matrix3, UnitQuaternion, Vector3};
 use std::collections::VecDeque;

@@ -1,8 +1,9 @@
 //! Bias and time offset of a gyroscope, from rotations that the camera has seen.
 
 use super::gyro::{GyroRotation, Rates, angle, shifted};
-use super::motion::rotation_log;
+use super::robust::huber_weight;
 use super::wheels::seconds_between;
+use crate::geometry::rotation_log;
 use crate::time::Stamp;
 use nalgebra::{Cholesky, Matrix3, UnitQuaternion, Vector3};
 
@@ -15,8 +16,7 @@ const MIN_SECONDS: f64 = 2.0;
 const VISUAL_TURN: f64 = 5.2e-3;
 /// Largest bias that is believed, in rad/s: that of a cheap sensor. Beyond it the mount or the unit is wrong.
 const MAX_BIAS: f64 = 0.2;
-/// Residuals beyond this many standard deviations count less (Huber).
-const HUBER: f64 = 1.345;
+/// Rounds of reweighting.
 const ROUNDS: usize = 5;
 
 /// A rotation that both have measured.
@@ -86,7 +86,7 @@ impl BiasEstimator {
                     * UnitQuaternion::from_scaled_axis(pair.gyro.by_bias * change);
                 let e = rotation_log(&(by_gyro.inverse() * pair.seen));
                 let off = e.norm() / VISUAL_TURN;
-                let weight = (HUBER / off.max(HUBER)) / VISUAL_TURN.powi(2);
+                let weight = huber_weight(off) / VISUAL_TURN.powi(2);
                 let j = &pair.gyro.by_bias;
                 information += j.transpose() * j * weight;
                 gradient += j.transpose() * e * weight;

@@ -1,7 +1,7 @@
 //! Judges the mount and the unit of a gyroscope by what the camera sees between keyframes.
 
 use super::directions::Directions;
-use super::motion::rotation_log;
+use crate::geometry::rotation_log;
 use nalgebra::{UnitQuaternion, Vector3};
 
 /// Radians turned after which the gyro is judged, and the minimum number of turns.

@@ -11,6 +11,7 @@ pub mod gyroscope;
 pub mod motion;
 pub mod motions;
 pub mod mount;
+mod robust;
 pub mod scale;
 pub mod slip;
 pub mod tracked_scale;

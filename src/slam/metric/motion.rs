@@ -1,6 +1,6 @@
 //! A camera's motion between two times as a sensor measures it, with its covariance.
 
-use crate::geometry::Sim3;
+use crate::geometry::{Sim3, rotation_log};
 use nalgebra::{Cholesky, Isometry3, Matrix3, Matrix6, UnitQuaternion, Vector3, Vector6};
 use std::fmt;
 
@@ -25,20 +25,6 @@ impl fmt::Display for Extent<'_> {
         let metres = self.0.translation.vector.norm();
         let degrees = self.0.rotation.angle().to_degrees();
         write!(f, "{metres:.2} m and {degrees:.1} degrees")
-    }
-}
-
-/// Rotation vector of a rotation, in radians.
-pub fn rotation_log(q: &UnitQuaternion<f64>) -> Vector3<f64> {
-    let q = if q.w < 0.0 {
-        -q.into_inner()
-    } else {
-        q.into_inner()
-    };
-    let n = q.imag().norm();
-    match n < 1e-12 {
-        true => q.imag() * 2.0,
-        false => q.imag() * (2.0 * n.atan2(q.w) / n),
     }
 }
 

@@ -1,7 +1,8 @@
 //! Judges the mount of the camera on the base by what the camera sees between keyframes.
 
 use super::directions::Directions;
-use super::motion::{CameraMotion, rotation_log};
+use super::motion::CameraMotion;
+use crate::geometry::rotation_log;
 use nalgebra::{Isometry3, Vector3};
 
 /// Metres after which the mount is judged.

@@ -2,6 +2,7 @@
 //! moves.
 
 use super::motion::CameraMotion;
+use crate::compute::depth::SIGMA_OVER_MAD;
 use nalgebra::{Isometry3, Matrix3, Matrix6, Vector6};
 
 /// 99 % quantile of χ² with six degrees of freedom.
@@ -93,7 +94,7 @@ impl SlipTest {
         };
         let mut apart: heapless::Vec<f64, RATIOS> =
             self.ratios.iter().map(|r| (r - median).abs()).collect();
-        let spread = 1.4826 * self::median(&mut apart).unwrap_or(0.0);
+        let spread = SIGMA_OVER_MAD * self::median(&mut apart).unwrap_or(0.0);
         let few = UNKNOWN_RATIO / (1 + self.ratios.len()).pow(2) as f64;
         (median, spread.max(few).max(MIN_RATIO))
     }

@@ -79,21 +79,13 @@ pub fn seconds_between(from: Stamp, to: Stamp) -> f64 {
     (i128::from(to.nanos) - i128::from(from.nanos)) as f64 * 1e-9
 }
 
-fn sim3(pose: &Isometry3<f64>) -> Sim3 {
-    Sim3 {
-        translation: pose.translation.vector,
-        rotation: pose.rotation,
-        scale: 1.0,
-    }
-}
-
 fn isometry(pose: &Sim3) -> Isometry3<f64> {
     Isometry3::from_parts(pose.translation.into(), pose.rotation)
 }
 
 /// The point on the screw motion from `a` to `b` at the fraction `u` of it; `u` may exceed 1.
 fn interpolated(a: &Isometry3<f64>, b: &Isometry3<f64>, u: f64) -> Isometry3<f64> {
-    let step = sim3(&(a.inverse() * b)).log() * u;
+    let step = Sim3::from(&(a.inverse() * b)).log() * u;
     a * isometry(&Sim3::exp(&step))
 }
 
@@ -130,7 +122,7 @@ impl Wheels {
         stamp: Stamp,
         odom_from_base: &Isometry3<f64>,
     ) -> Result<(), OdometryError> {
-        if !sim3(odom_from_base).is_finite() {
+        if !Sim3::from(odom_from_base).is_finite() {
             return Err(OdometryError::NotFinite);
         }
         let mut sample = Sample {

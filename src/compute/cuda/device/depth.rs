@@ -6,7 +6,7 @@ use crate::compute::cuda::depth::moved::{DepthMover, DepthMoverBuffers};
 use crate::compute::cuda::depth::{DepthMeter, DepthMeterBuffers, Found, MeasureTask};
 use crate::compute::cuda::fusion::FusedPointmap;
 use crate::compute::cuda::tracking::MeasuredDepths;
-use crate::compute::depth::moved::{DepthMotion, NextDepth};
+use crate::compute::depth::moved::{Next, NextDepth};
 use crate::compute::depth::{DepthScale, NoScale};
 use crate::compute::device::DeviceError;
 use crate::geometry::Intrinsics;
@@ -50,17 +50,6 @@ impl FrameDepthBuffers {
             of_keyframe: c.device("scale of the keyframe", &[1])?,
         })
     }
-}
-
-/// What the next frame has as depth.
-#[derive(Debug, Clone, Copy, Default)]
-enum Next {
-    #[default]
-    None,
-    /// The newest measurement, which is uploaded first; moved, if a motion is given.
-    Measured(Option<DepthMotion>),
-    /// The newest measurement, moved.
-    Carried(DepthMotion),
 }
 
 /// Depth images, one N-array of metres each, and the scale that they give.
