@@ -6,6 +6,7 @@
 // 4.8 TB/s. The export reads 16 B and writes 14 to 18 B. The score of mode best_score is one block's work, which is
 // slow (about 0.1 ms) and rare.
 
+#include "depth.cuh"
 #include "index.cuh"
 #include "residual.cuh"
 #include "tracking.cuh"
@@ -53,6 +54,15 @@ struct Update {
     State* state;
     // N, for the score.
     unsigned* keys;
+    // How far measured depths count; null: there are none.
+    const Found* found;
+    // N depths of the frame's pixels, used if `found` was accepted, and N matches to them.
+    const float* frame_metres;
+    const unsigned* index;
+    const unsigned char* valid;
+    // N depths of the keyframe's pixels, and 0 if there are none.
+    const float* keyframe_metres;
+    const unsigned* has_keyframe_metres;
     unsigned long long pixels;
     unsigned mode;
     // Whether the score is the mean, not the median.
@@ -90,8 +100,17 @@ __device__ __forceinline__ bool usable(const float (&point)[3], float confidence
 // The new estimate of a pixel, in the keyframe's camera, with its unlimited confidence; returns whether it is usable.
 __device__ __forceinline__ bool read(const Update& u, unsigned long long n, Estimate& out) {
     const float* from = u.points + 3 * n;
-    const float x = from[0], y = from[1], z = from[2];
+    float x = from[0], y = from[1], z = from[2];
     out.confidence = u.confidence[n];
+    // `OfPixels::approach_matches`.
+    bool corrected = false;
+    if (u.found != nullptr && u.found->accepted != 0 && u.valid[n] != 0 && u.index[n] < u.pixels) {
+        float scale;
+        corrected = bring(u.found, u.found->matched, u.frame_metres[u.index[n]], z, scale);
+        x *= scale;
+        y *= scale;
+        z *= scale;
+    }
     if (u.outcome == nullptr) {
         out.point[0] = x;
         out.point[1] = y;
@@ -100,6 +119,15 @@ __device__ __forceinline__ bool read(const Update& u, unsigned long long n, Esti
         const float* a = u.outcome->transform;
         for (int r = 0; r < 3; ++r) {
             out.point[r] = a[3 * r] * x + a[3 * r + 1] * y + a[3 * r + 2] * z + a[9 + r];
+        }
+    }
+    if (u.found != nullptr && *u.has_keyframe_metres != 0) {
+        // `OfPixels::approach_keyframe`.
+        const float gain = corrected ? u.found->keyframe : u.found->own;
+        float scale;
+        bring(u.found, gain, u.keyframe_metres[n], out.point[2], scale);
+        for (int r = 0; r < 3; ++r) {
+            out.point[r] *= scale;
         }
     }
     const bool ok = usable(out.point, out.confidence);

@@ -2,6 +2,10 @@
 
 pub mod field;
 pub mod moved;
+pub mod pixels;
+pub(crate) mod ratio;
+
+use ratio::{Histogram, STEPS};
 
 /// Minimum fraction of the image's pixels with both a point and a depth: what a lidar of 16 beams measures.
 pub(crate) const MIN_FRACTION: f64 = 0.01;
@@ -154,11 +158,11 @@ impl Ratios {
 }
 
 /// Memory for [`DepthMeter::measure`].
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct DepthMeter {
-    /// Log ratios, then what they are off the median.
-    logs: Vec<f32>,
-    distances: Vec<f32>,
+    /// Log ratios in steps.
+    ratios: Vec<i16>,
+    histogram: Histogram,
     mad: f64,
 }
 
@@ -166,8 +170,8 @@ impl DepthMeter {
     /// For images of `pixels` pixels, of which it allocates no more later.
     pub fn new(pixels: usize) -> Self {
         Self {
-            logs: Vec::with_capacity(pixels),
-            distances: Vec::with_capacity(pixels),
+            ratios: Vec::with_capacity(pixels),
+            histogram: Histogram::new(),
             mad: 0.0,
         }
     }
@@ -181,7 +185,7 @@ impl DepthMeter {
     /// N (a point counts if it is positive), `metres` N depths along z (0: not measured). `trust` is the trust in their
     /// sensor; the measurement updates it.
     ///
-    /// With the ratios `r = metres / z` of the pixels that have both, and their median `m`,
+    /// With the ratios `r = metres / z` of the pixels that have both, `log r` rounded to 1/4096, and their median `m`,
     ///
     /// ```text
     /// log s = mean log r over |log r − log m| ≤ 3·max(1.4826·MAD(log r), 0.003)
@@ -205,8 +209,7 @@ impl DepthMeter {
     ) -> Result<DepthScale, NoScale> {
         let pixels = metres.len();
         let width = width.max(1);
-        self.logs.clear();
-        self.mad = 0.0;
+        self.ratios.clear();
         let mut patches = 0.0;
         let points = points.chunks_exact(3);
         let mut row = points.zip(confidence).zip(metres).enumerate().peekable();
@@ -215,64 +218,56 @@ impl DepthMeter {
         while row.peek().is_some() {
             counts.fill(0);
             for (n, ((p, c), z)) in row.by_ref().take(PATCH * width) {
-                let depth = p.get(2).copied().unwrap_or(0.0);
-                if *c > 0.0 && depth > 0.0 && *z > 0.0 && z.is_finite() {
-                    let log = (z / depth).ln();
-                    if log.is_finite() {
-                        self.logs.push(log);
-                        let column = (n % width) / PATCH;
-                        counts[column.min(MAX_COLUMNS - 1)] += 1;
-                    }
+                if let Some(ratio) = log_ratio(p, *c, *z) {
+                    self.ratios.push(ratio);
+                    let column = (n % width) / PATCH;
+                    counts[column.min(MAX_COLUMNS - 1)] += 1;
                 }
             }
             let parts = counts.iter().map(|c| (f64::from(*c) / FULL_PATCH).min(1.0));
             patches += parts.sum::<f64>();
         }
-        let mut ratios = Ratios {
+        // Moved to be positive, and back.
+        let shifted = |ratio: &i16| ratio.wrapping_sub(i16::MIN) as u16;
+        let median = self.histogram.median(self.ratios.iter().map(shifted));
+        let median = match self.ratios.is_empty() {
+            true => 0,
+            false => (median as i16).wrapping_add(i16::MIN),
+        };
+        let distances = self.ratios.iter().map(|ratio| ratio.abs_diff(median));
+        let in_logs = |steps: i64| steps as f64 / f64::from(STEPS);
+        self.mad = in_logs(i64::from(self.histogram.median(distances)));
+        let limit = INLIERS * (SIGMA_OVER_MAD * self.mad).max(MIN_SIGMA);
+        let offsets = self.ratios.iter();
+        let offsets = offsets.map(|ratio| i64::from(*ratio) - i64::from(median));
+        let inliers = offsets.filter(|off| in_logs(off.abs()) <= limit);
+        let (sum, count) = inliers.fold((0, 0), |(sum, n), off| (sum + off, n + 1));
+        let ratios = Ratios {
             pixels,
-            count: self.logs.len(),
-            median: 0.0,
-            mad: 0.0,
-            sum: 0.0,
-            inliers: 0,
+            count: self.ratios.len(),
+            median: in_logs(i64::from(median)),
+            mad: self.mad,
+            sum: in_logs(sum),
+            inliers: count,
             patches,
             max_mad: trust.max_mad(),
         };
-        if self.logs.is_empty() {
-            return ratios.scale();
-        }
-        let median = median(&mut self.logs);
-        for log in &mut self.logs {
-            *log -= median as f32;
-        }
-        self.distances.clear();
-        self.distances.extend(self.logs.iter().map(|off| off.abs()));
-        let mad = self::median(&mut self.distances);
-        let limit = INLIERS * (SIGMA_OVER_MAD * mad).max(MIN_SIGMA);
-        let inliers = self.logs.iter().map(|off| f64::from(*off));
-        let inliers = inliers.filter(|off| off.abs() <= limit);
-        let (sum, count) = inliers.fold((0.0, 0), |(sum, n), off| (sum + off, n + 1));
-        ratios.sum = sum;
-        ratios.inliers = count;
-        (ratios.median, ratios.mad) = (median, mad);
-        self.mad = mad;
         let scale = ratios.scale();
         if !matches!(scale, Err(NoScale::Few { .. })) {
-            trust.note(mad);
+            trust.note(self.mad);
         }
         scale
     }
 }
 
+/// The log ratio of a pixel's depth and point in steps, if both count.
+pub(crate) fn log_ratio(point: &[f32], confidence: f32, metres: f32) -> Option<i16> {
+    let depth = point.get(2).copied().unwrap_or(0.0);
+    ratio::of(metres, depth).filter(|_| confidence > 0.0)
+}
+
 /// Columns of patches that are counted apart: those of an image of 4096 pixels; the rest count as one.
 pub(crate) const MAX_COLUMNS: usize = 256;
-
-/// The upper median; `values` is not empty, and is reordered.
-fn median(values: &mut [f32]) -> f64 {
-    let middle = values.len() / 2;
-    let (_, value, _) = values.select_nth_unstable_by(middle, f32::total_cmp);
-    f64::from(*value)
-}
 
 /// Multiplies every point of a pointmap.
 pub fn rescale(points: &mut [f32], factor: f32) {

@@ -2,11 +2,13 @@
 
 use crate::{assert_same, assert_same_bits, cuda};
 use half::f16;
+use mast3r_slam::compute::cuda::depth::Found;
 use mast3r_slam::compute::cuda::fusion::{
-    ExportTask, FusedPointmap, Fusion, FusionBuffers, UpdateTask,
+    ExportTask, FusedPointmap, Fusion, FusionBuffers, FusionDepth, UpdateTask,
 };
 use mast3r_slam::compute::cuda::matching::MatchCounts;
 use mast3r_slam::compute::cuda::tracking::{CameraRays, CameraRaysBuffers, Outcome};
+use mast3r_slam::compute::depth::pixels::OfPixels;
 use mast3r_slam::compute::fusion::{FusedPointmap as CpuPointmap, FusionScratch, MAX_COUNT};
 use mast3r_slam::compute::pose_solver::constrain_to_rays;
 use mast3r_slam::config::{FilteringMode, FilteringScore};
@@ -129,6 +131,7 @@ impl Rig {
             confidence: self.confidence.all(),
             outcome: outcome.map(|_| self.outcome.all()),
             restart,
+            depth: None,
         };
         self.fusion.update(s, &self.map, &task).unwrap();
     }
@@ -243,6 +246,115 @@ fn any_bits_are_fused_as_on_the_cpu() {
 }
 
 /// Many alike, all alike, few, none: the rank that the median has is the CPU's.
+/// Depths near those of points, of which some are missing, invalid or those of another surface.
+fn depths(points: &[f32], random: &mut Random) -> Vec<f32> {
+    let near = |(n, p): (usize, &[f32])| match n % 7 {
+        0 => 0.0,
+        1 => f32::NAN,
+        2 => 3.0 * p[2].abs(),
+        _ => p[2].abs() * (1.0 + 0.1 * random.normal() as f32),
+    };
+    points.chunks_exact(3).enumerate().map(near).collect()
+}
+
+#[test]
+fn points_are_brought_to_measured_depth_before_they_are_fused() {
+    let Some(gpu) = cuda() else { return };
+    let context: &Context = &gpu;
+    let (width, height) = (65, 33);
+    let n = width * height;
+    let mut random = Random(71);
+    let pose = Sim3::identity();
+    let gains = OfPixels {
+        own: 0.7,
+        matched: 0.9,
+        keyframe: 0.3,
+        reach: 0.2,
+    };
+    let (points, confidence) = estimate(n, &mut random, true);
+    let of_frame = depths(&points, &mut random);
+    let of_keyframe = depths(&points, &mut random);
+    let index: Vec<u32> = (0..n as u32)
+        .map(|k| if k % 11 == 0 { u32::MAX } else { k })
+        .collect();
+    let valid: Vec<u8> = (0..n).map(|k| u8::from(k % 5 != 0)).collect();
+    for (accepted, has_keyframe) in [(true, true), (true, false), (false, true), (false, false)] {
+        let what = format!("accepted {accepted}, keyframe {has_keyframe}");
+        let rig = Rig::new(
+            context,
+            (width, height),
+            FilteringMode::WeightedPointmap,
+            FilteringScore::Median,
+        );
+        let s = &rig.stream;
+        let first = estimate(n, &mut random, false);
+        rig.update(&first, None, true);
+        let found = match accepted {
+            true => Found::scaled(1.0),
+            false => Found::unscaled(),
+        };
+        let on_device = (
+            crate::buffer::<Found>(context, 1),
+            crate::buffer::<f32>(context, n),
+            crate::buffer::<u32>(context, n),
+            crate::buffer::<u8>(context, n),
+            crate::buffer::<f32>(context, n),
+            crate::buffer::<u32>(context, 1),
+        );
+        s.write(&[found.correcting(gains)], on_device.0.all())
+            .unwrap();
+        s.write(&of_frame, on_device.1.all()).unwrap();
+        s.write(&index, on_device.2.all()).unwrap();
+        s.write(&valid, on_device.3.all()).unwrap();
+        s.write(&of_keyframe, on_device.4.all()).unwrap();
+        s.write(&[u32::from(has_keyframe)], on_device.5.all())
+            .unwrap();
+        s.write(&points, rig.points.all()).unwrap();
+        s.write(&confidence, rig.confidence.all()).unwrap();
+        s.write(&[outcome(&pose, 1)], rig.outcome.all()).unwrap();
+        let depth = FusionDepth {
+            found: on_device.0.all(),
+            frame: on_device.1.all(),
+            index: on_device.2.all(),
+            valid: on_device.3.all(),
+            keyframe: on_device.4.all(),
+            has_keyframe: on_device.5.all(),
+        };
+        let task = UpdateTask {
+            points: rig.points.all(),
+            confidence: rig.confidence.all(),
+            outcome: Some(rig.outcome.all()),
+            restart: false,
+            depth: Some(depth),
+        };
+        rig.fusion.update(s, &rig.map, &task).unwrap();
+
+        let mut expected = CpuPointmap::new(n);
+        let mut scratch = FusionScratch::default();
+        let (mode, score) = (FilteringMode::WeightedPointmap, FilteringScore::Median);
+        expected.update(&first.0, &first.1, mode, score, &mut scratch);
+        let (mut corrected, mut brought) = (vec![false; n], points.clone());
+        if accepted {
+            gains.approach_matches(&mut brought, &of_frame, &index, &valid, &mut corrected);
+        }
+        if has_keyframe {
+            gains.approach_keyframe(&mut brought, &of_keyframe, &corrected);
+        }
+        expected.update(&brought, &confidence, mode, score, &mut scratch);
+        let found = s.read_vec(rig.map.points.all()).unwrap();
+        for (k, (a, b)) in found.iter().zip(&expected.points).enumerate() {
+            // Rounding of exp and log in the terms of a mean, which may cancel.
+            let near = (a - b).abs() <= 2e-6 * b.abs().max(1.0);
+            assert!(near || a.to_bits() == b.to_bits(), "{what}, {k}: {a}, {b}");
+        }
+        let unchanged = brought
+            .iter()
+            .zip(&points)
+            .all(|(a, b)| a.to_bits() == b.to_bits());
+        assert_eq!(unchanged, !accepted && !has_keyframe, "{what}");
+    }
+}
+
 #[test]
 fn a_full_count_fades_the_sums_as_on_the_cpu() {
     let Some(gpu) = cuda() else { return };
@@ -268,6 +380,7 @@ fn a_full_count_fades_the_sums_as_on_the_cpu() {
             confidence: rig.confidence.all(),
             outcome: None,
             restart: false,
+            depth: None,
         };
         for _ in 0..MAX_COUNT + 3 {
             rig.fusion.update(&rig.stream, &rig.map, &task).unwrap();
@@ -526,6 +639,7 @@ fn a_graph_replays_the_fusion() {
             confidence: rig.confidence.all(),
             outcome: Some(rig.outcome.all()),
             restart: false,
+            depth: None,
         };
         let graph = rig
             .stream
@@ -564,6 +678,7 @@ fn buffers_that_do_not_fit_are_refused() {
         confidence: rig.confidence.all(),
         outcome: None,
         restart: true,
+        depth: None,
     };
     let few = rig.points.slice(0..599).unwrap();
     let refused = [
@@ -609,6 +724,7 @@ fn how_long_a_fusion_takes() {
             confidence: rig.confidence.all(),
             outcome: Some(rig.outcome.all()),
             restart: false,
+            depth: None,
         };
         let (begin, end) = (gpu.event(true).unwrap(), gpu.event(true).unwrap());
         let mut times: Vec<f32> = (0..200)

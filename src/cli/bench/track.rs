@@ -179,6 +179,7 @@ impl FusionStage {
             confidence: self.confidence.all(),
             outcome: None,
             restart,
+            depth: None,
         };
         self.fusion.update(stream, &self.map, &task)
     }
@@ -304,6 +305,7 @@ impl Stage for FrameStage {
             confidence: confidence.all(),
             outcome: None,
             restart: true,
+            depth: None,
         };
         self.fusion.update(stream, &self.map, &task)
     }
@@ -349,6 +351,7 @@ impl Stage for FrameStage {
             confidence: query.confidence,
             outcome: Some(self.outcome.all()),
             restart: false,
+            depth: None,
         };
         self.fusion.update(stream, &self.map, &update)
     }

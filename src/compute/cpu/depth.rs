@@ -26,6 +26,8 @@ pub struct Depth {
     /// Depth of the current frame, if `has_frame`.
     frame: Vec<f32>,
     has_frame: bool,
+    /// Whether the depth at a match has corrected a point of the active keyframe.
+    corrected: Vec<bool>,
     /// Depth of the active keyframe; empty without.
     keyframe: Arc<Vec<f32>>,
     /// Scale of the network's newest pass with depth: that of the passes until the next one.
@@ -52,6 +54,7 @@ impl Depth {
             ranks: vec![0; pixels],
             frame: vec![0.0; pixels],
             has_frame: false,
+            corrected: vec![false; pixels],
             keyframe: Arc::default(),
             factor: 1.0,
             trust: Trust::default(),
@@ -111,7 +114,7 @@ impl Depth {
                 self.factor = scale.log_scale.exp() as f32;
                 if let Some(field) = &mut self.field {
                     let mad = self.meter.mad();
-                    field.fit(points, confidence, &self.frame, self.factor, mad);
+                    field.fit(points, confidence, &self.frame, scale.log_scale, mad);
                 }
             }
             self.found = Some(found);
@@ -125,6 +128,30 @@ impl Depth {
         }
         for view in std::iter::once(frame).chain(other) {
             rescale(&mut view.points, self.factor);
+        }
+    }
+
+    /// Brings the points of the current frame's own view, after [`Depth::scale`], nearer to its depth.
+    pub fn correct(&self, points: &mut [f32]) {
+        if let (Some(field), true) = (&self.field, self.is_usable()) {
+            field.of_pixels().approach(points, &self.frame);
+        }
+    }
+
+    /// Brings the active keyframe's points in the current frame's camera nearer to the depth at their matches.
+    pub fn correct_matches(&mut self, points: &mut [f32], index: &[u32], valid: &[u8]) {
+        self.corrected.fill(false);
+        if let (Some(field), true) = (&self.field, self.is_usable()) {
+            let (of_pixels, corrected) = (field.of_pixels(), &mut self.corrected);
+            of_pixels.approach_matches(points, &self.frame, index, valid, corrected);
+        }
+    }
+
+    /// Then, in the keyframe's camera, nearer to the keyframe's own depth.
+    pub fn correct_keyframe(&self, points: &mut [f32]) {
+        if let Some(field) = &self.field {
+            let of_pixels = field.of_pixels();
+            of_pixels.approach_keyframe(points, &self.keyframe, &self.corrected);
         }
     }
 

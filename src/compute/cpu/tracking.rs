@@ -247,8 +247,14 @@ impl Tracking {
     /// (docs/algorithm.md, Pointmap fusion).
     fn fuse(&mut self, pose: &Sim3) {
         let (key, params) = (&mut self.active, &self.config.tracking);
-        let view2 = &self.output.view2;
+        let view2 = &mut self.output.view2;
+        if let Some(depth) = &mut self.depth {
+            depth.correct_matches(&mut view2.points, &key.index, &self.valid);
+        }
         transform_points(pose, &view2.points, &mut self.moved);
+        if let Some(depth) = &self.depth {
+            depth.correct_keyframe(&mut self.moved);
+        }
         key.pointmap.update(
             &self.moved,
             &view2.confidence,
@@ -316,6 +322,7 @@ impl TrackingDevice for Tracking {
         mask::hide(view, &self.used);
         if let Some(depth) = &mut self.depth {
             depth.scale(view, None);
+            depth.correct(&mut view.points);
         }
         Ok((self.shape.pixels() - bad).min(self.visible))
     }
@@ -351,6 +358,9 @@ impl TrackingDevice for Tracking {
             depth.scale(view1, Some(view2));
         }
         self.find_matches();
+        if let Some(depth) = &self.depth {
+            depth.correct(&mut self.output.view1.points);
+        }
         self.times.matching += millis(start);
 
         let start = Instant::now();

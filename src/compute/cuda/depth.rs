@@ -3,25 +3,25 @@
 pub mod field;
 pub mod moved;
 
+use self::field::{DepthField, FitArguments};
 use super::small;
+use crate::compute::depth::pixels::OfPixels;
 use crate::compute::depth::{self, DepthScale, NoScale, Ratios, Trust};
 use crate::gpu::{
     Carver, Context, CudaError, DeviceBuffer, DevicePointer, DeviceSlice, Element, Grid, Kernel,
     KernelArgument, Stream,
 };
 
-/// Threads per block; must match `depth.cu`.
-const THREADS: u32 = 256;
-/// Bins of a histogram of digits; must match `depth.cu`.
-const BINS: usize = 2048;
+/// Threads per block of the measurement; must match `depth.cu`.
+const THREADS: u32 = 512;
+/// Threads per block of `depth_apply.cu` and `depth_move.cu`.
+const APPLY_THREADS: u32 = 256;
+/// Bins of all histograms of digits; must match `depth.cu`.
+const BINS: usize = 3 * 256;
 /// Pixels of a thread: a block's histogram costs as much as some pixels.
 const PIXELS: usize = 4;
-/// Maximum number of blocks.
-const MAX_BLOCKS: usize = 256;
-/// Words of `Selection` in `depth.cu`.
-const SELECTION: usize = 4;
-/// Digits of a key.
-const LEVELS: u32 = 3;
+/// Words of `Partial` in `depth.cu`.
+const PARTIAL: usize = 2;
 
 /// What the ratios show, and the newest scale that could be used; `Found` of `depth.cu`.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -38,6 +38,10 @@ pub struct Found {
     accepted: u32,
     /// The number in [`Trust`].
     agreed: u32,
+    own: f32,
+    matched: f32,
+    keyframe: f32,
+    reach: f32,
     reserved: u32,
 }
 
@@ -65,6 +69,27 @@ impl Found {
     /// Whether the newest frame's measurement was accepted.
     pub fn is_accepted(&self) -> bool {
         self.accepted != 0
+    }
+
+    /// The same with other gains of pixels.
+    pub fn correcting(self, pixels: OfPixels) -> Self {
+        Self {
+            own: pixels.own,
+            matched: pixels.matched,
+            keyframe: pixels.keyframe,
+            reach: pixels.reach,
+            ..self
+        }
+    }
+
+    /// How far a pixel's own depth corrects its point, by the newest fit of a field.
+    pub fn of_pixels(&self) -> OfPixels {
+        OfPixels {
+            own: self.own,
+            matched: self.matched,
+            keyframe: self.keyframe,
+            reach: self.reach,
+        }
     }
 
     /// The trust in the sensor by this measurement and those before.
@@ -141,17 +166,18 @@ struct Arguments {
     confidence: DevicePointer<f32>,
     metres: DevicePointer<f32>,
     used: DevicePointer<u32>,
-    keys: DevicePointer<u32>,
-    histogram: DevicePointer<u32>,
+    keys: DevicePointer<u16>,
+    histograms: DevicePointer<u32>,
     patches: DevicePointer<u32>,
-    selection: DevicePointer<u32>,
-    partials: DevicePointer<f64>,
+    partials: DevicePointer<u64>,
+    arrived: DevicePointer<u32>,
     found: DevicePointer<Found>,
     pixels: u32,
     width: u32,
     columns: u32,
     patch_count: u32,
     limits: Limits,
+    fit: FitArguments,
 }
 
 // SAFETY: the same fields in the same order as in the `.cu` file.
@@ -159,11 +185,11 @@ unsafe impl KernelArgument for Arguments {}
 
 /// Memory of a [`DepthMeter`].
 pub struct DepthMeterBuffers {
-    keys: DeviceBuffer<u32>,
-    histogram: DeviceBuffer<u32>,
+    keys: DeviceBuffer<u16>,
+    histograms: DeviceBuffer<u32>,
     patches: DeviceBuffer<u32>,
-    selection: DeviceBuffer<u32>,
-    partials: DeviceBuffer<f64>,
+    partials: DeviceBuffer<u64>,
+    arrived: DeviceBuffer<u32>,
 }
 
 impl DepthMeterBuffers {
@@ -172,10 +198,10 @@ impl DepthMeterBuffers {
         let [columns, rows] = patches(width, height);
         Ok(Self {
             keys: c.device("log ratios", &[height, width])?,
-            histogram: c.device("histogram", &[BINS])?,
+            histograms: c.device("histograms", &[BINS])?,
             patches: c.device("patches", &[rows, columns])?,
-            selection: c.device("selection", &[SELECTION])?,
-            partials: c.device("partial sums", &[blocks(width * height), 2])?,
+            partials: c.device("partial sums", &[max_blocks(width * height), 2, PARTIAL])?,
+            arrived: c.device("barrier", &[1])?,
         })
     }
 }
@@ -186,10 +212,9 @@ fn patches(width: usize, height: usize) -> [usize; 2] {
     [columns, height.div_ceil(depth::PATCH)]
 }
 
-fn blocks(pixels: usize) -> usize {
-    pixels
-        .div_ceil(THREADS as usize * PIXELS)
-        .clamp(1, MAX_BLOCKS)
+/// Blocks of a GPU with enough multiprocessors.
+fn max_blocks(pixels: usize) -> usize {
+    pixels.div_ceil(THREADS as usize * PIXELS).max(1)
 }
 
 /// A pointmap with depth to compare: `N` pixels.
@@ -209,14 +234,13 @@ pub struct MeasureTask<'a> {
 
 /// Measures pointmaps of one size, one at a time on one stream.
 pub struct DepthMeter {
-    ratios: Kernel,
-    digit: Kernel,
-    mean: Kernel,
+    measure: Kernel,
     rescale: Kernel,
     buffers: DepthMeterBuffers,
     pixels: usize,
     width: u32,
     patches: [u32; 2],
+    blocks: u32,
 }
 
 impl DepthMeter {
@@ -236,27 +260,33 @@ impl DepthMeter {
         b.keys.all().at_least("log ratios", pixels)?;
         b.partials
             .all()
-            .at_least("partial sums", 2 * blocks(pixels))?;
-        stream.fill(b.histogram.all().at_least("histogram", BINS)?, 0)?;
+            .at_least("partial sums", 2 * PARTIAL * max_blocks(pixels))?;
+        stream.fill(b.histograms.all().at_least("histograms", BINS)?, 0)?;
         stream.fill(b.patches.all().at_least("patches", columns * rows)?, 0)?;
-        stream.fill(b.selection.all().at_least("selection", SELECTION)?, 0)?;
+        stream.fill(b.arrived.all().at_least("barrier", 1)?, 0)?;
+        // All blocks are resident: at most one on a multiprocessor.
+        let multiprocessors = (context.info().multiprocessors as usize).max(1);
         Ok(Self {
-            ratios: context.kernel("ms_depth_ratios")?,
-            digit: context.kernel("ms_depth_digit")?,
-            mean: context.kernel("ms_depth_mean")?,
+            measure: context.kernel("ms_depth_measure")?,
             rescale: context.kernel("ms_depth_rescale")?,
-            buffers,
             pixels,
             width: small("columns of an image", width)?,
             patches: [
                 small("columns of patches", columns)?,
                 small("patches", columns * rows)?,
             ],
+            blocks: small("blocks", max_blocks(pixels).min(multiprocessors))?,
+            buffers,
         })
     }
 
-    /// Enqueues a measurement: seven launches.
-    pub fn measure(&self, stream: &Stream, task: &MeasureTask<'_>) -> Result<(), CudaError> {
+    /// Enqueues a measurement, and if it is accepted the fit of `field`: one launch.
+    pub fn measure(
+        &self,
+        stream: &Stream,
+        task: &MeasureTask<'_>,
+        field: Option<&DepthField>,
+    ) -> Result<(), CudaError> {
         let n = self.pixels;
         if n == 0 {
             return Ok(());
@@ -271,31 +301,25 @@ impl DepthMeter {
                 .transpose()?
                 .map_or(DevicePointer::NULL, |u| u.pointer()),
             keys: b.keys.pointer(),
-            histogram: b.histogram.pointer(),
+            histograms: b.histograms.pointer(),
             patches: b.patches.pointer(),
-            selection: b.selection.pointer(),
             partials: b.partials.pointer(),
+            arrived: b.arrived.pointer(),
             found: task.found.at_least("scale by depth", 1)?.pointer(),
             pixels: small("pixels of an image", n)?,
             width: self.width,
             columns: self.patches[0],
             patch_count: self.patches[1],
             limits: LIMITS,
+            fit: match field {
+                Some(field) => field.fit_arguments(n)?,
+                None => FitArguments::NONE,
+            },
         };
-        let grid = Grid::blocks(small("blocks", blocks(n))?, THREADS);
-        // SAFETY: all buffers have the lengths that the kernels access: the task's were checked above, the others on
-        // creation.
-        unsafe {
-            self.ratios.launch(stream, grid, (arguments,))?;
-            for distances in [0_u32, 1] {
-                // The first digit of the log ratios is counted as they are made.
-                for level in 1 - distances..LEVELS {
-                    self.digit
-                        .launch(stream, grid, (arguments, distances, level))?;
-                }
-            }
-            self.mean.launch(stream, grid, (arguments,))
-        }
+        let grid = Grid::blocks(self.blocks, THREADS);
+        // SAFETY: all buffers have the lengths that the kernel accesses: the task's and the field's were checked above,
+        // the others on creation. The grid is resident: one block fits a multiprocessor by the kernel's launch bounds.
+        unsafe { self.measure.launch_cooperative(stream, grid, (arguments,)) }
     }
 
     /// Enqueues multiplying the points (`N × 3`) of one or two views by the factor of `found`.
@@ -309,7 +333,7 @@ impl DepthMeter {
         let numbers = 3 * self.pixels;
         let first = points.at_least("points", numbers)?.pointer();
         let second = other.map(|o| o.at_least("points", numbers)).transpose()?;
-        let mut grid = Grid::over(numbers, THREADS);
+        let mut grid = Grid::over(numbers, APPLY_THREADS);
         grid.blocks.1 = 1 + u32::from(second.is_some());
         let arguments = (
             first,

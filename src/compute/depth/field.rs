@@ -3,9 +3,10 @@
 //! A network errs by more than one scale: it bends walls and floors, and has near objects too far or too near. Where a
 //! sensor measures the frame, the log ratios of depth and points are averaged robustly in the cells of a coarse grid
 //! over the image and over depth, and the grid, interpolated, multiplies the points of the pass, along the rays of the
-//! frame's camera. The sensor's own noise does not get through.
+//! frame's camera. What is left of a pixel's own ratio corrects its point, as far as the sensor's noise lets it.
 
-use super::SIGMA_OVER_MAD;
+use super::pixels::{OfPixels, Pairs};
+use super::{SIGMA_OVER_MAD, ratio};
 use crate::geometry::Intrinsics;
 
 /// Cells along the longer side of an image.
@@ -41,7 +42,7 @@ pub struct Layout {
     pub columns: usize,
     /// Rows of cells, 1 to 16.
     pub rows: usize,
-    /// Pixels along a cell's side; the last column and row may have fewer.
+    /// OfPixels along a cell's side; the last column and row may have fewer.
     pub side: usize,
 }
 
@@ -101,6 +102,8 @@ pub struct DepthField {
     means: Vec<f32>,
     weights: Vec<f32>,
     sums: Vec<[f64; 2]>,
+    /// By the newest fit.
+    of_pixels: OfPixels,
 }
 
 impl DepthField {
@@ -116,7 +119,13 @@ impl DepthField {
             means: zeros.clone(),
             weights: zeros,
             sums: vec![[0.0; 2]; layout.cells()],
+            of_pixels: OfPixels::default(),
         }
+    }
+
+    /// How far a pixel's own depth corrects its point, by the newest fit.
+    pub fn of_pixels(&self) -> OfPixels {
+        self.of_pixels
     }
 
     /// Logarithms of the factor at the cells' centres, row by row, layer by layer.
@@ -124,10 +133,10 @@ impl DepthField {
         &self.values
     }
 
-    /// Fits the field to a pass whose scale is `factor` and whose log ratios have this median absolute deviation.
-    /// The arrays are those of [`super::DepthMeter::measure`].
+    /// Fits the field to a pass with this scale and median absolute deviation of the log ratios. The arrays are those of
+    /// [`super::DepthMeter::measure`].
     ///
-    /// With the offsets `o = log(Z/z) − log factor` of a cell's pixels and `w = (1 − (o/R)²)²` for `|o| < R`, else 0,
+    /// With the offsets `o = log(Z/z) − log_scale` of a cell's pixels and `w = (1 − (o/R)²)²` for `|o| < R`, else 0,
     /// the values minimise `Σ min(Σw/32, 1)·(f − Σwo/Σw)² + 0.02·Σ (f − f')² + 0.001·Σ f²`, with the sum of the second
     /// term over neighbours; by 32 sweeps of Jacobi from zero.
     pub fn fit(
@@ -135,7 +144,7 @@ impl DepthField {
         points: &[f32],
         confidence: &[f32],
         metres: &[f32],
-        factor: f32,
+        log_scale: f64,
         mad: f64,
     ) {
         let Layout {
@@ -145,21 +154,29 @@ impl DepthField {
             side,
             ..
         } = self.layout;
-        let (scale, reach) = (factor.ln(), reach(mad));
+        let factor = log_scale.exp() as f32;
+        let (scale, reach) = (log_scale as f32, reach(mad));
         self.sums.fill([0.0; 2]);
+        let mut of_pairs = Pairs::default();
+        // The pixel to the left, if its ratio counts.
+        let mut left: Option<i16> = None;
         let pixels = points.chunks_exact(3).zip(confidence).zip(metres);
         for (n, ((p, c), z)) in pixels.enumerate() {
-            let depth = p.get(2).copied().unwrap_or(0.0);
-            if !(*c > 0.0 && depth > 0.0 && *z > 0.0 && z.is_finite()) {
+            let before = left.take().filter(|_| n % width != 0);
+            let Some(ratio) = super::log_ratio(p, *c, *z) else {
                 continue;
-            }
-            let off = (z / depth).ln() - scale;
+            };
+            let off = ratio::log(ratio) - scale;
             let of_reach = off / reach;
             let rest = 1.0 - of_reach * of_reach;
-            // False for a ratio that is not finite.
             if rest > 0.0 {
+                if let Some(before) = before {
+                    of_pairs.differences += u64::from(ratio.abs_diff(before));
+                    of_pairs.count += 1;
+                }
+                left = Some(ratio);
                 let cell = n / width / side * columns + (n % width) / side;
-                let (near, far, share) = between(layer_of(depth * factor), LAYERS);
+                let (near, far, share) = between(layer_of(p[2] * factor), LAYERS);
                 for (layer, share) in [(near, 1.0 - share), (far, share)] {
                     let sums = self.sums.get_mut(layer * rows * columns + cell);
                     if let Some([sum, weight]) = sums {
@@ -178,6 +195,7 @@ impl DepthField {
             };
             *weight = (*of_pixels as f32 / FULL_CELL).min(1.0);
         }
+        self.of_pixels = OfPixels::new(of_pairs, mad, reach);
         self.smooth();
     }
 
@@ -205,7 +223,8 @@ impl DepthField {
                     count += 1.0;
                 }
                 let (mean, weight) = (self.means[cell], self.weights[cell]);
-                *out = (weight * mean + STIFFNESS * sum) / (weight + STIFFNESS * count + RETURN);
+                let inverse = 1.0 / (weight + STIFFNESS * count + RETURN);
+                *out = (weight * mean + STIFFNESS * sum) * inverse;
             }
             std::mem::swap(&mut self.values, &mut self.next);
         }
@@ -316,7 +335,7 @@ mod tests {
         let (mut points, metres) = bent(bend);
         let confidence = vec![1.0; PIXELS];
         let mut field = field();
-        field.fit(&points, &confidence, &metres, 1.0, 0.06);
+        field.fit(&points, &confidence, &metres, 0.0, 0.06);
         let mut other = points.clone();
         assert!(left_over(&points, &metres) > 0.13);
         field.apply(&mut points, 1.0);
@@ -343,7 +362,7 @@ mod tests {
             .unzip();
         let mut points = points.into_flattened();
         let mut field = field();
-        field.fit(&points, &vec![1.0; PIXELS], &metres, 1.0, 0.1);
+        field.fit(&points, &vec![1.0; PIXELS], &metres, 0.0, 0.1);
         field.apply(&mut points, 1.0);
         let left = left_over(&points, &metres);
         assert!(left < 0.015, "{left}");
@@ -355,7 +374,7 @@ mod tests {
         let mut field = field();
         // An object that only the network sees wrongly: off by 60 %, a quarter of the image.
         let (points, metres) = bent(|u, v| if u < 128.0 && v < 96.0 { 0.6 } else { 0.0 });
-        field.fit(&points, &confidence, &metres, 1.0, 0.01);
+        field.fit(&points, &confidence, &metres, 0.0, 0.01);
         assert!(field.values().iter().all(|v| v.abs() < 1e-3));
         // 3 % of the pixels show a bend; no cell is without a value near it.
         let (points, mut metres) = bent(|_, _| 0.1);
@@ -364,7 +383,7 @@ mod tests {
                 *z = 0.0;
             }
         }
-        field.fit(&points, &confidence, &metres, 1.0, 0.1);
+        field.fit(&points, &confidence, &metres, 0.0, 0.1);
         let values = field.values();
         assert!(
             values.iter().all(|v| (0.06..0.11).contains(v)),
@@ -377,10 +396,10 @@ mod tests {
         let (points, _) = bent(|_, _| 0.0);
         let confidence = vec![1.0; PIXELS];
         let mut field = field();
-        field.fit(&points, &confidence, &vec![0.0; PIXELS], 1.5, 0.1);
+        field.fit(&points, &confidence, &vec![0.0; PIXELS], 0.4, 0.1);
         assert!(field.values().iter().all(|v| *v == 0.0));
         let (bent, metres) = bent(|_, _| 0.2);
-        field.fit(&bent, &confidence, &metres, 1.0, 0.2);
+        field.fit(&bent, &confidence, &metres, 0.0, 0.2);
         let mut odd = vec![1.0, 2.0, -3.0, 0.0, 0.0, 0.0, 1e9, 0.0, 1.0];
         field.apply_to_other(&mut odd, 2.0);
         assert_eq!(odd[..6], [2.0, 4.0, -6.0, 0.0, 0.0, 0.0]);

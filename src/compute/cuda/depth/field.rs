@@ -1,17 +1,17 @@
 //! The field of a pass by measured depth on the device, as [`crate::compute::depth::field::DepthField`] makes it.
 
-use super::{DepthMeter, Found, THREADS};
+use super::{APPLY_THREADS, Found, THREADS};
 use crate::compute::cuda::small;
 use crate::compute::depth::field::{self, Layout};
-use crate::compute::depth::{MIN_SIGMA, SIGMA_OVER_MAD};
+use crate::compute::depth::pixels;
 use crate::geometry::Intrinsics;
 use crate::gpu::{
     Carver, Context, CudaError, DeviceBuffer, DevicePointer, DeviceSlice, Grid, Kernel,
     KernelArgument, Stream,
 };
 
-/// The last block of the kernel has a thread for each cell of a layer.
-const _: () = assert!(field::CELLS * field::CELLS <= THREADS as usize);
+/// A thread smooths at most two cells.
+const _: () = assert!(field::CELLS * field::CELLS * field::LAYERS <= 2 * THREADS as usize);
 
 /// `Layout` of `depth.cu`.
 #[derive(Clone, Copy)]
@@ -38,35 +38,52 @@ struct CameraArgument {
 // SAFETY: the same fields in the same order as in the `.cu` file.
 unsafe impl KernelArgument for CameraArgument {}
 
-/// `FieldArguments` of `depth.cu`.
+/// `Fit` of `depth.cu`.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct FieldArguments {
-    points: DevicePointer<f32>,
-    keys: DevicePointer<u32>,
-    used: DevicePointer<u32>,
-    found: DevicePointer<Found>,
+pub(super) struct FitArguments {
     cells: DevicePointer<f32>,
     field: DevicePointer<f32>,
-    tickets: DevicePointer<u32>,
     layout: LayoutArgument,
     sigmas: f32,
-    sigma_over_mad: f32,
-    min_sigma: f32,
     full_cell: f32,
     stiffness: f32,
     way_back: f32,
     sweeps: u32,
+    min_pairs: u32,
+    padding: u32,
+    matched_sigma: f64,
+    averaged: f64,
 }
 
-// SAFETY: the same fields in the same order as in the `.cu` file.
-unsafe impl KernelArgument for FieldArguments {}
+impl FitArguments {
+    /// No field is wanted.
+    pub(super) const NONE: Self = Self {
+        cells: DevicePointer::NULL,
+        field: DevicePointer::NULL,
+        layout: LayoutArgument {
+            width: 0,
+            height: 0,
+            columns: 0,
+            rows: 0,
+            side: 0,
+        },
+        sigmas: 0.0,
+        full_cell: 0.0,
+        stiffness: 0.0,
+        way_back: 0.0,
+        sweeps: 0,
+        min_pairs: 0,
+        padding: 0,
+        matched_sigma: 0.0,
+        averaged: 1.0,
+    };
+}
 
 /// Memory of a [`DepthField`].
 pub struct DepthFieldBuffers {
     cells: DeviceBuffer<f32>,
     field: DeviceBuffer<f32>,
-    tickets: DeviceBuffer<u32>,
 }
 
 impl DepthFieldBuffers {
@@ -78,18 +95,15 @@ impl DepthFieldBuffers {
             // Pairs of floats.
             cells: c.device("means of cells", &[2 * layout.cells()])?,
             field: c.device("field", &shape)?,
-            tickets: c.device("tickets", &[1])?,
         })
     }
 }
 
 /// The field of the newest pass that has one; 0 everywhere before.
 pub struct DepthField {
-    fit: Kernel,
     apply: Kernel,
+    approach: Kernel,
     buffers: DepthFieldBuffers,
-    /// Number of cells in a layer.
-    cells: u32,
     layout: LayoutArgument,
     camera: CameraArgument,
     pixels: usize,
@@ -108,12 +122,10 @@ impl DepthField {
         let b = &buffers;
         stream.fill(b.cells.all().at_least("means", 2 * layout.cells())?, 0)?;
         stream.fill(b.field.all().at_least("field", layout.cells())?, 0)?;
-        stream.fill(b.tickets.all().at_least("tickets", 1)?, 0)?;
         Ok(Self {
-            fit: context.kernel("ms_depth_field")?,
             apply: context.kernel("ms_depth_apply")?,
+            approach: context.kernel("ms_depth_approach")?,
             buffers,
-            cells: small("cells of a layer", layout.columns * layout.rows)?,
             layout: LayoutArgument {
                 width: small("columns of an image", width)?,
                 height: small("rows of an image", height)?,
@@ -134,42 +146,29 @@ impl DepthField {
         self.buffers.field.all()
     }
 
-    /// Enqueues fitting the field to what `meter` has just measured, if that was accepted. `points`, `used` and `found`
-    /// are those of the measurement.
-    pub fn fit(
-        &self,
-        stream: &Stream,
-        meter: &DepthMeter,
-        points: DeviceSlice<'_, f32>,
-        used: Option<DeviceSlice<'_, u32>>,
-        found: DeviceSlice<'_, Found>,
-    ) -> Result<(), CudaError> {
-        if self.pixels == 0 {
-            return Ok(());
+    /// What a measurement of pointmaps of `pixels` pixels needs to fit it.
+    pub(super) fn fit_arguments(&self, pixels: usize) -> Result<FitArguments, CudaError> {
+        if pixels != self.pixels {
+            return Err(CudaError::Length {
+                what: "pixels of a field of depth",
+                expected: pixels,
+                found: self.pixels,
+            });
         }
-        let used = used.map(|u| u.at_least("use of depth", 1)).transpose()?;
-        let keys = meter.buffers.keys.all();
-        let b = &self.buffers;
-        let arguments = FieldArguments {
-            points: points.at_least("points", 3 * self.pixels)?.pointer(),
-            keys: keys.at_least("log ratios", self.pixels)?.pointer(),
-            used: used.map_or(DevicePointer::NULL, |u| u.pointer()),
-            found: found.at_least("scale by depth", 1)?.pointer(),
-            cells: b.cells.pointer(),
-            field: b.field.pointer(),
-            tickets: b.tickets.pointer(),
+        Ok(FitArguments {
+            cells: self.buffers.cells.pointer(),
+            field: self.buffers.field.pointer(),
             layout: self.layout,
             sigmas: field::REACH,
-            sigma_over_mad: SIGMA_OVER_MAD as f32,
-            min_sigma: MIN_SIGMA as f32,
             full_cell: field::FULL_CELL,
             stiffness: field::STIFFNESS,
             way_back: field::RETURN,
             sweeps: field::SWEEPS as u32,
-        };
-        let grid = Grid::blocks(self.cells, THREADS);
-        // SAFETY: the lengths were checked above and on creation.
-        unsafe { self.fit.launch(stream, grid, (arguments,)) }
+            min_pairs: pixels::MIN_PAIRS as u32,
+            padding: 0,
+            matched_sigma: pixels::MATCHED_SIGMA,
+            averaged: pixels::AVERAGED,
+        })
     }
 
     /// Enqueues multiplying the points (`N × 3`) of the frame's view, and of another in the frame's camera, by the
@@ -187,7 +186,7 @@ impl DepthField {
         let numbers = 3 * self.pixels;
         let first = points.at_least("points", numbers)?.pointer();
         let second = other.map(|o| o.at_least("points", numbers)).transpose()?;
-        let mut grid = Grid::over(self.pixels, THREADS);
+        let mut grid = Grid::over(self.pixels, APPLY_THREADS);
         grid.blocks.1 = 1 + u32::from(second.is_some());
         let arguments = (
             first,
@@ -200,5 +199,28 @@ impl DepthField {
         );
         // SAFETY: the lengths were checked above; with one view the grid has one row of blocks.
         unsafe { self.apply.launch(stream, grid, arguments) }
+    }
+
+    /// Enqueues bringing the points (`N × 3`) of the frame's view, which are in metres, nearer to its depths, if `found`
+    /// is accepted.
+    pub fn approach(
+        &self,
+        stream: &Stream,
+        points: DeviceSlice<'_, f32>,
+        metres: DeviceSlice<'_, f32>,
+        found: DeviceSlice<'_, Found>,
+    ) -> Result<(), CudaError> {
+        if self.pixels == 0 {
+            return Ok(());
+        }
+        let arguments = (
+            points.at_least("points", 3 * self.pixels)?.pointer(),
+            metres.at_least("depths", self.pixels)?.pointer(),
+            found.at_least("scale by depth", 1)?.pointer(),
+            small("pixels of an image", self.pixels)?,
+        );
+        let grid = Grid::over(self.pixels, APPLY_THREADS);
+        // SAFETY: the lengths were checked above.
+        unsafe { self.approach.launch(stream, grid, arguments) }
     }
 }

@@ -1,6 +1,6 @@
 //! Depth moved by the camera's motion on the device, with the same bits as [`crate::compute::depth::moved`].
 
-use super::THREADS;
+use super::APPLY_THREADS as THREADS;
 use crate::compute::cuda::small;
 use crate::compute::depth::moved::DepthMotion;
 use crate::gpu::{

@@ -4,7 +4,7 @@ use super::errors::NAME;
 use crate::compute::cuda::depth::field::{DepthField, DepthFieldBuffers};
 use crate::compute::cuda::depth::moved::{DepthMover, DepthMoverBuffers};
 use crate::compute::cuda::depth::{DepthMeter, DepthMeterBuffers, Found, MeasureTask};
-use crate::compute::cuda::fusion::FusedPointmap;
+use crate::compute::cuda::fusion::{FusedPointmap, FusionDepth};
 use crate::compute::cuda::tracking::MeasuredDepths;
 use crate::compute::depth::moved::{Next, NextDepth};
 use crate::compute::depth::{DepthScale, NoScale};
@@ -194,16 +194,11 @@ impl FrameDepth {
             used: Some(self.used.all()),
             found: self.found.all(),
         };
-        self.meter.measure(stream, &task)?;
+        self.meter.measure(stream, &task, self.field.as_ref())?;
         let (points, other) = (frame.points, other.map(|view| view.points));
         match &self.field {
-            Some(field) => {
-                field.fit(stream, &self.meter, points, task.used, self.found.all())?;
-                field.apply(stream, points, other, self.found.all())?;
-            }
-            None => self
-                .meter
-                .rescale(stream, points, other, self.found.all())?,
+            Some(field) => field.apply(stream, points, other, task.found)?,
+            None => self.meter.rescale(stream, points, other, task.found)?,
         }
         // SAFETY: the stream is synchronised before the data is read.
         unsafe { stream.download(self.found.all(), &mut self.host_found) }
@@ -228,6 +223,35 @@ impl FrameDepth {
             of_frame: self.found.all(),
             of_keyframe: self.keyframe_used.all(),
         }
+    }
+
+    /// Enqueues bringing the points of the current frame's own view, after [`FrameDepth::scale`], nearer to its depth.
+    pub(super) fn correct(
+        &self,
+        stream: &Stream,
+        points: DeviceSlice<'_, f32>,
+    ) -> Result<(), CudaError> {
+        match &self.field {
+            Some(field) => field.approach(stream, points, self.frame.all(), self.found.all()),
+            None => Ok(()),
+        }
+    }
+
+    /// The depths that bring the active keyframe's points nearer to themselves as they are fused, by these matches;
+    /// `None` without a field.
+    pub(super) fn of_fusion<'a>(
+        &'a self,
+        index: DeviceSlice<'a, u32>,
+        valid: DeviceSlice<'a, u8>,
+    ) -> Option<FusionDepth<'a>> {
+        self.field.as_ref().map(|_| FusionDepth {
+            found: self.found.all(),
+            frame: self.frame.all(),
+            index,
+            valid,
+            keyframe: self.keyframe.all(),
+            has_keyframe: self.keyframe_used.all(),
+        })
     }
 
     /// Whether the current frame has a depth that gives its pass a scale.
@@ -280,7 +304,7 @@ impl FrameDepth {
             used: None,
             found: self.of_keyframe.all(),
         };
-        self.meter.measure(stream, &task)?;
+        self.meter.measure(stream, &task, None)?;
         let mut found = [Found::default()];
         stream.read(self.of_keyframe.all(), &mut found)?;
         Ok(found.first().and_then(|f| f.scale(self.pixels).ok()))

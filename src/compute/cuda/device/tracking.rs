@@ -162,6 +162,9 @@ impl Tracking {
             .pair
             .matcher
             .enqueue(stream, &config.matching, &task)?;
+        if let Some(depth) = &frame.depth {
+            depth.correct(stream, first.points)?;
+        }
         stream.mark(&frame.marks[1])?;
         let task = SolveTask {
             frame_points: first.points,
@@ -182,6 +185,10 @@ impl Tracking {
             confidence: second.confidence,
             outcome: Some(frame.pair.outcome.all()),
             restart: false,
+            depth: frame
+                .depth
+                .as_ref()
+                .and_then(|depth| depth.of_fusion(frame.index.all(), frame.valid.all())),
         };
         frame.pair.fusion.update(stream, &frame.pointmap, &task)?;
         stream.mark(&frame.marks[3])?;
@@ -252,6 +259,7 @@ impl Tracking {
             confidence: view.confidence,
             outcome: None,
             restart: true,
+            depth: None,
         };
         let fusion = &self.frame.pair.fusion;
         fusion.update(&self.stream, pointmap, &task)
@@ -401,6 +409,7 @@ impl TrackingDevice for Tracking {
         }
         if let Some(depth) = &mut frame.depth {
             depth.scale(&self.stream, view, None)?;
+            depth.correct(&self.stream, view.points)?;
         }
         let visible = frame.mask.as_ref().map(FrameMask::visible);
         // Count of the only view.
@@ -522,6 +531,7 @@ impl TrackingDevice for Tracking {
             confidence: buffer.confidence.all(),
             outcome: None,
             restart: true,
+            depth: None,
         };
         let frame = &self.frame;
         // A keyframe lent by the mapping half was written on that half's stream.

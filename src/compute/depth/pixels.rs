@@ -1,0 +1,246 @@
+//! How far a pixel's own measured depth corrects its point, beside the scale and the field of a pass
+//! (docs/algorithm.md, Metric scale).
+//!
+//! A field is smooth, and what it leaves of a network's error makes the camera's motion come out too small: parallax
+//! weighs the inverse of depth, which noise of points attenuates. A pixel's own depth shows that error beside the
+//! sensor's noise, which differs from one pixel to the next, where a network errs smoothly.
+
+use super::{MIN_SIGMA, SIGMA_OVER_MAD, ratio};
+
+/// Minimum number of pairs of neighbours that show a sensor's noise.
+pub(crate) const MIN_PAIRS: u64 = 256;
+/// Number of frames whose noise a keyframe's pointmap averages.
+pub(crate) const AVERAGED: f64 = 5.0;
+/// Standard deviation of log depth at a match, which is a pixel off.
+pub(crate) const MATCHED_SIGMA: f64 = 0.02;
+
+/// Parts of a point's missing log depth that its measured depth makes up for, 0 to 1; none before the first fit.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct OfPixels {
+    /// By the depth of the point's own pixel.
+    pub own: f32,
+    /// By the depth at its match, of a point that is fused with those of other frames.
+    pub matched: f32,
+    /// By the depth of its own pixel, after its match's.
+    pub keyframe: f32,
+    /// What is missing counts less the larger it is, and from here on not at all.
+    pub reach: f32,
+}
+
+/// Sums over pairs of neighbours in a row whose ratios count.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Pairs {
+    /// Differences of their log ratios, in steps.
+    pub differences: u64,
+    pub count: u64,
+}
+
+impl OfPixels {
+    /// For a pass whose log ratios have this median absolute deviation.
+    ///
+    /// With the sensor's noise `σ_s = √π/2 · mean |difference of neighbours|` and all of the scatter `σ = 1.4826·MAD`,
+    /// the network's error is `σ_n² = σ² − σ_s²`. The gains are `σ_n²/σ²`, for a point that is fused `σ_n²/(σ_n² +
+    /// σ_s²/5)`, because the noise of frames averages out and the network's error does not, and after a match
+    /// `0.02²/(0.02² + σ_s²)`. With too few neighbours they are 0.
+    pub(crate) fn new(pairs: Pairs, mad: f64, reach: f32) -> Self {
+        if pairs.count < MIN_PAIRS {
+            return Self {
+                reach,
+                ..Self::default()
+            };
+        }
+        let mean = pairs.differences as f64 / f64::from(ratio::STEPS) / pairs.count as f64;
+        let scatter = (SIGMA_OVER_MAD * mad).max(MIN_SIGMA);
+        let noise = 0.886_226_925_452_758 * mean;
+        let of_sensor = noise * noise;
+        let of_network = (scatter * scatter - of_sensor).max(0.0);
+        let of_match = MATCHED_SIGMA * MATCHED_SIGMA;
+        Self {
+            own: (of_network / (scatter * scatter)) as f32,
+            matched: match of_network > 0.0 {
+                true => (of_network / (of_network + of_sensor / AVERAGED)) as f32,
+                false => 0.0,
+            },
+            keyframe: (of_match / (of_match + of_sensor)) as f32,
+            reach,
+        }
+    }
+
+    /// Brings metric points (`N × 3`) of a view nearer to its own depths.
+    pub fn approach(self, points: &mut [f32], metres: &[f32]) {
+        for (p, z) in points.chunks_exact_mut(3).zip(metres) {
+            self.bring(self.own, p, *z);
+        }
+    }
+
+    /// Brings points (`N × 3`) of another view, in the camera of the view that `metres` belongs to, nearer to the
+    /// depths at their matches: the surface that both views see has the depth that was measured there. `corrected` says
+    /// of which points a depth counted.
+    pub fn approach_matches(
+        self,
+        points: &mut [f32],
+        metres: &[f32],
+        index: &[u32],
+        valid: &[u8],
+        corrected: &mut [bool],
+    ) {
+        let matches = points.chunks_exact_mut(3).zip(index).zip(valid);
+        for (((p, m), valid), corrected) in matches.zip(corrected) {
+            let metres = metres.get(*m as usize).filter(|_| *valid != 0);
+            *corrected = metres.is_some_and(|z| self.bring(self.matched, p, *z));
+        }
+    }
+
+    /// Brings points that are fused nearer to their own pixels' depths.
+    pub fn approach_keyframe(self, points: &mut [f32], metres: &[f32], corrected: &[bool]) {
+        for ((p, z), corrected) in points.chunks_exact_mut(3).zip(metres).zip(corrected) {
+            let gain = match corrected {
+                true => self.keyframe,
+                false => self.own,
+            };
+            self.bring(gain, p, *z);
+        }
+    }
+
+    /// Multiplies a point with what brings it nearer to a depth; returns whether that counts.
+    #[inline(always)]
+    fn bring(self, gain: f32, point: &mut [f32], metres: f32) -> bool {
+        let depth = point[2];
+        let rest = (metres / depth).ln();
+        let of_reach = rest / self.reach;
+        let weight = 1.0 - of_reach * of_reach;
+        // False for a rest that is not finite.
+        let counts = metres > 0.0 && depth > 0.0 && weight > 0.0;
+        if counts {
+            let scale = (gain * weight * weight * rest).exp();
+            point.iter_mut().for_each(|v| *v *= scale);
+        }
+        counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::field::DepthField;
+    use super::super::tests::Random;
+    use super::super::{DepthMeter, Trust};
+    use super::*;
+    use crate::geometry::Intrinsics;
+
+    const SIZE: (usize, usize) = (256, 192);
+    const PIXELS: usize = SIZE.0 * SIZE.1;
+    const NOISES: [f64; 3] = [0.0, 0.05, 0.2];
+
+    /// A wall 2 m away, which the network sees with waves that no cell of a field resolves, in metric points, and its
+    /// depth with noise. The gains are those of a fit.
+    fn wavy(noise: f64) -> (Vec<f32>, Vec<f32>, OfPixels) {
+        let camera = Intrinsics {
+            fx: 200.0,
+            fy: 208.0,
+            cx: 124.0,
+            cy: 96.0,
+        };
+        let mut random = Random(5);
+        let metres = (0..PIXELS).map(|_| 2.0 * f32::exp(noise as f32 * random.normal() as f32));
+        let metres: Vec<f32> = metres.collect();
+        let points = (0..PIXELS).flat_map(|n| {
+            let ray = camera.ray((n % SIZE.0) as f64, (n / SIZE.0) as f64);
+            let wave = 0.08 * ((n % SIZE.0) as f32 * 0.4).sin();
+            [ray.x as f32, ray.y as f32, 1.0].map(|v| 2.0 * v * wave.exp())
+        });
+        let points: Vec<f32> = points.collect();
+        let mut meter = DepthMeter::new(PIXELS);
+        let confidence = vec![1.0; PIXELS];
+        let mut trust = Trust::after(100);
+        meter
+            .measure(&points, &confidence, &metres, SIZE.0, &mut trust)
+            .unwrap();
+        let mut field = DepthField::new(SIZE.0, SIZE.1, camera);
+        field.fit(&points, &confidence, &metres, 0.0, meter.mad());
+        (points, metres, field.of_pixels())
+    }
+
+    /// Root of the mean square of the log ratio of 2 m and a point's depth.
+    fn scatter(points: &[f32]) -> f64 {
+        let depths = points.chunks_exact(3).map(|p| f64::from(p[2] / 2.0));
+        (depths.map(|ratio| ratio.ln().powi(2)).sum::<f64>() / PIXELS as f64).sqrt()
+    }
+
+    #[test]
+    fn a_pixel_follows_its_depth_as_far_as_the_noise_lets_it() {
+        for (noise, gain, left) in [
+            (NOISES[0], 0.85..1.0, 0.02),
+            (NOISES[1], 0.3..0.7, 0.045),
+            (NOISES[2], 0.0..0.2, 0.06),
+        ] {
+            let (mut points, metres, gains) = wavy(noise);
+            assert!(gain.contains(&gains.own), "{noise}: {gains:?}");
+            let before = scatter(&points);
+            gains.approach(&mut points, &metres);
+            let after = scatter(&points);
+            assert!(after < left && after < before + 0.005, "{noise}: {after}");
+        }
+    }
+
+    #[test]
+    fn a_fused_point_follows_the_depth_at_its_match_further_than_its_own_after_it() {
+        for noise in NOISES {
+            let (mut points, metres, gains) = wavy(noise);
+            assert!(gains.matched >= gains.own, "{noise}: {gains:?}");
+            let mut expected = points.clone();
+            let own = OfPixels {
+                own: gains.matched,
+                ..gains
+            };
+            own.approach(&mut expected, &metres);
+            // Matches to the same pixels, of which one is invalid and one beyond the image.
+            let mut index: Vec<u32> = (0..PIXELS as u32).collect();
+            let mut valid = vec![1; PIXELS];
+            valid[5] = 0;
+            index[6] = u32::MAX;
+            let mut corrected = vec![true; PIXELS];
+            let unmoved = points[15..21].to_vec();
+            gains.approach_matches(&mut points, &metres, &index, &valid, &mut corrected);
+            assert_eq!(points[15..21], unmoved);
+            assert_eq!(corrected[4..8], [true, false, false, true]);
+            assert_eq!(points[21..], expected[21..]);
+            // Noise as large as an error of matches moves a point that a match has corrected by less than half.
+            let before = points.clone();
+            gains.approach_keyframe(&mut points, &vec![2.04; PIXELS], &corrected);
+            let moved = |n: usize| points[3 * n + 2] / before[3 * n + 2] - 1.0;
+            let missing = 2.04 / before[3 * 7 + 2] - 1.0;
+            assert!(moved(7) / missing < gains.keyframe + 0.01, "{noise}");
+            assert_eq!(gains.keyframe > 0.5, noise < 0.02, "{noise}: {gains:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_depth_moves_no_point() {
+        let (mut points, mut metres, gains) = wavy(0.01);
+        let before = points.clone();
+        metres.fill(4.0);
+        gains.approach(&mut points, &metres);
+        assert_eq!(points, before, "another surface");
+        for bad in [0.0, -2.0, f32::NAN, f32::INFINITY] {
+            metres.fill(bad);
+            gains.approach(&mut points, &metres);
+            assert_eq!(points, before, "{bad}");
+        }
+        let none = OfPixels::default();
+        metres.fill(2.0);
+        none.approach(&mut points, &metres);
+        assert_eq!(points, before, "before a fit");
+        let few = Pairs {
+            differences: 0,
+            count: MIN_PAIRS - 1,
+        };
+        assert_eq!(OfPixels::new(few, 0.05, 0.3).own, 0.0);
+        points[2] = -1.0;
+        points[5] = 0.0;
+        points[8] = f32::NAN;
+        let odd = points[..9].to_vec();
+        gains.approach(&mut points, &metres);
+        assert_eq!(points[..6], odd[..6]);
+        assert!(points[8].is_nan());
+    }
+}
