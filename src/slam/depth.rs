@@ -1,6 +1,6 @@
 //! Depth of a sensor, for the frames.
 
-use super::metric::depth_offset::DepthTimer;
+use super::metric::depth_timer::DepthTimer;
 use super::{Frame, ScaleEstimate, Slam, SlamError};
 use crate::compute::depth::moved::NextDepth;
 use crate::compute::device::DeviceError;

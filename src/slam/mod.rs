@@ -102,7 +102,7 @@ use mailbox::Look;
 use map_link::MapLink;
 use mapper::Mapper;
 use metric::depth::DepthWatch;
-use metric::depth_offset::DepthTimer;
+use metric::depth_timer::DepthTimer;
 use pose_table::KeyframePoses;
 use relocaliser::Reply;
 use sensing::Sensed;

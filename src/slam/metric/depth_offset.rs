@@ -1,4 +1,4 @@
-//! Depth moved into the moment of its frame: for stamps that are off, and for frames without depth.
+//! The offset of a depth camera's stamps, found from its images.
 //!
 //! Depth whose stamp is wrong by `o` seconds shows what the camera saw at another moment. Let `ξ` be the camera's
 //! velocity (in its own frame, per second) at a frame. Two depth images, of frames `a` and `b`, then fit each other not
@@ -11,17 +11,13 @@
 //! the change of velocity between the two. While the velocity is constant, the offset does not show; hand-held cameras
 //! and robots that turn show it within seconds. The network has no part in this, because only depth is compared to
 //! depth.
-//!
-//! The same motion carries depth to the frames of a camera that is faster than its depth sensor. Without it, the
-//! network's next passes, whose scales and shapes differ, would be corrected by what an earlier one got wrong.
 
+use super::depth_timer::{Moment, exp, grid};
 use super::robust::huber_weight;
 use super::wheels::seconds_between;
 use crate::compute::depth::SIGMA_OVER_MAD;
-use crate::compute::depth::moved::DepthMotion;
-use crate::geometry::{Intrinsics, Sim3, rotation_log};
-use crate::time::Stamp;
-use nalgebra::{Cholesky, Isometry3, Matrix6, Vector3, Vector6};
+use crate::geometry::{Intrinsics, Sim3};
+use nalgebra::{Cholesky, Matrix6, Vector3, Vector6};
 
 /// Number of the newest pairs of depth images that the offset is found from.
 const PAIRS: usize = 40;
@@ -29,18 +25,11 @@ const PAIRS: usize = 40;
 const MIN_PAIRS: usize = 4;
 /// Seconds between the images of a pair: nearer ones hardly differ in velocity, and farther ones see other things.
 const APART: [f64; 2] = [0.25, 1.0];
-/// Longest time between two frames that shows the velocity.
-const MAX_STEP: f64 = 0.5;
-/// Depth is carried to frames without it for so many seconds, while they see at least this part of its points.
-const CARRIED: f64 = 0.5;
-const SEEN: f64 = 0.3;
 /// The offset is corrected if it is this many times as large as its standard deviation, and that at most `MAX_SIGMA`.
 const SIGNIFICANT: f64 = 3.0;
-const MAX_SIGMA: f64 = 0.011;
+pub(super) const MAX_SIGMA: f64 = 0.011;
 /// Offsets that are corrected, in seconds: smaller ones do no harm, and larger ones are too far for one velocity.
-const CORRECTED: [f64; 2] = [0.005, 0.1];
-/// Points along the longer side of the image whose distances are measured.
-const POINTS: usize = 32;
+pub(super) const CORRECTED: [f64; 2] = [0.005, 0.1];
 /// Minimum number of distances for a pair.
 const MIN_POINTS: usize = 50;
 /// Distances err together within an image: so many count as one.
@@ -83,36 +72,14 @@ struct Distance {
     jacobian: Vector6<f64>,
 }
 
-/// The camera at a frame with depth.
-#[derive(Debug, Clone, Copy)]
-struct Moment {
-    stamp: Stamp,
-    /// Its pose along the path of steps, which no optimisation of the map moves.
-    path_from_camera: Sim3,
-    /// `ξ`, if known.
-    velocity: Option<Vector6<f64>>,
-    /// The motion from the frame before; the identity if that is not known.
-    step: Sim3,
-}
-
-/// Finds the offset of depth, and the motions that correct depth for it and carry it. All memory is allocated in the
-/// beginning.
+/// Finds the offset of depth. All memory is allocated in the beginning.
 #[derive(Debug)]
-pub struct DepthTimer {
+pub struct OffsetFinder {
     camera: Intrinsics,
     size: (usize, usize),
-    /// Depth of the next frame as it came, if `has_next`.
-    next: Vec<f32>,
-    has_next: bool,
     /// Depth of an earlier frame, and the camera there.
     earlier: Vec<f32>,
     moment: Option<Moment>,
-    /// The newest depth, and the camera there.
-    latest: Vec<f32>,
-    origin: Option<Moment>,
-    last: Option<Stamp>,
-    /// The camera at the newest frame.
-    here: Option<Moment>,
     pairs: heapless::Deque<Pair, PAIRS>,
     distances: Vec<Distance>,
     sorted: Vec<f64>,
@@ -120,23 +87,15 @@ pub struct DepthTimer {
     was_reported: bool,
 }
 
-impl DepthTimer {
+impl OffsetFinder {
     /// For depth images of `width × height`, of this camera.
     pub fn new(size: (usize, usize), camera: Intrinsics) -> Self {
-        let (width, height) = size;
-        let pixels = width * height;
-        let points = (POINTS + 1) * (POINTS + 1);
+        let points = grid(size).count();
         Self {
             camera,
             size,
-            next: vec![0.0; pixels],
-            has_next: false,
-            earlier: vec![0.0; pixels],
+            earlier: vec![0.0; size.0 * size.1],
             moment: None,
-            latest: vec![0.0; pixels],
-            origin: None,
-            last: None,
-            here: None,
             pairs: heapless::Deque::new(),
             distances: Vec::with_capacity(points),
             sorted: Vec::with_capacity(points),
@@ -145,101 +104,31 @@ impl DepthTimer {
         }
     }
 
-    /// Takes the next frame's depth; returns the motion from the moment of the depth to that of the frame, if they differ.
-    pub fn give(&mut self, metres: &[f32]) -> Option<DepthMotion> {
-        self.has_next = metres.len() == self.next.len();
-        if !self.has_next {
-            return None;
-        }
-        self.next.copy_from_slice(metres);
-        let velocity = self.here.and_then(|here| here.velocity);
-        let (offset, velocity) = self.offset.zip(velocity)?;
-        let motion = exp(&(velocity * offset.seconds));
-        Some(DepthMotion::new(&motion, &self.camera))
+    /// The offset that is to be corrected.
+    pub fn offset(&self) -> Option<DepthOffset> {
+        self.offset
     }
 
-    /// The next frame has no depth of its own after all.
-    pub fn give_none(&mut self) {
-        self.has_next = false;
+    /// Number of pairs that were compared, of the newest 40.
+    #[cfg(test)]
+    pub(super) fn pairs(&self) -> usize {
+        self.pairs.len()
     }
 
-    /// The next frame, and the depth that it was given, cannot be used.
-    pub fn skip(&mut self) {
-        self.give_none();
-        // The device may have taken the depth for the newest.
-        self.origin = None;
+    /// The camera was lost: the earlier depth image is of no use.
+    pub fn forget(&mut self) {
+        self.moment = None;
     }
 
-    /// For a frame without depth of its own: the camera's motion since the newest depth, which goes on as in the last
-    /// step. `None` if that is too old, or if most of it is out of sight.
-    pub fn carried(&self) -> Option<DepthMotion> {
-        let (origin, here) = self.origin.zip(self.here).filter(|_| !self.has_next)?;
-        if !(0.0..CARRIED).contains(&seconds_between(origin.stamp, here.stamp)) {
-            return None;
-        }
-        let next = here.path_from_camera * here.step;
-        let mut motion = next.inverse() * origin.path_from_camera;
-        if let Some((offset, velocity)) = self.offset.zip(origin.velocity) {
-            motion = motion * exp(&(velocity * offset.seconds));
-        }
-        let motion = DepthMotion::new(&motion, &self.camera);
-        self.is_seen(&motion).then_some(motion)
-    }
-
-    /// Whether enough of the newest depth's points are seen after this motion: a look at some of its pixels.
-    fn is_seen(&self, motion: &DepthMotion) -> bool {
-        let (mut had, mut has) = (0_usize, 0_usize);
-        for (u, v) in grid(self.size) {
-            let z = self.latest.get(v * self.size.0 + u).copied();
-            if let Some(z) = z.filter(|z| *z > 0.0) {
-                had += 1;
-                has += usize::from(motion.pixel((u, v), z, self.size).is_some());
-            }
-        }
-        had > 0 && has as f64 >= SEEN * had as f64
-    }
-
-    /// Notes the camera's motion from the frame before to the next frame, in metres, now that this was processed. Without
-    /// it, as where the camera was lost, earlier depth is of no use. Depth of the frame that was `refused` is not carried.
-    pub fn tracked(&mut self, stamp: Stamp, step: Option<&Isometry3<f64>>, refused: bool) {
-        let before = self.last.replace(stamp);
-        let seconds = before.map(|before| seconds_between(before, stamp));
-        let seconds = seconds.filter(|s| *s > 0.0 && *s <= MAX_STEP);
-        let path = self.here.map(|here| here.path_from_camera);
-        let moment = path.zip(step).map(|(path, step)| Moment {
-            stamp,
-            path_from_camera: path * Sim3::from(step),
-            velocity: seconds.map(|seconds| log(step) / seconds),
-            step: Sim3::from(step),
-        });
-        if moment.is_none() {
-            (self.origin, self.moment) = (None, None);
-        }
-        self.here = Some(moment.unwrap_or(Moment {
-            stamp,
-            path_from_camera: Sim3::identity(),
-            velocity: None,
-            step: Sim3::identity(),
-        }));
-        if std::mem::take(&mut self.has_next) {
-            self.compare_to_earlier(stamp);
-            std::mem::swap(&mut self.latest, &mut self.next);
-            self.origin = self.here.filter(|_| !refused);
-        }
-    }
-
-    /// Compares the newest depth with an earlier one, if that is long enough ago.
-    fn compare_to_earlier(&mut self, stamp: Stamp) {
-        let apart = |of: &Moment| seconds_between(of.stamp, stamp);
+    /// Compares the depth of a frame with an earlier one, if that is long enough ago.
+    pub fn note(&mut self, metres: &[f32], newest: &Moment) {
+        let apart = |of: &Moment| seconds_between(of.stamp, newest.stamp);
         let is_near = |of: &Moment| (0.0..APART[0]).contains(&apart(of));
-        let Some(newest) = self.here.filter(|here| here.velocity.is_some()) else {
-            return;
-        };
-        if self.moment.as_ref().is_some_and(is_near) {
+        if newest.velocity.is_none() || self.moment.as_ref().is_some_and(is_near) {
             return;
         }
         let earlier = self.moment.filter(|of| apart(of) <= APART[1]);
-        if let Some(pair) = earlier.and_then(|earlier| self.compare(&earlier, &newest)) {
+        if let Some(pair) = earlier.and_then(|earlier| self.compare(&earlier, metres, newest)) {
             if self.pairs.is_full() {
                 self.pairs.pop_front();
             }
@@ -253,8 +142,8 @@ impl DepthTimer {
             });
             self.report();
         }
-        self.earlier.copy_from_slice(&self.next);
-        self.moment = Some(newest);
+        self.earlier.copy_from_slice(metres);
+        self.moment = Some(*newest);
     }
 
     /// Says once that depth has an offset.
@@ -272,14 +161,14 @@ impl DepthTimer {
         }
     }
 
-    /// The offset by two depth images: that of `earlier`, and the newest.
-    fn compare(&mut self, earlier: &Moment, newest: &Moment) -> Option<Pair> {
+    /// The offset by two depth images: that of `earlier`, and the newest, `metres`.
+    fn compare(&mut self, earlier: &Moment, metres: &[f32], newest: &Moment) -> Option<Pair> {
         let motion = newest.path_from_camera.inverse() * earlier.path_from_camera;
         let (of_earlier, of_newest) = earlier.velocity.zip(newest.velocity)?;
         // Distances are measured at the offset that is corrected for.
         let known = self.offset.map_or(0.0, |offset| offset.seconds);
         let moved = exp(&(of_newest * -known)) * motion * exp(&(of_earlier * known));
-        self.measure(&moved);
+        self.measure(metres, &moved);
         let (mut information, mut gradient) = self.normal_equations()?;
         information /= CORRELATED;
         gradient /= CORRELATED;
@@ -300,8 +189,8 @@ impl DepthTimer {
         })
     }
 
-    /// Measures distances of the earlier depth image, moved by `newest_from_earlier`, to the newest.
-    fn measure(&mut self, newest_from_earlier: &Sim3) {
+    /// Measures distances of the earlier depth image, moved by `newest_from_earlier`, to the newest, `metres`.
+    fn measure(&mut self, metres: &[f32], newest_from_earlier: &Sim3) {
         let (width, height) = self.size;
         self.distances.clear();
         for (u, v) in grid(self.size) {
@@ -318,7 +207,7 @@ impl DepthTimer {
                 continue;
             }
             let (u, v) = (at.x as usize, at.y as usize);
-            let surface = |u, v| surface_point(&self.next, &self.camera, width, u, v);
+            let surface = |u, v| surface_point(metres, &self.camera, width, u, v);
             let around = [(u, v), (u - 1, v), (u + 1, v), (u, v - 1), (u, v + 1)];
             let [
                 Some(centre),
@@ -371,7 +260,7 @@ impl DepthTimer {
 
     /// The mean of the pairs, weighted by information and Huber's function; its standard deviation grows with the
     /// scatter if that is more than the pairs say (Birge's ratio). `None` if there are too few pairs.
-    fn solve(&self) -> Option<DepthOffset> {
+    pub(super) fn solve(&self) -> Option<DepthOffset> {
         if self.pairs.len() < MIN_PAIRS {
             return None;
         }
@@ -398,13 +287,6 @@ impl DepthTimer {
     }
 }
 
-/// Columns and rows of the pixels that are looked at, every so many.
-fn grid((width, height): (usize, usize)) -> impl Iterator<Item = (usize, usize)> {
-    let step = width.max(height).div_ceil(POINTS).max(1);
-    let rows = (step / 2..height).step_by(step);
-    rows.flat_map(move |v| (step / 2..width).step_by(step).map(move |u| (u, v)))
-}
-
 /// The point at a pixel of a depth image; `None` if it was not measured.
 fn surface_point(
     metres: &[f32],
@@ -418,18 +300,3 @@ fn surface_point(
         .filter(|z| **z > 0.0 && z.is_finite())?;
     Some(camera.ray(u as f64, v as f64) * f64::from(*depth))
 }
-
-/// The motion `Exp([τ, φ])`.
-fn exp(twist: &Vector6<f64>) -> Sim3 {
-    Sim3::exp(&twist.push(0.0))
-}
-
-/// The twist of a short motion, `[t, φ]`: for the turn between two frames, `τ` and `t` differ by less than the
-/// velocity is known.
-fn log(motion: &Isometry3<f64>) -> Vector6<f64> {
-    let (t, turn) = (motion.translation.vector, rotation_log(&motion.rotation));
-    Vector6::new(t.x, t.y, t.z, turn.x, turn.y, turn.z)
-}
-
-#[cfg(test)]
-mod tests;

@@ -2,6 +2,7 @@
 
 pub mod depth;
 pub mod depth_offset;
+pub mod depth_timer;
 mod directions;
 pub mod gravity;
 pub mod gyro;

@@ -1,8 +1,9 @@
 //! Offsets of depth that is rendered at another moment than the frame's.
 
+use super::super::depth_offset::{CORRECTED, MAX_SIGMA};
 use super::*;
 use crate::compute::depth::moved::move_depth;
-use nalgebra::UnitQuaternion;
+use nalgebra::{UnitQuaternion, Vector3};
 
 const SIZE: (usize, usize) = (128, 96);
 const FRAME: f64 = 1.0 / 30.0;
@@ -89,7 +90,10 @@ fn drift(t: f64) -> Isometry3<f64> {
 fn an_offset_is_found_of_either_sign() {
     for offset in [-0.04, -0.02, 0.02, 0.04] {
         for error in [exact, drift] {
-            let found = walk(pose, offset, 12.0, error).offset.expect("an offset");
+            let found = walk(pose, offset, 12.0, error)
+                .finder
+                .offset()
+                .expect("an offset");
             // Velocity is that of the middle of a step.
             assert!((found.seconds - offset).abs() < 4e-3, "{offset}: {found:?}");
             assert!(found.sigma < 8e-3, "{found:?}");
@@ -101,9 +105,9 @@ fn an_offset_is_found_of_either_sign() {
 fn depth_of_the_right_moment_has_none() {
     for error in [exact, drift] {
         let timer = walk(pose, 0.0, 12.0, error);
-        assert_eq!(timer.offset, None);
+        assert_eq!(timer.finder.offset(), None);
         // It is known, not only unseen.
-        let found = timer.solve().expect("an estimate");
+        let found = timer.finder.solve().expect("an estimate");
         assert!(
             found.sigma < MAX_SIGMA && found.seconds.abs() < CORRECTED[0],
             "{found:?}"
@@ -114,14 +118,14 @@ fn depth_of_the_right_moment_has_none() {
 #[test]
 fn a_constant_velocity_shows_no_offset() {
     for error in [exact, drift] {
-        assert_eq!(walk(steady, 0.04, 4.0, error).offset, None);
+        assert_eq!(walk(steady, 0.04, 4.0, error).finder.offset(), None);
     }
 }
 
 #[test]
 fn depth_is_moved_into_the_moment_of_its_frame() {
     let mut timer = walk(pose, -0.04, 12.0, exact);
-    let offset = timer.offset.expect("an offset").seconds;
+    let offset = timer.finder.offset().expect("an offset").seconds;
     let t = timer.last.expect("a frame").seconds() + FRAME;
     let (came, expected) = (depth(&pose(t - 0.04)), depth(&pose(t)));
     let off = |metres: &[f32]| {
@@ -226,7 +230,7 @@ fn what_shows_nothing_is_left_alone() {
         let step = pose(t - 0.3).inverse() * pose(t);
         timer.tracked(Stamp::from_seconds(t), Some(&step), false);
     }
-    assert_eq!(timer.pairs.len(), 0);
+    assert_eq!(timer.finder.pairs(), 0);
     // Frames that were not tracked, far apart, or of one moment, have no velocity.
     for (n, seconds) in [(0, 0.4), (1, 0.6), (2, 0.0)] {
         let mut timer = DepthTimer::new(SIZE, camera());
@@ -236,7 +240,7 @@ fn what_shows_nothing_is_left_alone() {
             let step = pose(t - seconds).inverse() * pose(t);
             timer.tracked(Stamp::from_seconds(t), (n > 0).then_some(&step), false);
         }
-        assert_eq!(timer.pairs.len(), 0, "{seconds}");
+        assert_eq!(timer.finder.pairs(), 0, "{seconds}");
         assert!(timer.here.is_none_or(|here| here.velocity.is_none()));
     }
 }

@@ -1,0 +1,174 @@
+//! Depth moved into the moment of its frame: for stamps that are off, and for frames without depth.
+//!
+//! The camera's motion carries depth to the frames of a camera that is faster than its depth sensor. Without it, the
+//! network's next passes, whose scales and shapes differ, would be corrected by what an earlier one got wrong.
+
+use super::depth_offset::OffsetFinder;
+use super::wheels::seconds_between;
+use crate::compute::depth::moved::DepthMotion;
+use crate::geometry::{Intrinsics, Sim3, rotation_log};
+use crate::time::Stamp;
+use nalgebra::{Isometry3, Vector6};
+
+/// Longest time between two frames that shows the velocity.
+const MAX_STEP: f64 = 0.5;
+/// Depth is carried to frames without it for so many seconds, while they see at least this part of its points.
+const CARRIED: f64 = 0.5;
+const SEEN: f64 = 0.3;
+/// Points along the longer side of the image that are looked at.
+const POINTS: usize = 32;
+
+/// The camera at a frame with depth.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment {
+    pub stamp: Stamp,
+    /// Its pose along the path of steps, which no optimisation of the map moves.
+    pub path_from_camera: Sim3,
+    /// `ξ`, if known.
+    pub velocity: Option<Vector6<f64>>,
+    /// The motion from the frame before; the identity if that is not known.
+    step: Sim3,
+}
+
+/// Finds the motions that carry depth and correct it for its offset. All memory is allocated in the beginning.
+#[derive(Debug)]
+pub struct DepthTimer {
+    camera: Intrinsics,
+    size: (usize, usize),
+    /// Depth of the next frame as it came, if `has_next`.
+    next: Vec<f32>,
+    has_next: bool,
+    /// The newest depth, and the camera there.
+    latest: Vec<f32>,
+    origin: Option<Moment>,
+    last: Option<Stamp>,
+    /// The camera at the newest frame.
+    here: Option<Moment>,
+    finder: OffsetFinder,
+}
+
+impl DepthTimer {
+    /// For depth images of `width × height`, of this camera.
+    pub fn new(size: (usize, usize), camera: Intrinsics) -> Self {
+        let pixels = size.0 * size.1;
+        Self {
+            camera,
+            size,
+            next: vec![0.0; pixels],
+            has_next: false,
+            latest: vec![0.0; pixels],
+            origin: None,
+            last: None,
+            here: None,
+            finder: OffsetFinder::new(size, camera),
+        }
+    }
+
+    /// Takes the next frame's depth; returns the motion from the moment of the depth to that of the frame, if they differ.
+    pub fn give(&mut self, metres: &[f32]) -> Option<DepthMotion> {
+        self.has_next = metres.len() == self.next.len();
+        if !self.has_next {
+            return None;
+        }
+        self.next.copy_from_slice(metres);
+        let velocity = self.here.and_then(|here| here.velocity);
+        let (offset, velocity) = self.finder.offset().zip(velocity)?;
+        let motion = exp(&(velocity * offset.seconds));
+        Some(DepthMotion::new(&motion, &self.camera))
+    }
+
+    /// The next frame has no depth of its own after all.
+    pub fn give_none(&mut self) {
+        self.has_next = false;
+    }
+
+    /// The next frame, and the depth that it was given, cannot be used.
+    pub fn skip(&mut self) {
+        self.give_none();
+        // The device may have taken the depth for the newest.
+        self.origin = None;
+    }
+
+    /// For a frame without depth of its own: the camera's motion since the newest depth, which goes on as in the last
+    /// step. `None` if that is too old, or if most of it is out of sight.
+    pub fn carried(&self) -> Option<DepthMotion> {
+        let (origin, here) = self.origin.zip(self.here).filter(|_| !self.has_next)?;
+        if !(0.0..CARRIED).contains(&seconds_between(origin.stamp, here.stamp)) {
+            return None;
+        }
+        let next = here.path_from_camera * here.step;
+        let mut motion = next.inverse() * origin.path_from_camera;
+        if let Some((offset, velocity)) = self.finder.offset().zip(origin.velocity) {
+            motion = motion * exp(&(velocity * offset.seconds));
+        }
+        let motion = DepthMotion::new(&motion, &self.camera);
+        self.is_seen(&motion).then_some(motion)
+    }
+
+    /// Whether enough of the newest depth's points are seen after this motion: a look at some of its pixels.
+    fn is_seen(&self, motion: &DepthMotion) -> bool {
+        let (mut had, mut has) = (0_usize, 0_usize);
+        for (u, v) in grid(self.size) {
+            let z = self.latest.get(v * self.size.0 + u).copied();
+            if let Some(z) = z.filter(|z| *z > 0.0) {
+                had += 1;
+                has += usize::from(motion.pixel((u, v), z, self.size).is_some());
+            }
+        }
+        had > 0 && has as f64 >= SEEN * had as f64
+    }
+
+    /// Notes the camera's motion from the frame before to the next frame, in metres, now that this was processed. Without
+    /// it, as where the camera was lost, earlier depth is of no use. Depth of the frame that was `refused` is not carried.
+    pub fn tracked(&mut self, stamp: Stamp, step: Option<&Isometry3<f64>>, refused: bool) {
+        let before = self.last.replace(stamp);
+        let seconds = before.map(|before| seconds_between(before, stamp));
+        let seconds = seconds.filter(|s| *s > 0.0 && *s <= MAX_STEP);
+        let path = self.here.map(|here| here.path_from_camera);
+        let moment = path.zip(step).map(|(path, step)| Moment {
+            stamp,
+            path_from_camera: path * Sim3::from(step),
+            velocity: seconds.map(|seconds| log(step) / seconds),
+            step: Sim3::from(step),
+        });
+        if moment.is_none() {
+            self.origin = None;
+            self.finder.forget();
+        }
+        self.here = Some(moment.unwrap_or(Moment {
+            stamp,
+            path_from_camera: Sim3::identity(),
+            velocity: None,
+            step: Sim3::identity(),
+        }));
+        if std::mem::take(&mut self.has_next) {
+            if let Some(here) = &self.here {
+                self.finder.note(&self.next, here);
+            }
+            std::mem::swap(&mut self.latest, &mut self.next);
+            self.origin = self.here.filter(|_| !refused);
+        }
+    }
+}
+
+/// Columns and rows of the pixels that are looked at, every so many.
+pub(super) fn grid((width, height): (usize, usize)) -> impl Iterator<Item = (usize, usize)> {
+    let step = width.max(height).div_ceil(POINTS).max(1);
+    let rows = (step / 2..height).step_by(step);
+    rows.flat_map(move |v| (step / 2..width).step_by(step).map(move |u| (u, v)))
+}
+
+/// The motion `Exp([τ, φ])`.
+pub(super) fn exp(twist: &Vector6<f64>) -> Sim3 {
+    Sim3::exp(&twist.push(0.0))
+}
+
+/// The twist of a short motion, `[t, φ]`: for the turn between two frames, `τ` and `t` differ by less than the
+/// velocity is known.
+fn log(motion: &Isometry3<f64>) -> Vector6<f64> {
+    let (t, turn) = (motion.translation.vector, rotation_log(&motion.rotation));
+    Vector6::new(t.x, t.y, t.z, turn.x, turn.y, turn.z)
+}
+
+#[cfg(test)]
+mod tests;
