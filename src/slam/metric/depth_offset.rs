@@ -12,7 +12,7 @@
 //! and robots that turn show it within seconds. The network has no part in this, because only depth is compared to
 //! depth.
 
-use super::depth_timer::{Moment, exp, grid};
+use super::depth_moment::{Moment, exp, grid};
 use super::robust::huber_weight;
 use super::wheels::seconds_between;
 use crate::compute::depth::SIGMA_OVER_MAD;

@@ -3,6 +3,7 @@
 //! The camera's motion carries depth to the frames of a camera that is faster than its depth sensor. Without it, the
 //! network's next passes, whose scales and shapes differ, would be corrected by what an earlier one got wrong.
 
+use super::depth_moment::{Moment, exp, grid};
 use super::depth_offset::OffsetFinder;
 use super::wheels::seconds_between;
 use crate::compute::depth::moved::DepthMotion;
@@ -15,21 +16,6 @@ const MAX_STEP: f64 = 0.5;
 /// Depth is carried to frames without it for so many seconds, while they see at least this part of its points.
 const CARRIED: f64 = 0.5;
 const SEEN: f64 = 0.3;
-/// Points along the longer side of the image that are looked at.
-const POINTS: usize = 32;
-
-/// The camera at a frame with depth.
-#[derive(Debug, Clone, Copy)]
-pub struct Moment {
-    pub stamp: Stamp,
-    /// Its pose along the path of steps, which no optimisation of the map moves.
-    pub path_from_camera: Sim3,
-    /// `ξ`, if known.
-    pub velocity: Option<Vector6<f64>>,
-    /// The motion from the frame before; the identity if that is not known.
-    step: Sim3,
-}
-
 /// Finds the motions that carry depth and correct it for its offset. All memory is allocated in the beginning.
 #[derive(Debug)]
 pub struct DepthTimer {
@@ -149,18 +135,6 @@ impl DepthTimer {
             self.origin = self.here.filter(|_| !refused);
         }
     }
-}
-
-/// Columns and rows of the pixels that are looked at, every so many.
-pub(super) fn grid((width, height): (usize, usize)) -> impl Iterator<Item = (usize, usize)> {
-    let step = width.max(height).div_ceil(POINTS).max(1);
-    let rows = (step / 2..height).step_by(step);
-    rows.flat_map(move |v| (step / 2..width).step_by(step).map(move |u| (u, v)))
-}
-
-/// The motion `Exp([τ, φ])`.
-pub(super) fn exp(twist: &Vector6<f64>) -> Sim3 {
-    Sim3::exp(&twist.push(0.0))
 }
 
 /// The twist of a short motion, `[t, φ]`: for the turn between two frames, `τ` and `t` differ by less than the

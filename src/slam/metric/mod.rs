@@ -1,6 +1,7 @@
 //! Metres: what sensors say about the scale of the map and about motions in it.
 
 pub mod depth;
+pub mod depth_moment;
 pub mod depth_offset;
 pub mod depth_timer;
 mod directions;
