@@ -23,6 +23,14 @@ struct Found {
     unsigned reserved;
 };
 
+// `cuda::tracking::MeasuredDepthsArgument`: depths of a frame and of its keyframe.
+struct MeasuredDepths {
+    const float* frame;          // N metres; 0: not measured
+    const float* keyframe;       // N
+    const Found* of_frame;       // the frame's count if it was accepted; all null: there are none
+    const unsigned* of_keyframe; // 0: the keyframe has none
+};
+
 // What a point at `depth`, of which `metres` were measured, is multiplied with, and whether it counts:
 // `OfPixels::bring`.
 __device__ __forceinline__ bool bring(const Found* found, float gain, float metres, float depth, float& scale) {

@@ -54,15 +54,10 @@ struct Update {
     State* state;
     // N, for the score.
     unsigned* keys;
-    // How far measured depths count; null: there are none.
-    const Found* found;
-    // N depths of the frame's pixels, used if `found` was accepted, and N matches to them.
-    const float* frame_metres;
+    // Depths of the frame's and of the keyframe's pixels, and N matches from these to those.
+    MeasuredDepths measured;
     const unsigned* index;
     const unsigned char* valid;
-    // N depths of the keyframe's pixels, and 0 if there are none.
-    const float* keyframe_metres;
-    const unsigned* has_keyframe_metres;
     unsigned long long pixels;
     unsigned mode;
     // Whether the score is the mean, not the median.
@@ -102,11 +97,13 @@ __device__ __forceinline__ bool read(const Update& u, unsigned long long n, Esti
     const float* from = u.points + 3 * n;
     float x = from[0], y = from[1], z = from[2];
     out.confidence = u.confidence[n];
+    const MeasuredDepths& measured = u.measured;
+    const Found* found = measured.of_frame;
     // `OfPixels::approach_matches`.
     bool corrected = false;
-    if (u.found != nullptr && u.found->accepted != 0 && u.valid[n] != 0 && u.index[n] < u.pixels) {
+    if (found != nullptr && found->accepted != 0 && u.valid[n] != 0 && u.index[n] < u.pixels) {
         float scale;
-        corrected = bring(u.found, u.found->matched, u.frame_metres[u.index[n]], z, scale);
+        corrected = bring(found, found->matched, measured.frame[u.index[n]], z, scale);
         x *= scale;
         y *= scale;
         z *= scale;
@@ -121,11 +118,11 @@ __device__ __forceinline__ bool read(const Update& u, unsigned long long n, Esti
             out.point[r] = a[3 * r] * x + a[3 * r + 1] * y + a[3 * r + 2] * z + a[9 + r];
         }
     }
-    if (u.found != nullptr && *u.has_keyframe_metres != 0) {
+    if (found != nullptr && *measured.of_keyframe != 0) {
         // `OfPixels::approach_keyframe`.
-        const float gain = corrected ? u.found->keyframe : u.found->own;
+        const float gain = corrected ? found->keyframe : found->own;
         float scale;
-        bring(u.found, gain, u.keyframe_metres[n], out.point[2], scale);
+        bring(found, gain, measured.keyframe[n], out.point[2], scale);
         for (int r = 0; r < 3; ++r) {
             out.point[r] *= scale;
         }

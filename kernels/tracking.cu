@@ -80,11 +80,8 @@ struct Problem {
     Noise noise;
     Gate gate;
     View view;
-    // Calibrated only: depths of a sensor, N each, and whether they count; null: there are none.
-    const float* frame_depth;
-    const float* keyframe_depth;
-    const Found* of_frame;
-    const unsigned* of_keyframe;
+    // Calibrated only.
+    MeasuredDepths measured;
     // The weight of a log-depth of which the sensor measured both ends.
     float inverse_measured_sigma;
     unsigned padding;
@@ -159,8 +156,9 @@ struct PixelsModel {
             return false;
         }
         const unsigned v = pixel / p.rays.width;
-        const bool by_sensor = p.frame_depth != nullptr && p.of_frame->accepted != 0 && *p.of_keyframe != 0 &&
-                               p.frame_depth[m] > 0.0f && p.keyframe_depth[n] > 0.0f;
+        const MeasuredDepths& d = p.measured;
+        const bool by_sensor = d.frame != nullptr && d.of_frame->accepted != 0 && *d.of_keyframe != 0 &&
+                               d.frame[m] > 0.0f && d.keyframe[n] > 0.0f;
         const float inverse_sigma = by_sensor ? p.inverse_measured_sigma : p.noise.inverse_sigma[1];
         const PixelMatch match = pixel_match(moving, pixel - v * p.rays.width, v, target[2], quality, inverse_sigma);
         a = make_float4(moving[0], moving[1], moving[2], match.root_quality);

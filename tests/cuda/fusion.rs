@@ -7,7 +7,9 @@ use mast3r_slam::compute::cuda::fusion::{
     ExportTask, FusedPointmap, Fusion, FusionBuffers, FusionDepth, UpdateTask,
 };
 use mast3r_slam::compute::cuda::matching::MatchCounts;
-use mast3r_slam::compute::cuda::tracking::{CameraRays, CameraRaysBuffers, Outcome};
+use mast3r_slam::compute::cuda::tracking::{
+    CameraRays, CameraRaysBuffers, MeasuredDepths, Outcome,
+};
 use mast3r_slam::compute::depth::pixels::OfPixels;
 use mast3r_slam::compute::fusion::{FusedPointmap as CpuPointmap, FusionScratch, MAX_COUNT};
 use mast3r_slam::compute::pose_solver::constrain_to_rays;
@@ -313,12 +315,14 @@ fn points_are_brought_to_measured_depth_before_they_are_fused() {
         s.write(&confidence, rig.confidence.all()).unwrap();
         s.write(&[outcome(&pose, 1)], rig.outcome.all()).unwrap();
         let depth = FusionDepth {
-            found: on_device.0.all(),
-            frame: on_device.1.all(),
+            measured: MeasuredDepths {
+                frame: on_device.1.all(),
+                keyframe: on_device.4.all(),
+                of_frame: on_device.0.all(),
+                of_keyframe: on_device.5.all(),
+            },
             index: on_device.2.all(),
             valid: on_device.3.all(),
-            keyframe: on_device.4.all(),
-            has_keyframe: on_device.5.all(),
         };
         let task = UpdateTask {
             points: rig.points.all(),

@@ -1,8 +1,7 @@
 //! Fusion of keyframe pointmaps on the device, bit-identical to [`crate::compute::fusion`].
 
-use super::depth::Found;
 use super::small;
-use super::tracking::{CameraRays, Outcome, RaysArgument};
+use super::tracking::{CameraRays, MeasuredDepths, MeasuredDepthsArgument, Outcome, RaysArgument};
 use crate::config::{FilteringMode, FilteringScore};
 use crate::gpu::{
     Carver, Context, CudaError, DeviceBuffer, DevicePointer, DeviceSlice, Grid, Kernel,
@@ -98,21 +97,15 @@ pub struct UpdateTask<'a> {
     pub depth: Option<FusionDepth<'a>>,
 }
 
-/// Depth of both ends of the matches.
+/// Depths of both ends of the matches.
 #[derive(Clone, Copy)]
 pub struct FusionDepth<'a> {
-    /// A single result: how far a pixel's depth corrects its point, and whether the frame's depth counts.
-    pub found: DeviceSlice<'a, Found>,
-    /// `N` depths of the frame in metres; 0: not measured.
-    pub frame: DeviceSlice<'a, f32>,
+    /// Those of the frame and of the pointmap's pixels.
+    pub measured: MeasuredDepths<'a>,
     /// `N` pixels of the frame that the pointmap's match.
     pub index: DeviceSlice<'a, u32>,
     /// `N` flags: 0 if there is no match.
     pub valid: DeviceSlice<'a, u8>,
-    /// `N` depths of the pointmap's pixels in metres; 0: not measured.
-    pub keyframe: DeviceSlice<'a, f32>,
-    /// A single number: 0 if there are no depths of the pointmap's pixels.
-    pub has_keyframe: DeviceSlice<'a, u32>,
 }
 
 /// Destination of an exported pointmap.
@@ -128,44 +121,6 @@ pub struct ExportTask<'a> {
     pub half_confidence: Option<DeviceSlice<'a, f16>>,
 }
 
-/// The depths of `Update` in `fusion.cu`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct DepthPointers {
-    found: DevicePointer<Found>,
-    frame: DevicePointer<f32>,
-    index: DevicePointer<u32>,
-    valid: DevicePointer<u8>,
-    keyframe: DevicePointer<f32>,
-    has_keyframe: DevicePointer<u32>,
-}
-
-impl DepthPointers {
-    fn new(depth: Option<&FusionDepth<'_>>, n: usize) -> Result<Self, CudaError> {
-        let Some(depth) = depth else {
-            return Ok(Self {
-                found: DevicePointer::NULL,
-                frame: DevicePointer::NULL,
-                index: DevicePointer::NULL,
-                valid: DevicePointer::NULL,
-                keyframe: DevicePointer::NULL,
-                has_keyframe: DevicePointer::NULL,
-            });
-        };
-        Ok(Self {
-            found: depth.found.at_least("scale by depth", 1)?.pointer(),
-            frame: depth.frame.at_least("depths of a frame", n)?.pointer(),
-            index: depth.index.at_least("matches", n)?.pointer(),
-            valid: depth.valid.at_least("valid matches", n)?.pointer(),
-            keyframe: depth
-                .keyframe
-                .at_least("depths of a keyframe", n)?
-                .pointer(),
-            has_keyframe: depth.has_keyframe.at_least("use of depth", 1)?.pointer(),
-        })
-    }
-}
-
 /// `Update` in `fusion.cu`.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -177,7 +132,9 @@ struct UpdateArguments {
     held_confidence: DevicePointer<f32>,
     state: DevicePointer<u32>,
     keys: DevicePointer<u32>,
-    depth: DepthPointers,
+    measured: MeasuredDepthsArgument,
+    index: DevicePointer<u32>,
+    valid: DevicePointer<u8>,
     pixels: u64,
     mode: u32,
     mean: u32,
@@ -277,6 +234,18 @@ impl Fusion {
     ) -> Result<(), CudaError> {
         let n = self.pixels;
         let outcome = task.outcome.map(|o| o.at_least("outcome", 1)).transpose()?;
+        let (measured, index, valid) = match &task.depth {
+            Some(depth) => (
+                depth.measured.argument(n)?,
+                depth.index.at_least("matches", n)?.pointer(),
+                depth.valid.at_least("valid matches", n)?.pointer(),
+            ),
+            None => (
+                MeasuredDepthsArgument::NONE,
+                DevicePointer::NULL,
+                DevicePointer::NULL,
+            ),
+        };
         let arguments = UpdateArguments {
             outcome: outcome.map_or(DevicePointer::NULL, |o| o.pointer()),
             points: task.points.at_least("new points", 3 * n)?.pointer(),
@@ -289,7 +258,9 @@ impl Fusion {
                 .pointer(),
             state: map.state.pointer(),
             keys: self.buffers.keys.pointer(),
-            depth: DepthPointers::new(task.depth.as_ref(), n)?,
+            measured,
+            index,
+            valid,
             pixels: n as u64,
             mode: match self.mode {
                 FilteringMode::WeightedPointmap => 0,

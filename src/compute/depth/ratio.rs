@@ -39,29 +39,27 @@ pub(crate) fn log(steps: i16) -> f32 {
 #[derive(Debug)]
 pub(crate) struct Histogram {
     counts: Vec<u32>,
-    total: usize,
 }
 
 impl Histogram {
     pub fn new() -> Self {
         Self {
             counts: vec![0; 1 << 16],
-            total: 0,
         }
     }
 
     /// The upper median; 0 without values.
     pub fn median(&mut self, values: impl Iterator<Item = u16>) -> u16 {
         self.counts.fill(0);
-        self.total = 0;
+        let mut total = 0_u32;
         for value in values {
             self.counts[usize::from(value)] += 1;
-            self.total += 1;
+            total += 1;
         }
         let mut below = 0;
         let reaches = |count: &u32| {
-            below += *count as usize;
-            below > self.total / 2
+            below += *count;
+            below > total / 2
         };
         let median = self.counts.iter().position(reaches);
         median.and_then(|at| u16::try_from(at).ok()).unwrap_or(0)

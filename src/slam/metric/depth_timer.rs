@@ -16,6 +16,7 @@ const MAX_STEP: f64 = 0.5;
 /// Depth is carried to frames without it for so many seconds, while they see at least this part of its points.
 const CARRIED: f64 = 0.5;
 const SEEN: f64 = 0.3;
+
 /// Finds the motions that carry depth and correct it for its offset. All memory is allocated in the beginning.
 #[derive(Debug)]
 pub struct DepthTimer {

@@ -245,12 +245,9 @@ impl FrameDepth {
         valid: DeviceSlice<'a, u8>,
     ) -> Option<FusionDepth<'a>> {
         self.field.as_ref().map(|_| FusionDepth {
-            found: self.found.all(),
-            frame: self.frame.all(),
+            measured: self.of_both(),
             index,
             valid,
-            keyframe: self.keyframe.all(),
-            has_keyframe: self.keyframe_used.all(),
         })
     }
 

@@ -79,6 +79,38 @@ pub struct MeasuredDepths<'a> {
     pub of_keyframe: DeviceSlice<'a, u32>,
 }
 
+/// `MeasuredDepths` of `depth.cuh`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct MeasuredDepthsArgument {
+    frame: DevicePointer<f32>,
+    keyframe: DevicePointer<f32>,
+    of_frame: DevicePointer<Found>,
+    of_keyframe: DevicePointer<u32>,
+}
+
+impl MeasuredDepthsArgument {
+    /// There are no depths.
+    pub(super) const NONE: Self = Self {
+        frame: DevicePointer::NULL,
+        keyframe: DevicePointer::NULL,
+        of_frame: DevicePointer::NULL,
+        of_keyframe: DevicePointer::NULL,
+    };
+}
+
+impl MeasuredDepths<'_> {
+    /// The pointers, of arrays for `n` pixels.
+    pub(super) fn argument(&self, n: usize) -> Result<MeasuredDepthsArgument, CudaError> {
+        Ok(MeasuredDepthsArgument {
+            frame: self.frame.at_least("depths of a frame", n)?.pointer(),
+            keyframe: self.keyframe.at_least("depths of a keyframe", n)?.pointer(),
+            of_frame: self.of_frame.at_least("scale by depth", 1)?.pointer(),
+            of_keyframe: self.of_keyframe.at_least("use of depth", 1)?.pointer(),
+        })
+    }
+}
+
 /// `Problem` in `tracking.cu`.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -107,10 +139,7 @@ struct Problem {
     noise: [f32; 3],
     gate: [f32; 2],
     view: [f32; 9],
-    frame_depth: DevicePointer<f32>,
-    keyframe_depth: DevicePointer<f32>,
-    of_frame: DevicePointer<Found>,
-    of_keyframe: DevicePointer<u32>,
+    measured: MeasuredDepthsArgument,
     inverse_measured_sigma: f32,
     padding: u32,
 }
@@ -242,20 +271,7 @@ impl PoseSolver {
         let pose = task.pose.map(|p| p.at_least("numbers of a pose", 8));
         let null_counts = DevicePointer::NULL;
         let (rays, noise, view, depth) = compared(task.compared, n, params)?;
-        let (frame_depth, keyframe_depth, of_frame, of_keyframe) = match &task.measured {
-            Some(m) => (
-                m.frame.at_least("depths of a frame", n)?.pointer(),
-                m.keyframe.at_least("depths of a keyframe", n)?.pointer(),
-                m.of_frame.at_least("scale by depth", 1)?.pointer(),
-                m.of_keyframe.at_least("use of depth", 1)?.pointer(),
-            ),
-            None => (
-                DevicePointer::NULL,
-                DevicePointer::NULL,
-                DevicePointer::NULL,
-                DevicePointer::NULL,
-            ),
-        };
+        let measured = task.measured.map(|measured| measured.argument(n));
         let (half_quality, quality) = task.quality.at_least("match qualities", n)?.pointers();
         let problem = Problem {
             frame_points: task.frame_points.at_least("frame points", 3 * n)?.pointer(),
@@ -288,10 +304,9 @@ impl PoseSolver {
             noise,
             gate: [task.min_quality, depth],
             view,
-            frame_depth,
-            keyframe_depth,
-            of_frame,
-            of_keyframe,
+            measured: measured
+                .transpose()?
+                .unwrap_or(MeasuredDepthsArgument::NONE),
             inverse_measured_sigma: (1.0 / MEASURED_SIGMA) as f32,
             padding: 0,
         };
