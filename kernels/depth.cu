@@ -4,7 +4,8 @@
 // fixed order, so that two runs give the same bits.
 //
 // Limit: 20 B a pixel read and 2 B written by the ratios, 2 B read by each of the five passes after them: 6.3 MB at
-// 512x384, 1.3 us at 4.8 TB/s. Six barriers of the grid and the 32 sweeps that smooth the field decide.
+// 512x384, 1.3 us at 4.8 TB/s. Six barriers of the grid and the 32 sweeps that smooth the field decide. While one block
+// does these, the others average a noisy sensor's depth: 6 B a pixel read again and 4 B written.
 
 #include "depth.cuh"
 #include "grid_barrier.cuh"
@@ -29,6 +30,13 @@ constexpr unsigned kNothing = 0xffffu;
 // Cells of all layers that a thread smooths.
 constexpr unsigned kCells = 2;
 constexpr unsigned kMaxCells = kCells * kThreads;
+// Pixels that a block averages at a time, and the widest margin around them.
+constexpr unsigned kTileColumns = 64;
+constexpr unsigned kTileRows = 16;
+constexpr unsigned kMargin = 8;
+// A row's sum of log ratios and their number, fewer than 32, are one number.
+constexpr int kCounts = 32;
+static_assert(2 * kMargin + 1 < kCounts && (2 * kMargin + 1) * (kLargest + 1) < (1 << 26), "rows of a window");
 
 // `cuda::depth::Limits`.
 struct Limits {
@@ -61,16 +69,21 @@ struct Fit {
     float way_back;
     unsigned sweeps;
     unsigned min_pairs;
-    unsigned padding;
+    unsigned max_distance; // of neighbours in a row
+    unsigned max_radius;   // of a window, up to kMargin
+    float nearer;          // points of one surface, over each other
+    float farther;
     double matched_sigma;
     double averaged;
+    double wanted_noise;
+    double per_gap;
 };
 
 // `cuda::depth::Arguments`.
 struct Arguments {
     const float* points;     // N x 3
     const float* confidence; // N
-    const float* metres;     // N; 0: not measured
+    float* metres;           // N; 0: not measured; become averages with a fit
     const unsigned* used;    // 0 if `metres` holds nothing; null: it does
     unsigned short* keys;    // N
     unsigned* histograms;    // kHistograms x kBins, zero between launches
@@ -308,18 +321,22 @@ __device__ void write(const Arguments& a, const Scale& scale, const Partial& sum
     }
 }
 
+// The log ratio of a key, off the scale.
+__device__ __forceinline__ float off_scale(unsigned key, float log_scale) {
+    return static_cast<float>(static_cast<int>(key) - kLargest) * (1.0f / kSteps) - log_scale;
+}
+
+// Positive if a key's ratio counts.
+__device__ __forceinline__ float rest_of(unsigned key, float log_scale, float reach) {
+    const float of_reach = off_scale(key, log_scale) / reach;
+    return key == kNothing ? 0.0f : 1.0f - of_reach * of_reach;
+}
+
 // Means and weights of the cells, of which each block has some; returns this thread's differences of neighbours.
 __device__ Partial measure_cells(const Arguments& a, float log_scale, float factor, float reach) {
     __shared__ float2 of_warps[kWarps][kLayers];
     const Layout& l = a.fit.layout;
     const unsigned count = l.columns * l.rows;
-    const auto off = [&](unsigned key) {
-        return static_cast<float>(static_cast<int>(key) - kLargest) * (1.0f / kSteps) - log_scale;
-    };
-    const auto rest_of = [&](unsigned key) {
-        const float of_reach = off(key) / reach;
-        return key == kNothing ? 0.0f : 1.0f - of_reach * of_reach;
-    };
     Partial differences = {0, 0};
     for (unsigned cell = blockIdx.x; cell < count; cell += gridDim.x) {
         const unsigned left = cell % l.columns * l.side;
@@ -333,7 +350,7 @@ __device__ Partial measure_cells(const Arguments& a, float log_scale, float fact
             }
             const unsigned long long n = static_cast<unsigned long long>(v) * l.width + u;
             const unsigned key = a.keys[n];
-            const float rest = rest_of(key);
+            const float rest = rest_of(key, log_scale, reach);
             if (!(rest > 0.0f)) {
                 continue;
             }
@@ -343,11 +360,16 @@ __device__ Partial measure_cells(const Arguments& a, float log_scale, float fact
             for (unsigned layer = 0; layer < kLayers; ++layer) {
                 const float share = layer == z.low ? 1.0f - z.share : layer == z.high ? z.share : 0.0f;
                 const float of_layer = share * weight;
-                own[layer].x += of_layer * off(key);
+                own[layer].x += of_layer * off_scale(key, log_scale);
                 own[layer].y += of_layer;
             }
-            const unsigned next = u + 1 < l.width ? a.keys[n + 1] : kNothing;
-            if (rest_of(next) > 0.0f) {
+            // The nearest measured pixel to the right.
+            unsigned next = kNothing;
+            const unsigned last = min(a.fit.max_distance, l.width - 1 - u);
+            for (unsigned k = 1; k <= last && next == kNothing; ++k) {
+                next = a.keys[n + k];
+            }
+            if (rest_of(next, log_scale, reach) > 0.0f) {
                 differences.sum += next > key ? next - key : key - next;
                 differences.count += 1;
             }
@@ -378,6 +400,74 @@ __device__ Partial measure_cells(const Arguments& a, float log_scale, float fact
         }
     }
     return differences;
+}
+
+// Whether two depths are of one surface; false without a depth.
+__device__ __forceinline__ bool same_surface(const Fit& f, float z, float other) {
+    return z > 0.0f && other > z * f.nearer && other < z * f.farther;
+}
+
+// Averages of depths over windows: `Smoother::run`, by `blocks` blocks, of which this one is the `block`th.
+__device__ void average(const Arguments& a, float log_scale, float reach, unsigned radius, float bias,
+                        unsigned block, unsigned blocks) {
+    constexpr unsigned kColumns = kTileColumns + 2 * kMargin, kRows = kTileRows + 2 * kMargin;
+    __shared__ float depths[kRows][kColumns];
+    __shared__ unsigned short keys[kRows][kColumns]; // of the ratios that count
+    __shared__ int rows[kRows][kTileColumns];
+    const Layout& l = a.fit.layout;
+    const unsigned across = (l.width + kTileColumns - 1) / kTileColumns;
+    const unsigned tiles = across * ((l.height + kTileRows - 1) / kTileRows);
+    const unsigned first = kMargin - radius, side = 2 * radius + 1;
+    for (unsigned tile = block; tile < tiles; tile += blocks) {
+        const int left = static_cast<int>(tile % across * kTileColumns) - static_cast<int>(kMargin);
+        const int above = static_cast<int>(tile / across * kTileRows) - static_cast<int>(kMargin);
+        __syncthreads();
+        for (unsigned k = threadIdx.x; k < kRows * kColumns; k += kThreads) {
+            const int u = left + static_cast<int>(k % kColumns), v = above + static_cast<int>(k / kColumns);
+            const bool inside = u >= 0 && v >= 0 && u < static_cast<int>(l.width) && v < static_cast<int>(l.height);
+            const unsigned n = inside ? static_cast<unsigned>(v) * l.width + static_cast<unsigned>(u) : 0;
+            const unsigned key = inside ? a.keys[n] : kNothing;
+            depths[k / kColumns][k % kColumns] = inside ? a.points[3 * n + 2] : 0.0f;
+            keys[k / kColumns][k % kColumns] = rest_of(key, log_scale, reach) > 0.0f ? key : kNothing;
+        }
+        __syncthreads();
+        for (unsigned k = threadIdx.x; k < kRows * kTileColumns; k += kThreads) {
+            const unsigned row = k / kTileColumns, column = k % kTileColumns;
+            const float z = depths[row][column + kMargin];
+            int sums = 0;
+            for (unsigned other = column + first; other < column + first + side; ++other) {
+                const unsigned key = keys[row][other];
+                if (key != kNothing && same_surface(a.fit, z, depths[row][other])) {
+                    sums += (static_cast<int>(key) - kLargest) * kCounts + 1;
+                }
+            }
+            rows[row][column] = sums;
+        }
+        __syncthreads();
+        for (unsigned k = threadIdx.x; k < kTileRows * kTileColumns; k += kThreads) {
+            const unsigned row = k / kTileColumns, column = k % kTileColumns;
+            const unsigned u = tile % across * kTileColumns + column, v = tile / across * kTileRows + row;
+            if (u >= l.width || v >= l.height) {
+                continue;
+            }
+            const float z = depths[row + kMargin][column + kMargin];
+            int sum = 0, count = 0;
+            for (unsigned other = row + first; other < row + first + side; ++other) {
+                if (same_surface(a.fit, z, depths[other][column + kMargin])) {
+                    const int sums = rows[other][column];
+                    const int of_row = sums & (kCounts - 1);
+                    sum += (sums - of_row) / kCounts;
+                    count += of_row;
+                }
+            }
+            const unsigned n = v * l.width + u;
+            const bool measured = keys[row + kMargin][column + kMargin] != kNothing;
+            const bool gap = a.keys[n] == kNothing && a.metres[n] <= 0.0f;
+            if (count > 0 && (measured || gap)) {
+                a.metres[n] = z * expf(bias + static_cast<float>(sum) / (static_cast<float>(count) * kSteps));
+            }
+        }
+    }
 }
 
 // One block: Jacobi sweeps from zero over the cells of all layers.
@@ -500,22 +590,45 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) ms_depth_measure(const
     const float reach = a.fit.sigmas * static_cast<float>(sigma);
     Partial differences = measure_cells(a, static_cast<float>(scale.log_scale), factor, reach);
     differences = sum_of_grid(a, shared, a.partials + gridDim.x, differences);
-    if (blockIdx.x != 0) {
-        return;
-    }
+    __shared__ unsigned radius;
+    __shared__ float bias;
     if (threadIdx.x == 0) {
-        // `OfPixels::new`; half the root of pi.
+        // `OfPixels::new` and `Window::of`; half the root of pi.
         const double mean = static_cast<double>(differences.sum) / kSteps / static_cast<double>(differences.count);
         const double noise = 0.886226925452758 * mean;
-        const double of_sensor = noise * noise;
-        const double of_network = fmax(sigma * sigma - of_sensor, 0.0);
-        const double of_match = a.fit.matched_sigma * a.fit.matched_sigma;
         const bool known = differences.count >= a.fit.min_pairs;
-        a.found->own = known ? static_cast<float>(of_network / (sigma * sigma)) : 0.0f;
-        a.found->matched =
-            known && of_network > 0.0 ? static_cast<float>(of_network / (of_network + of_sensor / a.fit.averaged)) : 0.0f;
-        a.found->keyframe = known ? static_cast<float>(of_match / (of_match + of_sensor)) : 0.0f;
-        a.found->reach = reach;
+        const double fraction = static_cast<double>(scale.count) / a.pixels;
+        const double of_wanted = noise / a.fit.wanted_noise;
+        const double wanted = fmax(of_wanted * of_wanted, a.fit.per_gap * (1.0 - fraction));
+        unsigned r = 0;
+        while (known && r < a.fit.max_radius && fraction * ((2 * r + 1) * (2 * r + 1)) < wanted) {
+            r += 1;
+        }
+        radius = r;
+        bias = static_cast<float>(0.5 * (noise * noise));
+        if (blockIdx.x == 0) {
+            const double measured = fmax(fraction * ((2 * r + 1) * (2 * r + 1)), 1.0);
+            const double of_average = noise * noise / measured;
+            const double of_network = fmax(sigma * sigma - noise * noise, 0.0);
+            const double of_match = a.fit.matched_sigma * a.fit.matched_sigma;
+            const bool errs = known && of_network > 0.0;
+            Found* f = a.found;
+            f->own = errs ? static_cast<float>(of_network / (of_network + of_average)) : 0.0f;
+            f->matched = errs ? static_cast<float>(of_network / (of_network + of_average / a.fit.averaged)) : 0.0f;
+            f->keyframe = known ? static_cast<float>(of_match / (of_match + of_average)) : 0.0f;
+            f->reach = reach;
+            f->radius = r;
+            f->bias = known ? bias : 0.0f;
+        }
     }
-    smooth(a.fit);
+    __syncthreads();
+    // One block smooths the field, and the others average meanwhile, if there are others.
+    const unsigned others = max(gridDim.x - 1, 1u);
+    if (radius > 0 && (blockIdx.x > 0 || gridDim.x == 1)) {
+        const unsigned block = (blockIdx.x + others - 1) % others;
+        average(a, static_cast<float>(scale.log_scale), reach, radius, bias, block, others);
+    }
+    if (blockIdx.x == 0) {
+        smooth(a.fit);
+    }
 }

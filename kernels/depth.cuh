@@ -20,6 +20,8 @@ struct Found {
     float matched;
     float keyframe;
     float reach;
+    unsigned radius;    // of the window over which depth was averaged
+    float bias;         // of the mean of log depth
     unsigned reserved;
 };
 
@@ -36,13 +38,14 @@ struct MeasuredDepths {
 __device__ __forceinline__ bool bring(const Found* found, float gain, float metres, float depth, float& scale) {
     const float rest = logf(metres / depth);
     const float of_reach = rest / found->reach;
-    const float weight = 1.0f - of_reach * of_reach;
+    const float squared = of_reach * of_reach;
+    const float weight = 1.0f - squared * squared;
     // False for a rest that is not finite.
     if (!(metres > 0.0f && depth > 0.0f && weight > 0.0f)) {
         scale = 1.0f;
         return false;
     }
-    scale = expf(gain * weight * weight * rest);
+    scale = expf(gain * weight * rest);
     return true;
 }
 

@@ -4,6 +4,7 @@ pub mod field;
 pub mod moved;
 pub mod pixels;
 pub(crate) mod ratio;
+pub(crate) mod smooth;
 
 use ratio::{Histogram, STEPS};
 
@@ -160,8 +161,8 @@ impl Ratios {
 /// Memory for [`DepthMeter::measure`].
 #[derive(Debug)]
 pub struct DepthMeter {
-    /// Log ratios in steps.
-    ratios: Vec<i16>,
+    /// Log ratios of all pixels.
+    keys: Vec<u16>,
     histogram: Histogram,
     mad: f64,
 }
@@ -170,7 +171,7 @@ impl DepthMeter {
     /// For images of `pixels` pixels, of which it allocates no more later.
     pub fn new(pixels: usize) -> Self {
         Self {
-            ratios: Vec::with_capacity(pixels),
+            keys: Vec::with_capacity(pixels),
             histogram: Histogram::new(),
             mad: 0.0,
         }
@@ -179,6 +180,12 @@ impl DepthMeter {
     /// Median absolute deviation of the log ratios of the newest measurement.
     pub fn mad(&self) -> f64 {
         self.mad
+    }
+
+    /// Log ratios of the newest measurement's pixels in steps of 1/4096, by 32,767 higher so that they are positive;
+    /// 65,535 for a pixel without.
+    pub fn keys(&self) -> &[u16] {
+        &self.keys
     }
 
     /// Measures the scale of a pointmap of `width` columns: `points` is N×3 in the camera's frame, `confidence`
@@ -209,7 +216,7 @@ impl DepthMeter {
     ) -> Result<DepthScale, NoScale> {
         let pixels = metres.len();
         let width = width.max(1);
-        self.ratios.clear();
+        self.keys.clear();
         let mut patches = 0.0;
         let points = points.chunks_exact(3);
         let mut row = points.zip(confidence).zip(metres).enumerate().peekable();
@@ -218,8 +225,9 @@ impl DepthMeter {
         while row.peek().is_some() {
             counts.fill(0);
             for (n, ((p, c), z)) in row.by_ref().take(PATCH * width) {
-                if let Some(ratio) = log_ratio(p, *c, *z) {
-                    self.ratios.push(ratio);
+                let key = ratio::key(log_ratio(p, *c, *z));
+                self.keys.push(key);
+                if key != ratio::NOTHING {
                     let column = (n % width) / PATCH;
                     counts[column.min(MAX_COLUMNS - 1)] += 1;
                 }
@@ -227,28 +235,27 @@ impl DepthMeter {
             let parts = counts.iter().map(|c| (f64::from(*c) / FULL_PATCH).min(1.0));
             patches += parts.sum::<f64>();
         }
-        // Moved to be positive, and back.
-        let shifted = |ratio: &i16| ratio.wrapping_sub(i16::MIN) as u16;
-        let median = self.histogram.median(self.ratios.iter().map(shifted));
-        let median = match self.ratios.is_empty() {
-            true => 0,
-            false => (median as i16).wrapping_add(i16::MIN),
-        };
-        let distances = self.ratios.iter().map(|ratio| ratio.abs_diff(median));
+        let keys = || self.keys.iter().filter(|key| **key != ratio::NOTHING);
+        let count = keys().count();
+        let median = self.histogram.median(keys().copied());
+        let distances = keys().map(|key| key.abs_diff(median));
         let in_logs = |steps: i64| steps as f64 / f64::from(STEPS);
         self.mad = in_logs(i64::from(self.histogram.median(distances)));
         let limit = INLIERS * (SIGMA_OVER_MAD * self.mad).max(MIN_SIGMA);
-        let offsets = self.ratios.iter();
-        let offsets = offsets.map(|ratio| i64::from(*ratio) - i64::from(median));
+        let offsets = keys().map(|key| i64::from(*key) - i64::from(median));
         let inliers = offsets.filter(|off| in_logs(off.abs()) <= limit);
-        let (sum, count) = inliers.fold((0, 0), |(sum, n), off| (sum + off, n + 1));
+        let (sum, inliers) = inliers.fold((0, 0), |(sum, n), off| (sum + off, n + 1));
+        let median = match count {
+            0 => 0,
+            _ => i64::from(ratio::steps(median)),
+        };
         let ratios = Ratios {
             pixels,
-            count: self.ratios.len(),
-            median: in_logs(i64::from(median)),
+            count,
+            median: in_logs(median),
             mad: self.mad,
             sum: in_logs(sum),
-            inliers: count,
+            inliers,
             patches,
             max_mad: trust.max_mad(),
         };

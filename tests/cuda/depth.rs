@@ -307,6 +307,14 @@ fn fields_and_corrected_points_equal_the_cpu_s() {
         let mut scenes = scenes(n);
         // A bend over the whole image, and depth in one corner and in one pixel only.
         let row = |n: usize| (n / width) as f32 / height as f32;
+        // Noise for every radius of a window, and gaps.
+        let mut random = Random(7);
+        for noise in [0.01, 0.02, 0.03, 0.05, 0.1] {
+            scenes.push(scene("noise and gaps", n, |n, z| match n % 3 {
+                0 => 0.0,
+                _ => z * (1.0 + noise * random.signed() as f32),
+            }));
+        }
         scenes.push(scene("bent", n, |n, z| z * (1.0 + 0.2 * row(n))));
         let corner = |n: usize| n % width < width / 4 && row(n) < 0.25;
         scenes.push(scene(
@@ -323,11 +331,11 @@ fn fields_and_corrected_points_equal_the_cpu_s() {
             let what = format!("{width}x{height}, {}", scene.name);
             let (points, confidence) = (&scene.points, &scene.confidence);
             let trust = Trust::default();
-            let metres = &scene.metres;
+            let metres = &mut scene.metres.clone();
             let cpu = meter.measure(points, confidence, metres, width, &mut trust.clone());
             if let Ok(scale) = cpu {
                 factor = scale.log_scale.exp() as f32;
-                expected.fit(points, confidence, metres, scale.log_scale, meter.mad());
+                expected.fit(points, meter.keys(), (scale.log_scale, meter.mad()), metres);
             }
             // Every other time the frame says whether it has depth.
             let used = (k % 2 == 0).then_some(1);
@@ -341,6 +349,8 @@ fn fields_and_corrected_points_equal_the_cpu_s() {
             assert_eq!(fit(), found, "{what}");
             let again = stream.read_vec(field.values()).unwrap();
             crate::assert_same_bits(&what, &again, &values);
+            let read = |buffer: &DeviceBuffer<f32>| stream.read_vec(buffer.all()).unwrap();
+            assert_near(&what, &read(&device.metres), metres);
 
             let mut own = points.clone();
             let mut other = other_view(n);
@@ -352,7 +362,6 @@ fn fields_and_corrected_points_equal_the_cpu_s() {
             apply(Some(second.all())).unwrap();
             expected.apply(&mut own, factor);
             expected.apply_to_other(&mut other, factor);
-            let read = |buffer: &DeviceBuffer<f32>| stream.read_vec(buffer.all()).unwrap();
             assert_near(&what, &read(&device.points), &own);
             assert_near(&what, &read(&second), &other);
             // With one view the other stays as it is.

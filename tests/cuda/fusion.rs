@@ -272,6 +272,8 @@ fn points_are_brought_to_measured_depth_before_they_are_fused() {
         matched: 0.9,
         keyframe: 0.3,
         reach: 0.2,
+        radius: 0,
+        bias: 0.0,
     };
     let (points, confidence) = estimate(n, &mut random, true);
     let of_frame = depths(&points, &mut random);

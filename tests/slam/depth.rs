@@ -194,22 +194,21 @@ fn noise_and_missing_depth_cost_little() {
     // Without neighbours, whose differences show the sensor's noise, no pixel's own depth corrects its point.
     let alone = run(true, true, wrong, spoil, &|_, mut depth| {
         for (n, z) in depth.iter_mut().enumerate() {
-            if n.is_multiple_of(2) {
+            if !(n % SIZE.0).is_multiple_of(11) {
                 *z = 0.0;
             }
         }
         Some(depth)
     });
-    println!("every other pixel: {}, all {}", alone.shape, best.shape);
+    println!("every 11th column: {}, all {}", alone.shape, best.shape);
     assert!(best.shape < 0.9 * alone.shape);
-    // The mean of log(1 + σN) is −σ²/2: noise of the depth itself makes the map so much smaller.
-    let sensors: [(&str, Box<Sensor>, f64, f64, &Run); 4] = [
-        ("5 % noise", Box::new(noisy(0.05)), 1.00125, 1.25, &best),
-        ("10 % noise", Box::new(noisy(0.1)), 1.005, 1.6, &best),
-        ("3 % of the pixels", Box::new(sparse), 1.0, 1.05, &alone),
-        ("every tenth missing", Box::new(missing), 1.0, 1.03, &best),
+    let sensors: [(&str, Box<Sensor>, f64, &Run); 4] = [
+        ("5 % noise", Box::new(noisy(0.05)), 1.25, &best),
+        ("10 % noise", Box::new(noisy(0.1)), 1.6, &best),
+        ("3 % of the pixels", Box::new(sparse), 1.05, &alone),
+        ("every tenth missing", Box::new(missing), 1.03, &best),
     ];
-    for (name, sensor, scale, worse, best) in sensors {
+    for (name, sensor, worse, best) in sensors {
         let found = run(true, true, wrong, spoil, &sensor);
         println!(
             "{name}: {} {} {} {:?}",
@@ -221,11 +220,7 @@ fn noise_and_missing_depth_cost_little() {
             found.shape,
             best.shape
         );
-        assert!(
-            (found.scale / scale - 1.0).abs() < 3e-3,
-            "{name}: {}",
-            found.scale
-        );
+        assert!((found.scale - 1.0).abs() < 3e-3, "{name}: {}", found.scale);
         assert_eq!(lost(&found.map), 0, "{name}");
     }
 }

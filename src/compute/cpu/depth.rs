@@ -26,6 +26,8 @@ pub struct Depth {
     /// Depth of the current frame, if `has_frame`.
     frame: Vec<f32>,
     has_frame: bool,
+    /// Whether that is the newest measurement, and not moved.
+    is_newest: bool,
     /// Whether the depth at a match has corrected a point of the active keyframe.
     corrected: Vec<bool>,
     /// Depth of the active keyframe; empty without.
@@ -54,6 +56,7 @@ impl Depth {
             ranks: vec![0; pixels],
             frame: vec![0.0; pixels],
             has_frame: false,
+            is_newest: false,
             corrected: vec![false; pixels],
             keyframe: Arc::default(),
             factor: 1.0,
@@ -88,6 +91,10 @@ impl Depth {
     /// The next frame becomes the current one.
     pub fn advance(&mut self) {
         let next = std::mem::take(&mut self.next);
+        // An average is carried further than the noise of single pixels.
+        if self.is_newest && self.is_usable() && matches!(next, Next::Carried(_)) {
+            self.newest.copy_from_slice(&self.frame);
+        }
         match next {
             Next::None => {}
             Next::Measured(None) => self.frame.copy_from_slice(&self.newest),
@@ -98,6 +105,7 @@ impl Depth {
             }
         }
         self.has_frame = !matches!(next, Next::None);
+        self.is_newest = matches!(next, Next::Measured(None));
         self.found = None;
     }
 
@@ -113,8 +121,8 @@ impl Depth {
             if let Ok(scale) = &found {
                 self.factor = scale.log_scale.exp() as f32;
                 if let Some(field) = &mut self.field {
-                    let mad = self.meter.mad();
-                    field.fit(points, confidence, &self.frame, scale.log_scale, mad);
+                    let scale = (scale.log_scale, self.meter.mad());
+                    field.fit(points, self.meter.keys(), scale, &mut self.frame);
                 }
             }
             self.found = Some(found);

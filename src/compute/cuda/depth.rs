@@ -42,6 +42,8 @@ pub struct Found {
     matched: f32,
     keyframe: f32,
     reach: f32,
+    radius: u32,
+    bias: f32,
     reserved: u32,
 }
 
@@ -78,6 +80,8 @@ impl Found {
             matched: pixels.matched,
             keyframe: pixels.keyframe,
             reach: pixels.reach,
+            radius: pixels.radius,
+            bias: pixels.bias,
             ..self
         }
     }
@@ -89,6 +93,8 @@ impl Found {
             matched: self.matched,
             keyframe: self.keyframe,
             reach: self.reach,
+            radius: self.radius,
+            bias: self.bias,
         }
     }
 
@@ -224,7 +230,8 @@ pub struct MeasureTask<'a> {
     pub points: DeviceSlice<'a, f32>,
     /// `N` confidences; a point counts if its own is positive.
     pub confidence: DeviceSlice<'a, f32>,
-    /// `N` depths along z in metres; 0: not measured.
+    /// `N` depths along z in metres; 0: not measured. With a field they become averages as far as the sensor's noise asks
+    /// for it.
     pub metres: DeviceSlice<'a, f32>,
     /// If given, a single number: 0 if there is no depth, so that `found` stays as it is.
     pub used: Option<DeviceSlice<'a, u32>>,

@@ -5,7 +5,8 @@
 //! over the image and over depth, and the grid, interpolated, multiplies the points of the pass, along the rays of the
 //! frame's camera. What is left of a pixel's own ratio corrects its point, as far as the sensor's noise lets it.
 
-use super::pixels::{OfPixels, Pairs};
+use super::pixels::{NEIGHBOURS, OfPixels, Pairs};
+use super::smooth::Smoother;
 use super::{SIGMA_OVER_MAD, ratio};
 use crate::geometry::Intrinsics;
 
@@ -104,6 +105,7 @@ pub struct DepthField {
     sums: Vec<[f64; 2]>,
     /// By the newest fit.
     of_pixels: OfPixels,
+    smoother: Smoother,
 }
 
 impl DepthField {
@@ -120,6 +122,7 @@ impl DepthField {
             weights: zeros,
             sums: vec![[0.0; 2]; layout.cells()],
             of_pixels: OfPixels::default(),
+            smoother: Smoother::new(width, width * height),
         }
     }
 
@@ -133,8 +136,9 @@ impl DepthField {
         &self.values
     }
 
-    /// Fits the field to a pass with this scale and median absolute deviation of the log ratios. The arrays are those of
-    /// [`super::DepthMeter::measure`].
+    /// Fits the field to a pass with this scale and median absolute deviation of the log ratios, whose keys are `keys`
+    /// ([`super::DepthMeter::keys`]). `points` and `metres` are those of [`super::DepthMeter::measure`]; depths become
+    /// averages as far as the sensor's noise asks for it.
     ///
     /// With the offsets `o = log(Z/z) − log_scale` of a cell's pixels and `w = (1 − (o/R)²)²` for `|o| < R`, else 0,
     /// the values minimise `Σ min(Σw/32, 1)·(f − Σwo/Σw)² + 0.02·Σ (f − f')² + 0.001·Σ f²`, with the sum of the second
@@ -142,10 +146,9 @@ impl DepthField {
     pub fn fit(
         &mut self,
         points: &[f32],
-        confidence: &[f32],
-        metres: &[f32],
-        log_scale: f64,
-        mad: f64,
+        keys: &[u16],
+        (log_scale, mad): (f64, f64),
+        metres: &mut [f32],
     ) {
         let Layout {
             width,
@@ -156,32 +159,44 @@ impl DepthField {
         } = self.layout;
         let factor = log_scale.exp() as f32;
         let (scale, reach) = (log_scale as f32, reach(mad));
+        let off = |key: u16| ratio::log(key) - scale;
+        // Positive if the ratio counts.
+        let rest = |key: u16| {
+            let of_reach = off(key) / reach;
+            match key {
+                ratio::NOTHING => 0.0,
+                _ => 1.0 - of_reach * of_reach,
+            }
+        };
         self.sums.fill([0.0; 2]);
         let mut of_pairs = Pairs::default();
-        // The pixel to the left, if its ratio counts.
-        let mut left: Option<i16> = None;
-        let pixels = points.chunks_exact(3).zip(confidence).zip(metres);
-        for (n, ((p, c), z)) in pixels.enumerate() {
-            let before = left.take().filter(|_| n % width != 0);
-            let Some(ratio) = super::log_ratio(p, *c, *z) else {
+        let mut measured = 0;
+        // The nearest measured pixel to the left.
+        let mut left: Option<(usize, u16)> = None;
+        for (n, (p, key)) in points.chunks_exact(3).zip(keys).enumerate() {
+            let (u, key) = (n % width, *key);
+            if u == 0 {
+                left = None;
+            }
+            if key == ratio::NOTHING {
                 continue;
-            };
-            let off = ratio::log(ratio) - scale;
-            let of_reach = off / reach;
-            let rest = 1.0 - of_reach * of_reach;
-            if rest > 0.0 {
-                if let Some(before) = before {
-                    of_pairs.differences += u64::from(ratio.abs_diff(before));
+            }
+            measured += 1;
+            let before = left.replace((u, key));
+            let rest_of_key = rest(key);
+            if rest_of_key > 0.0 {
+                let before = before.filter(|(at, key)| u - at <= NEIGHBOURS && rest(*key) > 0.0);
+                if let Some((_, before)) = before {
+                    of_pairs.differences += u64::from(key.abs_diff(before));
                     of_pairs.count += 1;
                 }
-                left = Some(ratio);
-                let cell = n / width / side * columns + (n % width) / side;
+                let cell = n / width / side * columns + u / side;
                 let (near, far, share) = between(layer_of(p[2] * factor), LAYERS);
                 for (layer, share) in [(near, 1.0 - share), (far, share)] {
                     let sums = self.sums.get_mut(layer * rows * columns + cell);
                     if let Some([sum, weight]) = sums {
-                        let w = share * rest * rest;
-                        *sum += f64::from(w * off);
+                        let w = share * rest_of_key * rest_of_key;
+                        *sum += f64::from(w * off(key));
                         *weight += f64::from(w);
                     }
                 }
@@ -195,8 +210,15 @@ impl DepthField {
             };
             *weight = (*of_pixels as f32 / FULL_CELL).min(1.0);
         }
-        self.of_pixels = OfPixels::new(of_pairs, mad, reach);
+        let fraction = f64::from(measured) / keys.len().max(1) as f64;
+        self.of_pixels = OfPixels::new(of_pairs, mad, reach, fraction);
         self.smooth();
+        let OfPixels { radius, bias, .. } = self.of_pixels;
+        if radius > 0 {
+            let counts = |key: u16| rest(key) > 0.0;
+            let window = (radius as usize, bias);
+            self.smoother.run(points, keys, window, counts, metres);
+        }
     }
 
     /// Jacobi sweeps from zero.
@@ -322,6 +344,21 @@ mod tests {
         (points.collect(), metres.collect())
     }
 
+    /// Fits to all pixels; depths become averages.
+    fn fit(
+        field: &mut DepthField,
+        points: &[f32],
+        metres: &mut [f32],
+        (log_scale, mad): (f64, f64),
+    ) {
+        let depths = points.chunks_exact(3).map(|p| p[2]);
+        let keys = depths
+            .zip(metres.iter())
+            .map(|(z, m)| ratio::key(ratio::of(*m, z)));
+        let keys: Vec<u16> = keys.collect();
+        field.fit(points, &keys, (log_scale, mad), metres);
+    }
+
     /// Largest log ratio of depth and corrected points.
     fn left_over(points: &[f32], metres: &[f32]) -> f32 {
         let depths = points.chunks_exact(3).map(|p| p[2]);
@@ -332,10 +369,9 @@ mod tests {
     #[test]
     fn a_smooth_bend_is_taken_out_of_both_views() {
         let bend = |u: f64, v: f64| 0.1 * (u / 120.0).sin() + 0.0005 * (v - 96.0);
-        let (mut points, metres) = bent(bend);
-        let confidence = vec![1.0; PIXELS];
+        let (mut points, mut metres) = bent(bend);
         let mut field = field();
-        field.fit(&points, &confidence, &metres, 0.0, 0.06);
+        fit(&mut field, &points, &mut metres, (0.0, 0.06));
         let mut other = points.clone();
         assert!(left_over(&points, &metres) > 0.13);
         field.apply(&mut points, 1.0);
@@ -352,7 +388,7 @@ mod tests {
     fn near_objects_and_what_is_behind_them_have_factors_of_their_own() {
         // Stripes of 8 pixels at 0.8 and 3.2 m: two of each in a cell. The network is wrong by 10 %, either way.
         let near = |n: usize| ((n % SIZE.0) / 8).is_multiple_of(2);
-        let (points, metres): (Vec<[f32; 3]>, Vec<f32>) = (0..PIXELS)
+        let (points, mut metres): (Vec<[f32; 3]>, Vec<f32>) = (0..PIXELS)
             .map(|n| {
                 let ray = camera().ray((n % SIZE.0) as f64, (n / SIZE.0) as f64);
                 let (z, off) = if near(n) { (0.8, 0.1) } else { (3.2, -0.1) };
@@ -362,7 +398,7 @@ mod tests {
             .unzip();
         let mut points = points.into_flattened();
         let mut field = field();
-        field.fit(&points, &vec![1.0; PIXELS], &metres, 0.0, 0.1);
+        fit(&mut field, &points, &mut metres, (0.0, 0.1));
         field.apply(&mut points, 1.0);
         let left = left_over(&points, &metres);
         assert!(left < 0.015, "{left}");
@@ -370,11 +406,10 @@ mod tests {
 
     #[test]
     fn wrong_pixels_and_gaps_bend_nothing() {
-        let confidence = vec![1.0; PIXELS];
         let mut field = field();
         // An object that only the network sees wrongly: off by 60 %, a quarter of the image.
-        let (points, metres) = bent(|u, v| if u < 128.0 && v < 96.0 { 0.6 } else { 0.0 });
-        field.fit(&points, &confidence, &metres, 0.0, 0.01);
+        let (points, mut metres) = bent(|u, v| if u < 128.0 && v < 96.0 { 0.6 } else { 0.0 });
+        fit(&mut field, &points, &mut metres, (0.0, 0.01));
         assert!(field.values().iter().all(|v| v.abs() < 1e-3));
         // 3 % of the pixels show a bend; no cell is without a value near it.
         let (points, mut metres) = bent(|_, _| 0.1);
@@ -383,7 +418,7 @@ mod tests {
                 *z = 0.0;
             }
         }
-        field.fit(&points, &confidence, &metres, 0.0, 0.1);
+        fit(&mut field, &points, &mut metres, (0.0, 0.1));
         let values = field.values();
         assert!(
             values.iter().all(|v| (0.06..0.11).contains(v)),
@@ -394,12 +429,11 @@ mod tests {
     #[test]
     fn without_depth_the_field_is_zero_and_points_behind_the_camera_have_none() {
         let (points, _) = bent(|_, _| 0.0);
-        let confidence = vec![1.0; PIXELS];
         let mut field = field();
-        field.fit(&points, &confidence, &vec![0.0; PIXELS], 0.4, 0.1);
+        fit(&mut field, &points, &mut vec![0.0; PIXELS], (0.4, 0.1));
         assert!(field.values().iter().all(|v| *v == 0.0));
-        let (bent, metres) = bent(|_, _| 0.2);
-        field.fit(&bent, &confidence, &metres, 0.0, 0.2);
+        let (bent, mut metres) = bent(|_, _| 0.2);
+        fit(&mut field, &bent, &mut metres, (0.0, 0.2));
         let mut odd = vec![1.0, 2.0, -3.0, 0.0, 0.0, 0.0, 1e9, 0.0, 1.0];
         field.apply_to_other(&mut odd, 2.0);
         assert_eq!(odd[..6], [2.0, 4.0, -6.0, 0.0, 0.0, 0.0]);

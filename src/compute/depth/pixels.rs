@@ -5,8 +5,11 @@
 //! weighs the inverse of depth, which noise of points attenuates. A pixel's own depth shows that error beside the
 //! sensor's noise, which differs from one pixel to the next, where a network errs smoothly.
 
+use super::smooth::Window;
 use super::{MIN_SIGMA, SIGMA_OVER_MAD, ratio};
 
+/// Maximum distance of neighbours in a row, pixels.
+pub(crate) const NEIGHBOURS: usize = 8;
 /// Minimum number of pairs of neighbours that show a sensor's noise.
 pub(crate) const MIN_PAIRS: u64 = 256;
 /// Number of frames whose noise a keyframe's pointmap averages.
@@ -25,6 +28,10 @@ pub struct OfPixels {
     pub keyframe: f32,
     /// What is missing counts less the larger it is, and from here on not at all.
     pub reach: f32,
+    /// Radius of the window over which the sensor's depth is averaged first, pixels.
+    pub radius: u32,
+    /// By how much the mean of the sensor's log depth is too small.
+    pub bias: f32,
 }
 
 /// Sums over pairs of neighbours in a row whose ratios count.
@@ -36,13 +43,14 @@ pub(crate) struct Pairs {
 }
 
 impl OfPixels {
-    /// For a pass whose log ratios have this median absolute deviation.
+    /// For a pass whose log ratios have this median absolute deviation, of this fraction of the pixels.
     ///
     /// With the sensor's noise `σ_s = √π/2 · mean |difference of neighbours|` and all of the scatter `σ = 1.4826·MAD`,
-    /// the network's error is `σ_n² = σ² − σ_s²`. The gains are `σ_n²/σ²`, for a point that is fused `σ_n²/(σ_n² +
-    /// σ_s²/5)`, because the noise of frames averages out and the network's error does not, and after a match
-    /// `0.02²/(0.02² + σ_s²)`. With too few neighbours they are 0.
-    pub(crate) fn new(pairs: Pairs, mad: f64, reach: f32) -> Self {
+    /// the network's error is `σ_n² = σ² − σ_s²`. An average over a [`Window`] has the variance `σ_a² = σ_s²/n`. The
+    /// gains are `σ_n²/(σ_n² + σ_a²)`, for a point that is fused `σ_n²/(σ_n² + σ_a²/5)`, because the noise of frames
+    /// averages out and the network's error does not, and after a match `0.02²/(0.02² + σ_a²)`. With too few neighbours
+    /// they are 0.
+    pub(crate) fn new(pairs: Pairs, mad: f64, reach: f32, fraction: f64) -> Self {
         if pairs.count < MIN_PAIRS {
             return Self {
                 reach,
@@ -52,17 +60,21 @@ impl OfPixels {
         let mean = pairs.differences as f64 / f64::from(ratio::STEPS) / pairs.count as f64;
         let scatter = (SIGMA_OVER_MAD * mad).max(MIN_SIGMA);
         let noise = 0.886_226_925_452_758 * mean;
-        let of_sensor = noise * noise;
-        let of_network = (scatter * scatter - of_sensor).max(0.0);
+        let of_network = (scatter * scatter - noise * noise).max(0.0);
+        let window = Window::of(noise, fraction);
+        let of_average = noise * noise / window.measured;
         let of_match = MATCHED_SIGMA * MATCHED_SIGMA;
+        let gain = |noise: f64| match of_network > 0.0 {
+            true => (of_network / (of_network + noise)) as f32,
+            false => 0.0,
+        };
         Self {
-            own: (of_network / (scatter * scatter)) as f32,
-            matched: match of_network > 0.0 {
-                true => (of_network / (of_network + of_sensor / AVERAGED)) as f32,
-                false => 0.0,
-            },
-            keyframe: (of_match / (of_match + of_sensor)) as f32,
+            own: gain(of_average),
+            matched: gain(of_average / AVERAGED),
+            keyframe: (of_match / (of_match + of_average)) as f32,
             reach,
+            radius: window.radius as u32,
+            bias: (0.5 * (noise * noise)) as f32,
         }
     }
 
@@ -108,11 +120,12 @@ impl OfPixels {
         let depth = point[2];
         let rest = (metres / depth).ln();
         let of_reach = rest / self.reach;
-        let weight = 1.0 - of_reach * of_reach;
+        let squared = of_reach * of_reach;
+        let weight = 1.0 - squared * squared;
         // False for a rest that is not finite.
         let counts = metres > 0.0 && depth > 0.0 && weight > 0.0;
         if counts {
-            let scale = (gain * weight * weight * rest).exp();
+            let scale = (gain * weight * rest).exp();
             point.iter_mut().for_each(|v| *v *= scale);
         }
         counts
@@ -129,10 +142,10 @@ mod tests {
 
     const SIZE: (usize, usize) = (256, 192);
     const PIXELS: usize = SIZE.0 * SIZE.1;
-    const NOISES: [f64; 3] = [0.0, 0.05, 0.2];
+    const NOISES: [f64; 3] = [0.0, 0.05, 0.5];
 
     /// A wall 2 m away, which the network sees with waves that no cell of a field resolves, in metric points, and its
-    /// depth with noise. The gains are those of a fit.
+    /// depth with noise, averaged. The gains are those of a fit.
     fn wavy(noise: f64) -> (Vec<f32>, Vec<f32>, OfPixels) {
         let camera = Intrinsics {
             fx: 200.0,
@@ -142,10 +155,10 @@ mod tests {
         };
         let mut random = Random(5);
         let metres = (0..PIXELS).map(|_| 2.0 * f32::exp(noise as f32 * random.normal() as f32));
-        let metres: Vec<f32> = metres.collect();
+        let mut metres: Vec<f32> = metres.collect();
         let points = (0..PIXELS).flat_map(|n| {
             let ray = camera.ray((n % SIZE.0) as f64, (n / SIZE.0) as f64);
-            let wave = 0.08 * ((n % SIZE.0) as f32 * 0.4).sin();
+            let wave = 0.08 * ((n % SIZE.0) as f32 * 0.2).sin();
             [ray.x as f32, ray.y as f32, 1.0].map(|v| 2.0 * v * wave.exp())
         });
         let points: Vec<f32> = points.collect();
@@ -156,7 +169,7 @@ mod tests {
             .measure(&points, &confidence, &metres, SIZE.0, &mut trust)
             .unwrap();
         let mut field = DepthField::new(SIZE.0, SIZE.1, camera);
-        field.fit(&points, &confidence, &metres, 0.0, meter.mad());
+        field.fit(&points, meter.keys(), (0.0, meter.mad()), &mut metres);
         (points, metres, field.of_pixels())
     }
 
@@ -169,15 +182,16 @@ mod tests {
     #[test]
     fn a_pixel_follows_its_depth_as_far_as_the_noise_lets_it() {
         for (noise, gain, left) in [
-            (NOISES[0], 0.85..1.0, 0.02),
-            (NOISES[1], 0.3..0.7, 0.045),
-            (NOISES[2], 0.0..0.2, 0.06),
+            (NOISES[0], 0.95..1.0, 0.01),
+            (NOISES[1], 0.95..1.0, 0.02),
+            (NOISES[2], 0.0..0.9, 0.06),
         ] {
             let (mut points, metres, gains) = wavy(noise);
             assert!(gain.contains(&gains.own), "{noise}: {gains:?}");
             let before = scatter(&points);
             gains.approach(&mut points, &metres);
             let after = scatter(&points);
+            println!("{noise}: {gains:?}, before {before}, after {after}");
             assert!(after < left && after < before + 0.005, "{noise}: {after}");
         }
     }
@@ -210,7 +224,7 @@ mod tests {
             let moved = |n: usize| points[3 * n + 2] / before[3 * n + 2] - 1.0;
             let missing = 2.04 / before[3 * 7 + 2] - 1.0;
             assert!(moved(7) / missing < gains.keyframe + 0.01, "{noise}");
-            assert_eq!(gains.keyframe > 0.5, noise < 0.02, "{noise}: {gains:?}");
+            assert_eq!(gains.keyframe > 0.5, noise < 0.1, "{noise}: {gains:?}");
         }
     }
 
@@ -234,7 +248,7 @@ mod tests {
             differences: 0,
             count: MIN_PAIRS - 1,
         };
-        assert_eq!(OfPixels::new(few, 0.05, 0.3).own, 0.0);
+        assert_eq!(OfPixels::new(few, 0.05, 0.3, 1.0).own, 0.0);
         points[2] = -1.0;
         points[5] = 0.0;
         points[8] = f32::NAN;

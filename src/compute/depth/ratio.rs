@@ -30,9 +30,22 @@ pub(crate) fn of(metres: f32, depth: f32) -> Option<i16> {
     Some((log * STEPS).round_ties_even().clamp(-largest, largest) as i16)
 }
 
-/// A log ratio of so many steps.
-pub(crate) fn log(steps: i16) -> f32 {
-    f32::from(steps) * (1.0 / STEPS)
+/// The key of a pixel without a log ratio.
+pub(crate) const NOTHING: u16 = u16::MAX;
+
+/// A log ratio as a number that is not negative, for histograms; [`NOTHING`] without.
+pub(crate) fn key(steps: Option<i16>) -> u16 {
+    steps.map_or(NOTHING, |steps| steps.wrapping_add(LARGEST) as u16)
+}
+
+/// The steps of a key that is not [`NOTHING`].
+pub(crate) fn steps(key: u16) -> i16 {
+    key.wrapping_sub(LARGEST as u16) as i16
+}
+
+/// The log ratio of a key that is not [`NOTHING`].
+pub(crate) fn log(key: u16) -> f32 {
+    f32::from(steps(key)) * (1.0 / STEPS)
 }
 
 /// How often each value has occurred, of those that 16 bits hold.

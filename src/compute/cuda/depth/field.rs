@@ -3,13 +3,15 @@
 use super::{APPLY_THREADS, Found, THREADS};
 use crate::compute::cuda::small;
 use crate::compute::depth::field::{self, Layout};
-use crate::compute::depth::pixels;
+use crate::compute::depth::{pixels, smooth};
 use crate::geometry::Intrinsics;
 use crate::gpu::{
     Carver, Context, CudaError, DeviceBuffer, DevicePointer, DeviceSlice, Grid, Kernel,
     KernelArgument, Stream,
 };
 
+/// The kernel's margin around the pixels that a block averages.
+const _: () = assert!(smooth::MAX_RADIUS <= 8);
 /// A thread smooths at most two cells.
 const _: () = assert!(field::CELLS * field::CELLS * field::LAYERS <= 2 * THREADS as usize);
 
@@ -51,9 +53,14 @@ pub(super) struct FitArguments {
     way_back: f32,
     sweeps: u32,
     min_pairs: u32,
-    padding: u32,
+    max_distance: u32,
+    max_radius: u32,
+    nearer: f32,
+    farther: f32,
     matched_sigma: f64,
     averaged: f64,
+    wanted_noise: f64,
+    per_gap: f64,
 }
 
 impl FitArguments {
@@ -74,9 +81,14 @@ impl FitArguments {
         way_back: 0.0,
         sweeps: 0,
         min_pairs: 0,
-        padding: 0,
+        max_distance: 0,
+        max_radius: 0,
+        nearer: 0.0,
+        farther: 0.0,
         matched_sigma: 0.0,
-        averaged: 1.0,
+        averaged: 0.0,
+        wanted_noise: 0.0,
+        per_gap: 0.0,
     };
 }
 
@@ -165,9 +177,14 @@ impl DepthField {
             way_back: field::RETURN,
             sweeps: field::SWEEPS as u32,
             min_pairs: pixels::MIN_PAIRS as u32,
-            padding: 0,
+            max_distance: pixels::NEIGHBOURS as u32,
+            max_radius: smooth::MAX_RADIUS as u32,
+            nearer: 1.0 - smooth::SAME_SURFACE,
+            farther: 1.0 + smooth::SAME_SURFACE,
             matched_sigma: pixels::MATCHED_SIGMA,
             averaged: pixels::AVERAGED,
+            wanted_noise: smooth::WANTED_NOISE,
+            per_gap: smooth::PER_GAP,
         })
     }
 

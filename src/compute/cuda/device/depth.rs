@@ -66,6 +66,8 @@ pub(super) struct FrameDepth {
     /// Depth of the current frame, if `has_frame`.
     frame: DeviceBuffer<f32>,
     has_frame: bool,
+    /// Whether that is the newest measurement, and not moved.
+    is_newest: bool,
     /// `has_frame` for the captured work.
     used: DeviceBuffer<u32>,
     host_used: PinnedBuffer<u32>,
@@ -111,6 +113,7 @@ impl FrameDepth {
             next: Next::None,
             frame: buffers.frame,
             has_frame: false,
+            is_newest: false,
             used: buffers.used,
             host_used,
             keyframe: buffers.keyframe,
@@ -154,13 +157,19 @@ impl FrameDepth {
     /// The next frame becomes the current one.
     pub(super) fn advance(&mut self, stream: &Stream) -> Result<(), CudaError> {
         let next = std::mem::take(&mut self.next);
+        let has_average = self.is_newest && self.is_usable();
         self.has_frame = !matches!(next, Next::None);
+        self.is_newest = matches!(next, Next::Measured(None));
         self.measured = false;
         if let Next::Measured(_) = next {
             // SAFETY: `set_next` waits for this upload before it writes the pinned memory again.
             unsafe { stream.upload(&self.host_newest, self.newest.all())? };
         }
         let (newest, frame) = (self.newest.all(), self.frame.all());
+        // An average is carried further than the noise of single pixels.
+        if has_average && matches!(next, Next::Carried(_)) {
+            stream.copy(frame, newest)?;
+        }
         match &next {
             Next::None => {}
             Next::Measured(None) => stream.copy(newest, frame)?,
