@@ -18,7 +18,7 @@ pub(crate) const LAYERS: usize = 4;
 /// Depth of the first layer's cells, metres.
 pub(crate) const FIRST_LAYER: f32 = 0.7;
 
-/// Least pixels along a cell's side: a cell averages the sensor's noise.
+/// Minimum number of pixels along a cell's side: a cell averages the sensor's noise.
 const LEAST_SIDE: usize = 16;
 /// A ratio counts less the farther it is from the pass's scale, and nothing beyond so many standard deviations, of at
 /// least [`super::MIN_SIGMA`].
@@ -43,7 +43,7 @@ pub struct Layout {
     pub columns: usize,
     /// Rows of cells, 1 to 16.
     pub rows: usize,
-    /// OfPixels along a cell's side; the last column and row may have fewer.
+    /// Pixels along a cell's side; the last column and row may have fewer.
     pub side: usize,
 }
 

@@ -8,11 +8,11 @@ use super::ratio;
 
 /// Noise of log depth that an average may have: a larger window costs as much of what the network gets wrong.
 pub(crate) const WANTED_NOISE: f64 = 0.005;
-/// Number of measured pixels that a window has at least, for each pixel without a measurement.
+/// Minimum number of measured pixels in a window, times the fraction of the image that is not measured.
 pub(crate) const PER_GAP: f64 = 4.0;
 /// Maximum radius of a window, pixels.
 pub(crate) const MAX_RADIUS: usize = 8;
-/// Pixels whose points differ by more of their depth are of different surfaces.
+/// Pixels whose points differ by a larger part of their depth are of different surfaces.
 pub(crate) const SAME_SURFACE: f32 = 0.05;
 
 /// The window of an average.
