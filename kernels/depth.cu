@@ -8,6 +8,8 @@
 // does these, the others average a noisy sensor's depth: 6 B a pixel read again and 4 B written.
 
 #include "depth.cuh"
+#include "depth_average.cuh"
+#include "depth_ratio.cuh"
 #include "grid_barrier.cuh"
 #include "index.cuh"
 
@@ -22,21 +24,9 @@ constexpr unsigned kBins = 256;
 // Histograms of the digits, used in turns: one is cleared while another is filled and a third may be read.
 constexpr unsigned kHistograms = 3;
 constexpr unsigned kPatch = 16;
-// `compute::depth::ratio`: steps of a log ratio, and the largest in steps.
-constexpr float kSteps = 4096.0f;
-constexpr int kLargest = 32767;
-// A key is a log ratio in steps, moved so that it is positive; this one is that of a pixel without.
-constexpr unsigned kNothing = 0xffffu;
 // Cells of all layers that a thread smooths.
 constexpr unsigned kCells = 2;
 constexpr unsigned kMaxCells = kCells * kThreads;
-// Pixels that a block averages at a time, and the widest margin around them.
-constexpr unsigned kTileColumns = 64;
-constexpr unsigned kTileRows = 16;
-constexpr unsigned kMargin = 8;
-// A row's sum of log ratios and their number, fewer than 32, are one number.
-constexpr int kCounts = 32;
-static_assert(2 * kMargin + 1 < kCounts && (2 * kMargin + 1) * (kLargest + 1) < (1 << 26), "rows of a window");
 
 // `cuda::depth::Limits`.
 struct Limits {
@@ -98,29 +88,6 @@ struct Arguments {
     Limits limits;
     Fit fit;
 };
-
-// `ratio::of`: ln(metres / depth) in steps, without a library's logarithm, so that the CPU rounds alike.
-__device__ __forceinline__ bool log_ratio(float metres, float depth, int& steps) {
-    const float ratio = metres / depth;
-    const int bits = __float_as_int(ratio);
-    int exponent = bits >> 23;
-    // False for what is not positive, not normal or not finite.
-    if (!(depth > 0.0f && exponent > 0 && exponent < 255)) {
-        return false;
-    }
-    exponent -= 127;
-    float m = __int_as_float((bits & 0x7fffff) | 0x3f800000);
-    if (m > 4.0f / 3.0f) {
-        m *= 0.5f;
-        exponent += 1;
-    }
-    const float s = (m - 1.0f) / (m + 1.0f);
-    const float q = s * s;
-    const float series = 1.0f + q * (1.0f / 3.0f + q * (0.2f + q * (1.0f / 7.0f)));
-    const float log = static_cast<float>(exponent) * 0.69314718f + 2.0f * s * series;
-    steps = min(max(__float2int_rn(log * kSteps), -kLargest), kLargest);
-    return true;
-}
 
 // Adds one to `counter[slot]` for each active lane, once for lanes with the same slot.
 __device__ __forceinline__ void count_in(unsigned* counter, unsigned slot, bool active) {
@@ -321,17 +288,6 @@ __device__ void write(const Arguments& a, const Scale& scale, const Partial& sum
     }
 }
 
-// The log ratio of a key, off the scale.
-__device__ __forceinline__ float off_scale(unsigned key, float log_scale) {
-    return static_cast<float>(static_cast<int>(key) - kLargest) * (1.0f / kSteps) - log_scale;
-}
-
-// Positive if a key's ratio counts.
-__device__ __forceinline__ float rest_of(unsigned key, float log_scale, float reach) {
-    const float of_reach = off_scale(key, log_scale) / reach;
-    return key == kNothing ? 0.0f : 1.0f - of_reach * of_reach;
-}
-
 // Means and weights of the cells, of which each block has some; returns this thread's differences of neighbours.
 __device__ Partial measure_cells(const Arguments& a, float log_scale, float factor, float reach) {
     __shared__ float2 of_warps[kWarps][kLayers];
@@ -400,74 +356,6 @@ __device__ Partial measure_cells(const Arguments& a, float log_scale, float fact
         }
     }
     return differences;
-}
-
-// Whether two depths are of one surface; false without a depth.
-__device__ __forceinline__ bool same_surface(const Fit& f, float z, float other) {
-    return z > 0.0f && other > z * f.nearer && other < z * f.farther;
-}
-
-// Averages of depths over windows: `Smoother::run`, by `blocks` blocks, of which this one is the `block`th.
-__device__ void average(const Arguments& a, float log_scale, float reach, unsigned radius, float bias,
-                        unsigned block, unsigned blocks) {
-    constexpr unsigned kColumns = kTileColumns + 2 * kMargin, kRows = kTileRows + 2 * kMargin;
-    __shared__ float depths[kRows][kColumns];
-    __shared__ unsigned short keys[kRows][kColumns]; // of the ratios that count
-    __shared__ int rows[kRows][kTileColumns];
-    const Layout& l = a.fit.layout;
-    const unsigned across = (l.width + kTileColumns - 1) / kTileColumns;
-    const unsigned tiles = across * ((l.height + kTileRows - 1) / kTileRows);
-    const unsigned first = kMargin - radius, side = 2 * radius + 1;
-    for (unsigned tile = block; tile < tiles; tile += blocks) {
-        const int left = static_cast<int>(tile % across * kTileColumns) - static_cast<int>(kMargin);
-        const int above = static_cast<int>(tile / across * kTileRows) - static_cast<int>(kMargin);
-        __syncthreads();
-        for (unsigned k = threadIdx.x; k < kRows * kColumns; k += kThreads) {
-            const int u = left + static_cast<int>(k % kColumns), v = above + static_cast<int>(k / kColumns);
-            const bool inside = u >= 0 && v >= 0 && u < static_cast<int>(l.width) && v < static_cast<int>(l.height);
-            const unsigned n = inside ? static_cast<unsigned>(v) * l.width + static_cast<unsigned>(u) : 0;
-            const unsigned key = inside ? a.keys[n] : kNothing;
-            depths[k / kColumns][k % kColumns] = inside ? a.points[3 * n + 2] : 0.0f;
-            keys[k / kColumns][k % kColumns] = rest_of(key, log_scale, reach) > 0.0f ? key : kNothing;
-        }
-        __syncthreads();
-        for (unsigned k = threadIdx.x; k < kRows * kTileColumns; k += kThreads) {
-            const unsigned row = k / kTileColumns, column = k % kTileColumns;
-            const float z = depths[row][column + kMargin];
-            int sums = 0;
-            for (unsigned other = column + first; other < column + first + side; ++other) {
-                const unsigned key = keys[row][other];
-                if (key != kNothing && same_surface(a.fit, z, depths[row][other])) {
-                    sums += (static_cast<int>(key) - kLargest) * kCounts + 1;
-                }
-            }
-            rows[row][column] = sums;
-        }
-        __syncthreads();
-        for (unsigned k = threadIdx.x; k < kTileRows * kTileColumns; k += kThreads) {
-            const unsigned row = k / kTileColumns, column = k % kTileColumns;
-            const unsigned u = tile % across * kTileColumns + column, v = tile / across * kTileRows + row;
-            if (u >= l.width || v >= l.height) {
-                continue;
-            }
-            const float z = depths[row + kMargin][column + kMargin];
-            int sum = 0, count = 0;
-            for (unsigned other = row + first; other < row + first + side; ++other) {
-                if (same_surface(a.fit, z, depths[other][column + kMargin])) {
-                    const int sums = rows[other][column];
-                    const int of_row = sums & (kCounts - 1);
-                    sum += (sums - of_row) / kCounts;
-                    count += of_row;
-                }
-            }
-            const unsigned n = v * l.width + u;
-            const bool measured = keys[row + kMargin][column + kMargin] != kNothing;
-            const bool gap = a.keys[n] == kNothing && a.metres[n] <= 0.0f;
-            if (count > 0 && (measured || gap)) {
-                a.metres[n] = z * expf(bias + static_cast<float>(sum) / (static_cast<float>(count) * kSteps));
-            }
-        }
-    }
 }
 
 // One block: Jacobi sweeps from zero over the cells of all layers.
@@ -626,7 +514,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) ms_depth_measure(const
     const unsigned others = max(gridDim.x - 1, 1u);
     if (radius > 0 && (blockIdx.x > 0 || gridDim.x == 1)) {
         const unsigned block = (blockIdx.x + others - 1) % others;
-        average(a, static_cast<float>(scale.log_scale), reach, radius, bias, block, others);
+        const Averages averages = {a.points,      a.keys,        a.metres, a.fit.layout.width, a.fit.layout.height,
+                                   a.fit.nearer, a.fit.farther, bias,     radius};
+        average<kThreads>(averages, static_cast<float>(scale.log_scale), reach, block, others);
     }
     if (blockIdx.x == 0) {
         smooth(a.fit);
