@@ -24,7 +24,7 @@ esac
 
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 
-wine=$(command -v wine64 || echo /usr/lib/wine/wine64)
+. deploy/wine.sh
 if [ "${1-}" = --install ]; then
     missing=()
     [ -x "$wine" ] || missing+=(wine64)
@@ -50,10 +50,8 @@ work=$target/cross-check
 rm -rf "$work"
 mkdir -p "$work/windows"
 export MAST3R_SLAM_SHARE=$PWD RUST_LOG=warn
-# Nothing of the user's Wine is used or changed; no window opens.
-export WINEPREFIX=$work/wine WINEDEBUG=-all WINEDLLOVERRIDES="bcryptprimitives=n;mscoree=;mshtml=" DISPLAY=
+use_wine "$work/windows"
 cp "$target/$windows/release/mast3r-slam.exe" "$work/windows/"
-x86_64-w64-mingw32-gcc -O2 -shared -o "$work/windows/bcryptprimitives.dll" deploy/process_prng.c -ladvapi32
 # Wine's background processes of this prefix end with the script.
 trap '"${wine%wine64}wineserver64" -k 2>/dev/null || "${wine%wine64}wineserver" -k 2>/dev/null || true' EXIT
 

@@ -12,16 +12,15 @@ work=$(cd "${CARGO_TARGET_DIR:-target}/cross-tests" && pwd)
 platform=${1-}
 case $platform in
 windows)
-    wine=$(command -v wine64 || echo /usr/lib/wine/wine64)
+    . deploy/wine.sh
+    use_wine "$work"
     # Beside the programs too: some tests start them without a search path.
     built=${CARGO_TARGET_DIR:-target}/x86_64-pc-windows-gnu/release
     mkdir -p "$built/deps"
-    x86_64-w64-mingw32-gcc -O2 -shared -o "$work/bcryptprimitives.dll" deploy/process_prng.c -ladvapi32
     cp "$work/bcryptprimitives.dll" "$built/"
     cp "$work/bcryptprimitives.dll" "$built/deps/"
     export CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUNNER=$wine
-    export WINEPREFIX=$work/wine WINEPATH=$work WINEDEBUG=-all DISPLAY=
-    export WINEDLLOVERRIDES="bcryptprimitives=n;mscoree=;mshtml="
+    export WINEPATH=$work
     ;;
 aarch64) export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu" ;;
 *)

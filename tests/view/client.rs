@@ -2,10 +2,10 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use testkit::patience::patience;
 
-/// Maximum time without a byte.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Maximum time without a byte, in seconds.
+const PATIENCE: u64 = 30;
 
 /// An answer.
 #[derive(Debug)]
@@ -43,7 +43,9 @@ impl Stream {
     /// Asks for `path` and reads the headers.
     pub fn open(address: SocketAddr, path: &str) -> Self {
         let mut socket = TcpStream::connect(address).expect("a connection");
-        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        socket
+            .set_read_timeout(Some(patience(PATIENCE)))
+            .expect("a timeout");
         let request =
             format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         socket.write_all(request.as_bytes()).expect("a request");

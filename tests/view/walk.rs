@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use testkit::patience::patience;
 use testkit::room::walk::vocabulary;
 use testkit::room::{RoomBackend, SIZE, Spoil, cpu_slam, square_walk};
 
@@ -143,11 +144,9 @@ impl Drop for Walk {
 
 /// Waits until `done`; fails the test with `what` if it never comes.
 pub fn wait(what: &str, mut done: impl FnMut() -> bool) {
-    for _ in 0..6000 {
-        if done() {
-            return;
-        }
+    let deadline = Instant::now() + patience(60);
+    while !done() {
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
-    panic!("waited in vain for {what}");
 }

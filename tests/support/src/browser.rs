@@ -1,5 +1,6 @@
 //! A real Chromium without a window, driven by its DevTools protocol over a pipe.
 
+use crate::patience::patience;
 use crate::skip::{Need, skip};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -9,8 +10,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// Maximum time for a command.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Maximum time for a command, in seconds.
+const PATIENCE: u64 = 60;
 
 /// A browser, which ends when it is dropped.
 pub struct Browser {
@@ -119,7 +120,7 @@ impl Browser {
         self.to
             .write_all(text.as_bytes())
             .expect("the browser reads");
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience(PATIENCE);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.from.recv_timeout(left) {
@@ -162,7 +163,7 @@ impl Browser {
 
     /// Waits until an expression is true in the page; while it is loading, an expression may fail.
     pub fn wait(&mut self, tab: &Tab, what: &str, expression: &str) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience(PATIENCE);
         let safe = format!(
             "(() => {{ try {{ return ({expression}) === true; }} catch {{ return false; }} }})()"
         );

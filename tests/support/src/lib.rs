@@ -9,6 +9,7 @@ pub mod map_room;
 pub mod matching_scene;
 pub mod needs;
 pub mod networks;
+pub mod patience;
 pub mod patrol;
 pub mod program;
 pub mod random;
