@@ -104,6 +104,8 @@ pub enum Range {
     Finite,
     /// 0 to 1.
     Fraction,
+    /// -0.1 to 0.1.
+    Tenth,
     /// A whole number of at least this.
     AtLeast(usize),
     /// A whole number in a closed interval.
@@ -126,6 +128,7 @@ impl Range {
             Self::NotNegative => value.is_finite() && value >= 0.0,
             Self::Finite => value.is_finite(),
             Self::Fraction => (0.0..=1.0).contains(&value),
+            Self::Tenth => (-0.1..=0.1).contains(&value),
             Self::AtLeast(low) => value >= low as f64,
             Self::Whole(low, high) => within(low, high),
             Self::Patches(low, high) => {
@@ -143,6 +146,7 @@ impl Range {
             Self::NotNegative => "a number of 0 or more".into(),
             Self::Finite => "a finite number".into(),
             Self::Fraction => "a fraction from 0 to 1".into(),
+            Self::Tenth => "a number from -0.1 to 0.1".into(),
             Self::AtLeast(low) => format!("a whole number of {low} or more"),
             Self::Whole(low, high) => format!("a whole number from {low} to {high}"),
             Self::Patches(low, high) => {
@@ -159,6 +163,7 @@ impl Range {
             Self::Positive => "> 0".into(),
             Self::NotNegative => "≥ 0".into(),
             Self::Fraction => "0 to 1".into(),
+            Self::Tenth => "-0.1 to 0.1".into(),
             Self::AtLeast(low) => format!("≥ {low}"),
             Self::Whole(low, high) => format!("{low} to {high}"),
             Self::Patches(low, high) => {

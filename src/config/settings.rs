@@ -2,7 +2,8 @@
 //! checks of types and ranges, and the table in `docs/configuration.md` (whose text is the documentation below).
 
 use super::Range::{
-    Any, AtLeast, Finite, Fraction, NotNegative, Patches, Path, PathBesideFile, Positive, Whole,
+    Any, AtLeast, Finite, Fraction, NotNegative, Patches, Path, PathBesideFile, Positive, Tenth,
+    Whole,
 };
 use super::choices::{
     BackendChoice, DeviceChoice, FilteringMode, FilteringScore, Loops, PrecisionChoice,
@@ -172,6 +173,9 @@ section! {
         /// Maximum difference of neighbouring pixels of the sensor, as a part of the nearer one's depth. At a larger one,
         /// the edge of a surface, neither is used.
         max_jump: f64 = 0.05, "fraction", Positive;
+        /// What is added to the stamp of a depth image for the time at which it was measured: negative if depth is older
+        /// than its stamp says. With a calibration an offset that differs is found and reported.
+        offset: f64 = 0.0, "s", Tenth;
     }
 }
 

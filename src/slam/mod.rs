@@ -174,7 +174,7 @@ impl Slam {
         let size = (shape.width, shape.height);
         let depth_timer = intrinsics
             .filter(|_| config.depth.enabled)
-            .map(|camera| DepthTimer::new(size, camera));
+            .map(|camera| DepthTimer::new(size, camera, config.depth.offset));
         let masks = (config.tracking.masks).then(|| MaskReader::new(None, size));
         Ok(Self {
             state: State::Empty,

@@ -83,13 +83,15 @@ pub struct OffsetFinder {
     pairs: heapless::Deque<Pair, PAIRS>,
     distances: Vec<Distance>,
     sorted: Vec<f64>,
-    offset: Option<DepthOffset>,
+    /// The offset that is set, in seconds: what is found must differ from it.
+    set: f64,
+    found: Option<DepthOffset>,
     was_reported: bool,
 }
 
 impl OffsetFinder {
-    /// For depth images of `width × height`, of this camera.
-    pub fn new(size: (usize, usize), camera: Intrinsics) -> Self {
+    /// For depth images of `width × height`, of this camera, with the offset `set`, in seconds.
+    pub fn new(size: (usize, usize), camera: Intrinsics, set: f64) -> Self {
         let points = grid(size).count();
         Self {
             camera,
@@ -99,14 +101,22 @@ impl OffsetFinder {
             pairs: heapless::Deque::new(),
             distances: Vec::with_capacity(points),
             sorted: Vec::with_capacity(points),
-            offset: None,
+            set,
+            found: None,
             was_reported: false,
         }
     }
 
-    /// The offset that is to be corrected.
-    pub fn offset(&self) -> Option<DepthOffset> {
-        self.offset
+    /// The offset that is to be corrected, in seconds: negative if depth is older than its frame.
+    pub fn offset(&self) -> Option<f64> {
+        let seconds = self.found.map_or(self.set, |found| found.seconds);
+        (seconds != 0.0).then_some(seconds)
+    }
+
+    /// The offset that was found, if it differs from the one that is set.
+    #[cfg(test)]
+    pub(super) fn found(&self) -> Option<DepthOffset> {
+        self.found
     }
 
     /// Number of pairs that were compared, of the newest 40.
@@ -134,11 +144,12 @@ impl OffsetFinder {
             }
             // There is room now.
             let _ = self.pairs.push_back(pair);
-            self.offset = self.solve().filter(|found| {
-                let size = found.seconds.abs();
-                size > SIGNIFICANT * found.sigma
+            self.found = self.solve().filter(|found| {
+                let change = (found.seconds - self.set).abs();
+                change > SIGNIFICANT * found.sigma
                     && found.sigma <= MAX_SIGMA
-                    && (CORRECTED[0]..=CORRECTED[1]).contains(&size)
+                    && change >= CORRECTED[0]
+                    && found.seconds.abs() <= CORRECTED[1]
             });
             self.report();
         }
@@ -146,14 +157,14 @@ impl OffsetFinder {
         self.moment = Some(*newest);
     }
 
-    /// Says once that depth has an offset.
+    /// Says once that depth has another offset than the one that is set.
     fn report(&mut self) {
-        if let Some(DepthOffset { seconds, sigma }) = self.offset
+        if let Some(DepthOffset { seconds, sigma }) = self.found
             && !std::mem::replace(&mut self.was_reported, true)
         {
             tracing::warn!(
                 "depth is {:.0} ± {:.0} ms {} than its frames: it is moved by the camera's motion; correct the stamps of \
-                 the depth camera",
+                 the depth camera, or set depth.offset to {seconds:.3}",
                 1e3 * seconds.abs(),
                 1e3 * sigma,
                 if seconds < 0.0 { "older" } else { "newer" }
@@ -166,7 +177,7 @@ impl OffsetFinder {
         let motion = newest.path_from_camera.inverse() * earlier.path_from_camera;
         let (of_earlier, of_newest) = earlier.velocity.zip(newest.velocity)?;
         // Distances are measured at the offset that is corrected for.
-        let known = self.offset.map_or(0.0, |offset| offset.seconds);
+        let known = self.offset().unwrap_or(0.0);
         let moved = exp(&(of_newest * -known)) * motion * exp(&(of_earlier * known));
         self.measure(metres, &moved);
         let (mut information, mut gradient) = self.normal_equations()?;

@@ -35,8 +35,8 @@ pub struct DepthTimer {
 }
 
 impl DepthTimer {
-    /// For depth images of `width × height`, of this camera.
-    pub fn new(size: (usize, usize), camera: Intrinsics) -> Self {
+    /// For depth images of `width × height`, of this camera, measured `offset` seconds after their stamps.
+    pub fn new(size: (usize, usize), camera: Intrinsics, offset: f64) -> Self {
         let pixels = size.0 * size.1;
         Self {
             camera,
@@ -47,7 +47,7 @@ impl DepthTimer {
             origin: None,
             last: None,
             here: None,
-            finder: OffsetFinder::new(size, camera),
+            finder: OffsetFinder::new(size, camera, offset),
         }
     }
 
@@ -60,7 +60,7 @@ impl DepthTimer {
         self.next.copy_from_slice(metres);
         let velocity = self.here.and_then(|here| here.velocity);
         let (offset, velocity) = self.finder.offset().zip(velocity)?;
-        let motion = exp(&(velocity * offset.seconds));
+        let motion = exp(&(velocity * offset));
         Some(DepthMotion::new(&motion, &self.camera))
     }
 
@@ -86,7 +86,7 @@ impl DepthTimer {
         let next = here.path_from_camera * here.step;
         let mut motion = next.inverse() * origin.path_from_camera;
         if let Some((offset, velocity)) = self.finder.offset().zip(origin.velocity) {
-            motion = motion * exp(&(velocity * offset.seconds));
+            motion = motion * exp(&(velocity * offset));
         }
         let motion = DepthMotion::new(&motion, &self.camera);
         self.is_seen(&motion).then_some(motion)

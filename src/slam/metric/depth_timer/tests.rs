@@ -62,7 +62,18 @@ fn walk(
     seconds: f64,
     error: impl Fn(f64) -> Isometry3<f64>,
 ) -> DepthTimer {
-    let mut timer = DepthTimer::new(SIZE, camera());
+    walk_with(0.0, path, offset, seconds, error)
+}
+
+/// The same, with an offset that is `set`.
+fn walk_with(
+    set: f64,
+    path: impl Fn(f64) -> Isometry3<f64>,
+    offset: f64,
+    seconds: f64,
+    error: impl Fn(f64) -> Isometry3<f64>,
+) -> DepthTimer {
+    let mut timer = DepthTimer::new(SIZE, camera(), set);
     let seen = |t: f64| path(t) * error(t);
     for frame in 0..(seconds / FRAME) as usize {
         let t = frame as f64 * FRAME;
@@ -92,7 +103,7 @@ fn an_offset_is_found_of_either_sign() {
         for error in [exact, drift] {
             let found = walk(pose, offset, 12.0, error)
                 .finder
-                .offset()
+                .found()
                 .expect("an offset");
             // Velocity is that of the middle of a step.
             assert!((found.seconds - offset).abs() < 4e-3, "{offset}: {found:?}");
@@ -116,6 +127,21 @@ fn depth_of_the_right_moment_has_none() {
 }
 
 #[test]
+fn an_offset_that_is_set_is_used_at_once_and_corrected_if_it_is_wrong() {
+    for error in [exact, drift] {
+        let right = walk_with(-0.04, pose, -0.04, 12.0, error).finder;
+        assert_eq!((right.offset(), right.found()), (Some(-0.04), None));
+        // Depth that is in time after all.
+        let wrong = walk_with(-0.04, pose, 0.0, 12.0, error).finder;
+        let found = wrong.found().expect("another offset");
+        assert!(found.seconds.abs() < 5e-3, "{found:?}");
+        assert_eq!(wrong.offset(), Some(found.seconds));
+    }
+    let timer = walk_with(-0.04, steady, 0.0, 0.2, exact);
+    assert_eq!(timer.finder.offset(), Some(-0.04));
+}
+
+#[test]
 fn a_constant_velocity_shows_no_offset() {
     for error in [exact, drift] {
         assert_eq!(walk(steady, 0.04, 4.0, error).finder.offset(), None);
@@ -125,7 +151,7 @@ fn a_constant_velocity_shows_no_offset() {
 #[test]
 fn depth_is_moved_into_the_moment_of_its_frame() {
     let mut timer = walk(pose, -0.04, 12.0, exact);
-    let offset = timer.finder.offset().expect("an offset").seconds;
+    let offset = timer.finder.offset().expect("an offset");
     let t = timer.last.expect("a frame").seconds() + FRAME;
     let (came, expected) = (depth(&pose(t - 0.04)), depth(&pose(t)));
     let off = |metres: &[f32]| {
@@ -145,7 +171,7 @@ fn depth_is_moved_into_the_moment_of_its_frame() {
 
 #[test]
 fn newest_depth_is_carried_to_frames_without() {
-    let mut timer = DepthTimer::new(SIZE, camera());
+    let mut timer = DepthTimer::new(SIZE, camera(), 0.0);
     let pose = |t: f64| pose(0.4 * t);
     let off = |metres: &[f32], t: f64| {
         let expected = depth(&pose(t));
@@ -216,7 +242,7 @@ fn newest_depth_is_carried_to_frames_without() {
 
 #[test]
 fn what_shows_nothing_is_left_alone() {
-    let mut timer = DepthTimer::new(SIZE, camera());
+    let mut timer = DepthTimer::new(SIZE, camera(), 0.0);
     let pixels = SIZE.0 * SIZE.1;
     let odd = [
         vec![f32::NAN; pixels],
@@ -233,7 +259,7 @@ fn what_shows_nothing_is_left_alone() {
     assert_eq!(timer.finder.pairs(), 0);
     // Frames that were not tracked, far apart, or of one moment, have no velocity.
     for (n, seconds) in [(0, 0.4), (1, 0.6), (2, 0.0)] {
-        let mut timer = DepthTimer::new(SIZE, camera());
+        let mut timer = DepthTimer::new(SIZE, camera(), 0.0);
         for k in 0..20 {
             let t = seconds * f64::from(k);
             timer.give(&depth(&pose(t)));
