@@ -14,7 +14,7 @@ enum Status : unsigned {
     kSingular = 7,  // the matches leave some motion undetermined
 };
 
-// The matcher's counts: `MatchCounts` of matching.cu, in pixels of the keyframe.
+// The matcher's counts: `MatchCounts` of matching.cuh, in pixels of the keyframe.
 struct Counts {
     unsigned valid;   // matched by geometry
     unsigned refined; // moved by the descriptors

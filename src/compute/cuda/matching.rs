@@ -17,14 +17,15 @@ const CHANNELS: usize = 24;
 const RADIUS: usize = 3;
 /// Floats per pixel of the ray image, as on the CPU.
 const RAY: usize = 12;
-/// Block tiles in `matching.cu`, in pixels.
+/// Block tiles in `matching.cu` and `matching_refine.cu`, in pixels.
 const RAY_TILE: (u32, u32) = (32, 8);
-const REFINE_TILE: (u32, u32) = (32, 16);
-const REFINE_ANY_TILE: (u32, u32) = (16, 16);
+const REFINE_TILE: (u32, u32) = (16, 16);
+const REFINE_ANY_TILE: (u32, u32) = (32, 8);
 const SEARCH_THREADS: u32 = 128;
 const PAD_THREADS: u32 = 256;
+const ROUND_THREADS: u32 = 256;
 
-/// Exact counts of one call: `MatchCounts` of `matching.cu`.
+/// Exact counts of one call: `MatchCounts` of `matching.cuh`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct MatchCounts {
@@ -130,13 +131,15 @@ struct SearchArgs {
 // SAFETY: the same fields in the same order as in the `.cu` file.
 unsafe impl KernelArgument for SearchArgs {}
 
-/// `RefineArgs` of `matching.cu`.
+/// `RefineArgs` of `matching_refine.cu`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct RefineArgs {
     target_points: DevicePointer<f32>,
     target_descriptors: DevicePointer<f32>,
     query_descriptors: DevicePointer<f32>,
+    target_rounded: DevicePointer<u32>,
+    query_rounded: DevicePointer<u32>,
     target_quality: DevicePointer<f32>,
     query_quality: DevicePointer<f32>,
     target_confidence: DevicePointer<f32>,
@@ -169,6 +172,8 @@ pub struct MatcherBuffers {
     /// Target and query descriptors padded to a multiple of eight channels; `None` if the input
     /// already is.
     padded: Option<[DeviceBuffer<f32>; 2]>,
+    /// Four rounded channels a word, of the padded target and query descriptors.
+    rounded: [DeviceBuffer<u32>; 2],
 }
 
 impl MatcherBuffers {
@@ -183,6 +188,10 @@ impl MatcherBuffers {
         Ok(Self {
             rays: c.device("rays", &[height, width, RAY])?,
             seen: c.device("distinct matches", &[n.div_ceil(32)])?,
+            rounded: [
+                c.device("rounded descriptors 1", &[n, padded / 4])?,
+                c.device("rounded descriptors 2", &[n, padded / 4])?,
+            ],
             padded: match padded == channels {
                 true => None,
                 false => Some([
@@ -203,6 +212,7 @@ pub struct Matcher {
     rays_kernel: Kernel,
     search_kernel: Kernel,
     pad_kernel: Kernel,
+    round_kernel: Kernel,
     refine_kernel: Kernel,
     refine_any_kernel: Kernel,
     buffers: MatcherBuffers,
@@ -239,6 +249,10 @@ impl Matcher {
             });
         }
         super::small("descriptor values of a pixel", padded)?;
+        for rounded in &buffers.rounded {
+            let words = n * (padded / 4);
+            rounded.all().at_least("rounded descriptors", words)?;
+        }
         Ok(Self {
             width: super::small("columns", width)?,
             height: super::small("rows", height)?,
@@ -247,6 +261,7 @@ impl Matcher {
             rays_kernel: context.kernel("ms_match_rays")?,
             search_kernel: context.kernel("ms_match_search")?,
             pad_kernel: context.kernel("ms_match_pad")?,
+            round_kernel: context.kernel("ms_match_round")?,
             refine_kernel: context.kernel("ms_match_refine")?,
             refine_any_kernel: context.kernel("ms_match_refine_any")?,
             buffers,
@@ -258,7 +273,7 @@ impl Matcher {
         self.width as usize * self.height as usize
     }
 
-    /// Enqueues the three launches of a matching.
+    /// Enqueues the launches of a matching.
     pub fn enqueue(
         &self,
         stream: &Stream,
@@ -370,7 +385,7 @@ impl Matcher {
         } else {
             params.dilation_max.min(longest)
         };
-        let padded = self.channels.next_multiple_of(8);
+        let (n, padded) = (self.pixels(), self.channels.next_multiple_of(8));
         let mut descriptors = [task.target.descriptors, task.query.descriptors];
         if let Some(copies) = &self.buffers.padded
             && levels > 0
@@ -390,6 +405,19 @@ impl Matcher {
                 *descriptors = copy.all();
             }
         }
+        if levels > 0 {
+            let words = n * (padded / 4);
+            let arguments = (
+                descriptors[0].pointer(),
+                descriptors[1].pointer(),
+                self.buffers.rounded[0].pointer(),
+                self.buffers.rounded[1].pointer(),
+                words as u64,
+            );
+            let grid = Grid::over(2 * words, ROUND_THREADS);
+            // SAFETY: each side has `padded` values for each pixel, a word for four of them.
+            unsafe { self.round_kernel.launch(stream, grid, arguments)? };
+        }
         let null = DevicePointer::NULL;
         let gates = task.gates.as_ref();
         let (stored, quality) = task.quality.pointers();
@@ -397,6 +425,8 @@ impl Matcher {
             target_points: task.target.points.pointer(),
             target_descriptors: descriptors[0].pointer(),
             query_descriptors: descriptors[1].pointer(),
+            target_rounded: self.buffers.rounded[0].pointer(),
+            query_rounded: self.buffers.rounded[1].pointer(),
             target_quality: task.target.descriptor_confidence.pointer(),
             query_quality: task.query.descriptor_confidence.pointer(),
             target_confidence: gates.map_or(null, |_| task.target.confidence.pointer()),
@@ -418,15 +448,13 @@ impl Matcher {
             q_conf: task.q_conf,
             c_conf: gates.map_or(0.0, |g| g.c_conf),
         };
-        // The fast kernel computes step offsets in bytes with 32 bits.
-        let step = levels as u64 * u64::from(self.width) * (4 * CHANNELS) as u64;
-        let fast = padded == CHANNELS && radius <= RADIUS && u32::try_from(step).is_ok();
+        let fast = padded == CHANNELS && radius <= RADIUS;
         let (kernel, tile) = if fast {
             (&self.refine_kernel, REFINE_TILE)
         } else {
             (&self.refine_any_kernel, REFINE_ANY_TILE)
         };
-        let grid = self.tiles(tile, 2 * tile.0 * tile.1);
+        let grid = self.tiles(tile, tile.0 * tile.1);
         // SAFETY: every buffer has elements for all pixels, checked in `enqueue`; `index` was
         // written by the search and lies inside the image, and the refinement stays inside.
         unsafe { kernel.launch(stream, grid, (arguments,)) }

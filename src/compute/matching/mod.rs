@@ -16,6 +16,7 @@
 //! * A search ends when its cost is below [`NOISE`]. The reference always runs all iterations and
 //!   then follows rounding errors: a step of 1e-5 pixels to the left of a pixel's centre truncates
 //!   to the wrong pixel (one in fifty if both views are identical).
+//! * Levels compare descriptors of 8 bits, and only the end in f32 ([`Refinement`]); the reference compares binary16.
 //! * A start outside the image is replaced by the pixel itself (B07).
 
 mod rays;
@@ -25,6 +26,7 @@ mod search;
 
 use crate::config::MatchingConfig;
 use rayon::prelude::*;
+use scores::round;
 
 /// Squared chord between unit rays below which f32 cannot distinguish them: each of the three
 /// components of the difference of two normalised rays has a rounding error of up to 1.8e-7 (three
@@ -57,11 +59,15 @@ pub struct MatchStats {
     pub refined: usize,
 }
 
-/// Arithmetic and extent of the descriptor refinement.
+/// Extent of the descriptor refinement.
+///
+/// Descriptors are unit vectors. All levels compare them rounded to 127ths, which a GPU stores in 8 bits. At the end the
+/// match moves to the best of its eight neighbours by scores in f32, as long as one is better, at most `radius` times.
+/// The sum of such a score runs over eight partial lanes
+/// (`k mod 8`), each in the order of `k`, which are then added as `((0+1)+(2+3)) + ((4+5)+(6+7))`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Refinement {
-    /// Scores in f32, for valid pixels. The sum runs over eight partial lanes (`k mod 8`), each in
-    /// the order of `k`, which are then added as `((0+1)+(2+3)) + ((4+5)+(6+7))`.
+    /// For valid pixels.
     #[default]
     Single,
     /// [`Refinement::Single`] for every pixel, valid or not, as the reference does: an invalid
@@ -82,6 +88,9 @@ pub struct Matcher {
     /// Descriptors padded to a multiple of eight channels; empty if the input already is.
     target_padded: Vec<f32>,
     query_padded: Vec<f32>,
+    /// Rounded descriptors, padded likewise.
+    target_rounded: Vec<f32>,
+    query_rounded: Vec<f32>,
 }
 
 impl Matcher {
@@ -107,6 +116,8 @@ impl Matcher {
             rays: vec![0.0; pixels * rays::STRIDE],
             target_padded: vec![0.0; padded_len],
             query_padded: vec![0.0; padded_len],
+            target_rounded: vec![0.0; pixels * padded],
+            query_rounded: vec![0.0; pixels * padded],
         }
     }
 
@@ -157,25 +168,30 @@ impl Matcher {
             target_points: target.points,
             query_points: query.points,
             initial,
-            descriptors: Descriptors::None,
+            descriptors: None,
             invalid_too: self.refinement != Refinement::Single,
         };
         if refines {
-            let (dim, mut d) = (
-                self.descriptor_dim,
-                scores::Single {
-                    target: target.descriptors,
-                    query: query.descriptors,
-                    dim: padded_dim(self.descriptor_dim),
-                },
-            );
-            if d.dim != dim {
-                pad(d.target, dim, d.dim, &mut self.target_padded);
-                pad(d.query, dim, d.dim, &mut self.query_padded);
-                d.target = &self.target_padded;
-                d.query = &self.query_padded;
+            let (dim, padded) = (self.descriptor_dim, padded_dim(self.descriptor_dim));
+            let mut exact = scores::Single {
+                target: target.descriptors,
+                query: query.descriptors,
+                dim: padded,
+            };
+            round(exact.target, dim, padded, &mut self.target_rounded);
+            round(exact.query, dim, padded, &mut self.query_rounded);
+            if padded != dim {
+                pad(exact.target, dim, padded, &mut self.target_padded);
+                pad(exact.query, dim, padded, &mut self.query_padded);
+                exact.target = &self.target_padded;
+                exact.query = &self.query_padded;
             }
-            job.descriptors = Descriptors::Single(d);
+            let rounded = scores::Single {
+                target: &self.target_rounded,
+                query: &self.query_rounded,
+                dim: padded,
+            };
+            job.descriptors = Some(scores::Scorers { rounded, exact });
         }
 
         let band = BAND_ROWS * self.width;
@@ -191,13 +207,6 @@ impl Matcher {
     }
 }
 
-/// Descriptors in the form required by the refinement.
-#[derive(Clone, Copy)]
-enum Descriptors<'a> {
-    None,
-    Single(scores::Single<'a>),
-}
-
 /// Data shared by all bands of one call.
 struct Job<'a> {
     width: usize,
@@ -207,7 +216,8 @@ struct Job<'a> {
     target_points: &'a [f32],
     query_points: &'a [f32],
     initial: Option<&'a [u32]>,
-    descriptors: Descriptors<'a>,
+    /// `None` without refinement.
+    descriptors: Option<scores::Scorers<scores::Single<'a>>>,
     /// Whether invalid pixels are refined.
     invalid_too: bool,
 }
@@ -223,10 +233,8 @@ impl Job<'_> {
     fn run_band(&self, first: usize, index: &mut [u32], valid: &mut [u8]) -> MatchStats {
         search::run(self, first, index, valid);
         let refined = match self.descriptors {
-            Descriptors::None => 0,
-            Descriptors::Single(d) => {
-                refine::single(d, self, first, self.invalid_too, index, valid)
-            }
+            None => 0,
+            Some(scorers) => refine::run(scorers, self, first, self.invalid_too, index, valid),
         };
         MatchStats {
             valid: valid.iter().filter(|&&v| v != 0).count(),

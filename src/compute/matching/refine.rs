@@ -1,14 +1,14 @@
 //! Descriptor refinement (docs/algorithm.md, Matching).
 
-use super::scores::{Column, GROUP, Scorer, Single};
+use super::scores::{Column, GROUP, Scorer, Scorers, Single};
 use super::{Job, point, usable};
 
 /// Pixels refined together.
 const BLOCK: usize = 128;
 
-/// Refines a band using f32 scores; returns how many valid pixels moved.
-pub(super) fn single(
-    scorer: Single<'_>,
+/// Refines a band; returns how many valid pixels moved.
+pub(super) fn run(
+    scorers: Scorers<Single<'_>>,
     job: &Job<'_>,
     first: usize,
     invalid_too: bool,
@@ -16,17 +16,17 @@ pub(super) fn single(
     valid: &[u8],
 ) -> usize {
     #[cfg(target_arch = "x86_64")]
-    if let Some(scorer) = super::scores::x86::Avx2::new(scorer) {
-        // SAFETY: the scorer exists only if AVX2 is available.
-        return unsafe { single_avx2(scorer, job, first, invalid_too, index, valid) };
+    if let Some(scorers) = scorers.map(super::scores::x86::Avx2::new) {
+        // SAFETY: the scorers exist only if AVX2 is available.
+        return unsafe { run_avx2(scorers, job, first, invalid_too, index, valid) };
     }
-    band(scorer, job, first, invalid_too, index, valid)
+    band(scorers, job, first, invalid_too, index, valid)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn single_avx2(
-    scorer: super::scores::x86::Avx2<'_>,
+fn run_avx2(
+    scorers: Scorers<super::scores::x86::Avx2<'_>>,
     job: &Job<'_>,
     first: usize,
     invalid_too: bool,
@@ -34,9 +34,9 @@ fn single_avx2(
     valid: &[u8],
 ) -> usize {
     // A constant number of channels allows the compiler to unroll the sums.
-    match scorer.with_dim::<24>() {
-        Some(scorer) => band(scorer, job, first, invalid_too, index, valid),
-        None => band(scorer, job, first, invalid_too, index, valid),
+    match scorers.map(super::scores::x86::Avx2::with_dim::<24>) {
+        Some(scorers) => band(scorers, job, first, invalid_too, index, valid),
+        None => band(scorers, job, first, invalid_too, index, valid),
     }
 }
 
@@ -47,13 +47,15 @@ fn single_avx2(
 /// the candidates of neighbouring pixels then mostly coincide and are still in the L1 cache.
 #[inline(always)]
 fn band<S: Scorer>(
-    scorer: S,
+    scorers: Scorers<S>,
     job: &Job<'_>,
     first: usize,
     invalid_too: bool,
     index: &mut [u32],
     valid: &[u8],
 ) -> usize {
+    let Scorers { rounded, exact } = scorers;
+    let radius = job.params.radius;
     // Steps wider than the image would leave only the centre.
     let widest = job.params.dilation_max.min(job.width.max(job.height));
     let mut moved = 0;
@@ -69,14 +71,24 @@ fn band<S: Scorer>(
                 let mut l = phase;
                 while l < index.len() {
                     if valid[l] != 0 || invalid_too {
-                        level(&scorer, job, first + l, step, &mut best[l]);
+                        level(&rounded, job, first + l, (radius, step), &mut best[l]);
                     }
                     l += step;
                 }
             }
             step -= 1;
         }
-        for ((index, &valid), best) in index.iter_mut().zip(valid).zip(&best) {
+        for (l, ((index, &valid), best)) in index.iter_mut().zip(valid).zip(&mut best).enumerate() {
+            if valid != 0 || invalid_too {
+                best.score_exactly(&exact, job, first + l);
+                for _ in 0..radius {
+                    let before = best.pixel;
+                    level(&exact, job, first + l, (1, 1), best);
+                    if best.pixel == before {
+                        break;
+                    }
+                }
+            }
             let end = best.pixel as u32;
             moved += usize::from(valid != 0 && *index != end);
             *index = end;
@@ -97,6 +109,19 @@ impl Best {
         score: 0.0,
         pixel: 0,
     };
+
+    /// Replaces the score of rounded descriptors with the exact one, or with zero if that pixel cannot be a match.
+    #[inline(always)]
+    fn score_exactly<S: Scorer>(&mut self, scorer: &S, job: &Job<'_>, n: usize) {
+        let column = Column {
+            top: self.pixel,
+            stride: 0,
+            count: 1,
+        };
+        let pixel = std::mem::replace(self, Self::NONE).pixel;
+        self.take(scorer, job, n, column);
+        self.pixel = pixel;
+    }
 
     /// Considers the candidates of `column` from the top; only a strictly better one replaces the
     /// best.
@@ -121,11 +146,17 @@ impl Best {
     }
 }
 
-/// Moves `best` to the best-scoring pixel around it for pixel `n` of view 2, at offsets that are
-/// multiples of `step`.
+/// Moves `best` to the best-scoring pixel around it for pixel `n` of view 2, at offsets of up to `radius` times `step`
+/// that are multiples of `step`.
 #[inline(always)]
-fn level<S: Scorer>(scorer: &S, job: &Job<'_>, n: usize, step: usize, best: &mut Best) {
-    let (width, height, radius) = (job.width, job.height, job.params.radius);
+fn level<S: Scorer>(
+    scorer: &S,
+    job: &Job<'_>,
+    n: usize,
+    (radius, step): (usize, usize),
+    best: &mut Best,
+) {
+    let (width, height) = (job.width, job.height);
     let (u, v) = (best.pixel % width, best.pixel / width);
     // Limit the steps to the image.
     let left = radius.min(u / step);

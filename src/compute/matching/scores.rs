@@ -1,5 +1,6 @@
-//! Scores of descriptor candidates: f32 sums with bit-identical AVX2 and portable implementations,
-//! and the reference's f16 sums.
+//! Scores of descriptor candidates: f32 sums with bit-identical AVX2 and portable implementations.
+
+use rayon::prelude::*;
 
 /// Maximum number of candidates scored together.
 pub(super) const GROUP: usize = 8;
@@ -28,6 +29,44 @@ pub(super) trait Scorer {
     /// of the column, the score is that of the last candidate or zero: neither beats an earlier
     /// candidate.
     fn scores(&self, n: usize, column: Column, out: &mut [f32; GROUP]);
+}
+
+/// Scorers of the descriptors as they are, and as [`round`] leaves them.
+#[derive(Clone, Copy)]
+pub(super) struct Scorers<S> {
+    pub rounded: S,
+    pub exact: S,
+}
+
+impl<S> Scorers<S> {
+    /// Applies `make` to both; `None` if it fails.
+    pub fn map<T>(self, make: impl Fn(S) -> Option<T>) -> Option<Scorers<T>> {
+        Some(Scorers {
+            rounded: make(self.rounded)?,
+            exact: make(self.exact)?,
+        })
+    }
+}
+
+/// Descriptors of `dim` channels, rounded to 127ths and multiplied by 127, which a device stores in 8 bits. What no unit
+/// vector has, NaN and values beyond ±1, becomes 0: it would win against every match around. f32 adds the products, up to 127², of 1040 channels without an error. `dst` has `padded` channels, of
+/// which those beyond `dim` are not written.
+pub(super) fn round(src: &[f32], dim: usize, padded: usize, dst: &mut [f32]) {
+    if dim > 0 {
+        dst.par_chunks_exact_mut(padded)
+            .with_min_len(1 << 12)
+            .zip(src.par_chunks_exact(dim))
+            .for_each(|(dst, src)| {
+                for (dst, x) in dst.iter_mut().zip(src) {
+                    *dst = rounded(*x);
+                }
+            });
+    }
+}
+
+fn rounded(x: f32) -> f32 {
+    let rounded = (x * 127.0).round_ties_even();
+    if rounded.abs() <= 127.0 { rounded } else { 0.0 }
 }
 
 /// Descriptors of both views with `dim` channels, a multiple of eight; portable implementation.

@@ -156,35 +156,67 @@ fn refine(
     params: &MatchingConfig,
 ) -> usize {
     let dim = shape.descriptor_dim;
-    let score = |pixel: usize| {
+    let pair = |pixel: usize| {
         let a = &query.descriptors[n * dim..(n + 1) * dim];
         let b = &target.descriptors[pixel * dim..(pixel + 1) * dim];
-        dot_single(a, b)
+        (a, b)
     };
+    let may_match = |pixel: usize| usable(point(target.points, pixel));
     let radius = params.radius as i64;
-    let mut best = 0.0;
-    let mut centre = start;
+    if radius == 0 || params.dilation_max == 0 {
+        return start;
+    }
+    let (mut best, mut centre) = (0, start);
     for step in (1..=params.dilation_max as i64).rev() {
-        if radius == 0 {
-            break;
-        }
-        let (u, v) = ((centre % shape.width) as i64, (centre / shape.width) as i64);
-        for x in -radius..=radius {
-            for y in -radius..=radius {
-                let (u, v) = (u + x * step, v + y * step);
-                if u < 0 || v < 0 || u >= shape.width as i64 || v >= shape.height as i64 {
-                    continue;
-                }
-                let pixel = v as usize * shape.width + u as usize;
-                let s = score(pixel);
-                if s > best && s.is_finite() && usable(point(target.points, pixel)) {
-                    best = s;
-                    centre = pixel;
-                }
+        for pixel in around(shape, centre, radius, step) {
+            let (a, b) = pair(pixel);
+            let s: i64 = a
+                .iter()
+                .zip(b)
+                .map(|(a, b)| rounded(*a) * rounded(*b))
+                .sum();
+            if s > best && may_match(pixel) {
+                (best, centre) = (s, pixel);
             }
         }
     }
+    // Neighbours compete by exact scores with the pixel that was found, and then with the winner.
+    let mut best = 0.0;
+    for _ in 0..radius {
+        let middle = centre;
+        for pixel in std::iter::once(middle).chain(around(shape, middle, 1, 1)) {
+            let (a, b) = pair(pixel);
+            let s = dot_single(a, b);
+            if s > best && s.is_finite() && may_match(pixel) {
+                (best, centre) = (s, pixel);
+            }
+        }
+        if centre == middle {
+            break;
+        }
+    }
     centre
+}
+
+/// Pixels inside the image around `centre`, column by column.
+fn around(shape: Shape, centre: usize, radius: i64, step: i64) -> impl Iterator<Item = usize> {
+    let (u, v) = ((centre % shape.width) as i64, (centre / shape.width) as i64);
+    let columns = (-radius..=radius).map(move |x| u + x * step);
+    let inside = move |(u, v): &(i64, i64)| {
+        (0..shape.width as i64).contains(u) && (0..shape.height as i64).contains(v)
+    };
+    columns
+        .flat_map(move |u| (-radius..=radius).map(move |y| (u, v + y * step)))
+        .filter(inside)
+        .map(move |(u, v)| v as usize * shape.width + u as usize)
+}
+
+/// 127ths, ties to even; 0 beyond ±1 and for NaN.
+fn rounded(x: f32) -> i64 {
+    match (x * 127.0).round_ties_even() as i64 {
+        inside @ -127..=127 => inside,
+        _ => 0,
+    }
 }
 
 fn dot_single(a: &[f32], b: &[f32]) -> f32 {

@@ -156,6 +156,41 @@ fn each_level_starts_from_the_best_so_far() {
 }
 
 #[test]
+fn neighbours_compete_by_exact_scores() {
+    // 63.5, 63.6 and 64.4 127ths are all 64.
+    let [low, middle, high] = [63.5, 63.6, 64.4].map(|x| x / 127.0);
+    assert_eq!(
+        refine_scores((1, 1), &[((6, 6), low), ((6, 7), high), ((7, 7), middle)]),
+        (6, 7)
+    );
+    // Two pixels apart, the first stays.
+    assert_eq!(
+        refine_scores((1, 1), &[((6, 6), low), ((6, 8), high)]),
+        (6, 6)
+    );
+    // A neighbour beyond the window is reached, one with a lower score is not taken.
+    assert_eq!(
+        refine_scores((1, 1), &[((6, 6), middle), ((5, 6), high), ((6, 5), low)]),
+        (5, 6)
+    );
+}
+
+#[test]
+fn what_no_unit_vector_has_attracts_no_match() {
+    for bad in [1.01, 1e30, f32::INFINITY, f32::NAN] {
+        assert_eq!(
+            refine_scores((1, 1), &[((6, 6), bad), ((6, 8), 0.01)]),
+            (6, 8)
+        );
+    }
+    // An infinite exact score is invalid.
+    assert_eq!(
+        refine_scores((1, 1), &[((6, 6), f32::INFINITY), ((6, 7), 0.5)]),
+        (6, 7)
+    );
+}
+
+#[test]
 fn windows_are_cut_at_the_image_border() {
     // At dilation 4 and radius 3 the window is 24 pixels wide, the image 15.
     let scores = [((3, 3), 0.5), ((0, 0), 0.75)];
@@ -228,14 +263,13 @@ fn single_sums_in_eight_lanes() {
     (lost[0], lost[8], lost[16]) = (big, 1.0, 1.0);
     let mut kept = [0.0; 17];
     (kept[0], kept[1], kept[9]) = (big, 1.0, 1.0);
-    let mut plain = [0.0; 17];
-    plain[0] = big;
+    // Rounded, 2²⁴ is 0 and the ones are 127, so that only the exact scores differ.
     let go = |candidate: &[f32]| {
         refine_by(
             Refinement::Single,
             (1, 1),
             &[1.0; 17],
-            &[((6, 6), &plain), ((6, 7), candidate)],
+            &[((6, 6), &lost), ((6, 7), candidate)],
         )
     };
     assert_eq!(go(&lost), (6, 6));

@@ -332,7 +332,7 @@ fn a_captured_matching_repeats_its_bits_and_allocates_nothing() {
     let graph = stream
         .capture(|| device.matcher.enqueue(&stream, &params, &task))
         .unwrap();
-    assert_eq!(graph.nodes(), 3);
+    assert_eq!(graph.nodes(), 4);
     let before = allocations();
     for round in 0..5 {
         device.poison(&stream);
