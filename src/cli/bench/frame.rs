@@ -221,6 +221,16 @@ impl Stage for SanitiseStage {
     }
 }
 
+/// Operations of matching a pixel. Rays 60; a look of the search 70, three looks. A candidate of the refinement is an
+/// instruction of half the rate for four channels, (2 · radius + 1)² of them at each of `dilation_max` levels; nine
+/// candidates at the end are two operations a channel.
+pub fn matching_operations(params: &MatchingConfig, channels: usize) -> u64 {
+    let side = 2 * params.radius as u64 + 1;
+    let candidates = side * side * params.dilation_max as u64;
+    let channels = channels as u64;
+    60 + 3 * 70 + candidates * channels / 2 + 9 * 2 * channels
+}
+
 struct MatchingStage {
     matcher: Matcher,
     params: MatchingConfig,
@@ -257,16 +267,12 @@ impl Stage for MatchingStage {
         "matching (rays, search, refine)".into()
     }
 
-    /// Points and descriptors of both views read, indices, flags and qualities written. Rays: 60
-    /// operations a pixel; a look of the search 70, three looks; a candidate of the refinement two for
-    /// each channel, (2 · radius + 1)² of them at each of `dilation_max` levels.
+    /// Points and descriptors of both views read, rounded ones written and read, indices, flags and qualities written.
     fn work(&self) -> Work {
         let n = self.index.len() as u64;
-        let side = 2 * self.params.radius as u64 + 1;
-        let candidates = side * side * self.params.dilation_max as u64;
         Work {
-            bytes: n * (2 * (12 + 4 * self.channels as u64 + 4) + 9),
-            operations: n * (60 + 3 * 70 + candidates * 2 * self.channels as u64),
+            bytes: n * (2 * (12 + 6 * self.channels as u64 + 4) + 9),
+            operations: n * matching_operations(&self.params, self.channels),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The tracker's stages, each alone, and a tracked frame as a whole.
 
 use super::Setup;
-use super::frame::{Camera, Pair};
+use super::frame::{Camera, Pair, matching_operations};
 use super::measure::{Stage, Work};
 use crate::cli::CliError;
 use crate::compute::cuda::fusion::{FusedPointmap, Fusion, FusionBuffers, UpdateTask};
@@ -282,14 +282,12 @@ impl Stage for FrameStage {
     /// The sums of its parts; see theirs. Five steps of the solve.
     fn work(&self) -> Work {
         let n = self.index.len() as u64;
-        let side = 2 * self.matching.radius as u64 + 1;
-        let candidates = side * side * self.matching.dilation_max as u64;
         let camera = self.camera.work();
-        let view = 20 + 4 * self.channels as u64;
+        let view = 20 + 6 * self.channels as u64;
         Work {
             bytes: camera.bytes + n * (2 * view + 13 + 32 + 48),
             operations: camera.operations
-                + n * (270 + candidates * 2 * self.channels as u64 + 6 * 350 + 20),
+                + n * (matching_operations(&self.matching, self.channels) + 6 * 350 + 20),
         }
     }
 
