@@ -1,4 +1,4 @@
-// Counts of a matching, shared by its kernels.
+// Counts of a matching, which its kernels write and tracking reads.
 #pragma once
 
 namespace ms {

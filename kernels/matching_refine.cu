@@ -29,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(256)
     }
 }
 
-// A channel in 127ths; 0 for what no unit vector has, NaN and values beyond 1.
+// A channel in 127ths; 0 for values that no unit vector has, NaN and those beyond 1.
 __device__ __forceinline__ unsigned rounded(float x) {
     // The conversion saturates, and turns NaN to 0.
     const unsigned value = static_cast<unsigned>(__float2int_rn(x * 127.0f));
@@ -81,7 +81,6 @@ namespace {
 constexpr unsigned kFull = 0xffffffffu;
 // Pixels of a block.
 constexpr unsigned kTileW = 16, kTileH = 16;
-constexpr unsigned kAnyTileW = 32, kAnyTileH = 8;
 // Candidates of a column that are scored together: all of radius 3.
 constexpr unsigned kGroup = 7;
 
@@ -136,15 +135,10 @@ __device__ __forceinline__ int add_products(uint2 a, uint2 b, int sum) {
 template <unsigned kPairs>
 __device__ __forceinline__ int rounded_score(const uint2* query, const uint2* __restrict__ target, unsigned pairs) {
     int sum = 0;
-    if constexpr (kPairs > 0) {
+    // The compiler chooses how far: ms_match_refine_any spills registers if its loop is not unrolled.
 #pragma unroll
-        for (unsigned k = 0; k < kPairs; ++k) {
-            sum = add_products(query[k], target[k], sum);
-        }
-    } else {
-        for (unsigned k = 0; k < pairs; ++k) {
-            sum = add_products(query[k], target[k], sum);
-        }
+    for (unsigned k = 0; k < (kPairs > 0 ? kPairs : pairs); ++k) {
+        sum = add_products(query[k], target[k], sum);
     }
     return sum;
 }
@@ -257,8 +251,8 @@ __device__ __forceinline__ unsigned mark(unsigned* seen, unsigned mask, unsigned
 // `MAX_QUALITY` in src/compute/matching.
 constexpr float kMaxQuality = 65504.0f;
 
-// A thread a pixel of view 2, blocks of kWidth x kHeight pixels.
-template <unsigned kQuads, unsigned kWidth, unsigned kHeight>
+// A thread a pixel of view 2.
+template <unsigned kQuads>
 __device__ __forceinline__ void refine(const RefineArgs& a) {
     __shared__ unsigned totals[5];
     if (threadIdx.x < 5) {
@@ -266,8 +260,8 @@ __device__ __forceinline__ void refine(const RefineArgs& a) {
     }
     __syncthreads();
 
-    const unsigned px = blockIdx.x * kWidth + threadIdx.x % kWidth;
-    const unsigned py = blockIdx.y * kHeight + threadIdx.x / kWidth;
+    const unsigned px = blockIdx.x * kTileW + threadIdx.x % kTileW;
+    const unsigned py = blockIdx.y * kTileH + threadIdx.x / kTileW;
     const bool inside = px < a.width && py < a.height;
     const unsigned n = inside ? py * a.width + px : 0;
     // A thread outside reads nothing: the owner of pixel 0 may be writing it.
@@ -337,10 +331,10 @@ __device__ __forceinline__ void refine(const RefineArgs& a) {
 
 // 24 channels, radius at most 3.
 extern "C" __global__ void __launch_bounds__(kTileW* kTileH, 3) ms_match_refine(const RefineArgs a) {
-    refine<6, kTileW, kTileH>(a);
+    refine<6>(a);
 }
 
 // Any number of channels that is a multiple of eight, any radius.
-extern "C" __global__ void __launch_bounds__(kAnyTileW* kAnyTileH) ms_match_refine_any(const RefineArgs a) {
-    refine<0, kAnyTileW, kAnyTileH>(a);
+extern "C" __global__ void __launch_bounds__(kTileW* kTileH) ms_match_refine_any(const RefineArgs a) {
+    refine<0>(a);
 }

@@ -54,7 +54,7 @@ struct Problem {
     const __half* half_quality;
     const float* quality;
     // The matcher's counts, or null: then any number of matches is accepted.
-    const Counts* counts;
+    const MatchCounts* counts;
     // Initial pose, replaced by the solution; null: the identity.
     double* pose;
     Outcome* outcome;
@@ -523,7 +523,7 @@ __device__ __forceinline__ void report(const Problem& p, const Shared& shared) {
     out.used = evaluated ? static_cast<unsigned>(total[kUsed]) : 0;
     out.outside = evaluated ? static_cast<unsigned>(total[kOutsideImage]) : 0;
     out.evaluations = c.evaluations;
-    const Counts counts = p.counts == nullptr ? Counts{} : *p.counts;
+    const MatchCounts counts = p.counts == nullptr ? MatchCounts{} : *p.counts;
     out.counts = counts;
     const float pixels = static_cast<float>(p.pixels);
     out.used_fraction = static_cast<float>(counts.used) / pixels;

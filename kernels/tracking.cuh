@@ -1,6 +1,8 @@
 // Results of the tracker's pose solve on the device. The fusion reads them, and the host after the frame.
 #pragma once
 
+#include "matching.cuh"
+
 namespace ms {
 
 // How a solve ended: `cuda::tracking::Status`, in its order. 0: no solve has run.
@@ -12,16 +14,6 @@ enum Status : unsigned {
     kNoCorrespondences = 5,
     kNotFinite = 6, // the normal equations are not finite
     kSingular = 7,  // the matches leave some motion undetermined
-};
-
-// The matcher's counts: `MatchCounts` of matching.cuh, in pixels of the keyframe.
-struct Counts {
-    unsigned valid;   // matched by geometry
-    unsigned refined; // moved by the descriptors
-    unsigned good;    // of good quality
-    unsigned used;    // past every gate
-    unsigned unique;  // distinct pixels of the frame
-    unsigned reserved[3];
 };
 
 // `cuda::tracking::Outcome`. If the solve failed, the pose is the initial one.
@@ -37,7 +29,7 @@ struct Outcome {
     unsigned used;
     unsigned outside;
     unsigned evaluations;
-    Counts counts;
+    MatchCounts counts; // in pixels of the keyframe; unique: of the frame
     float used_fraction;
     float unique_fraction;
     unsigned wants_keyframe;

@@ -20,7 +20,6 @@ const RAY: usize = 12;
 /// Block tiles in `matching.cu` and `matching_refine.cu`, in pixels.
 const RAY_TILE: (u32, u32) = (32, 8);
 const REFINE_TILE: (u32, u32) = (16, 16);
-const REFINE_ANY_TILE: (u32, u32) = (32, 8);
 const SEARCH_THREADS: u32 = 128;
 const PAD_THREADS: u32 = 256;
 const ROUND_THREADS: u32 = 256;
@@ -449,12 +448,12 @@ impl Matcher {
             c_conf: gates.map_or(0.0, |g| g.c_conf),
         };
         let fast = padded == CHANNELS && radius <= RADIUS;
-        let (kernel, tile) = if fast {
-            (&self.refine_kernel, REFINE_TILE)
+        let kernel = if fast {
+            &self.refine_kernel
         } else {
-            (&self.refine_any_kernel, REFINE_ANY_TILE)
+            &self.refine_any_kernel
         };
-        let grid = self.tiles(tile, tile.0 * tile.1);
+        let grid = self.tiles(REFINE_TILE, REFINE_TILE.0 * REFINE_TILE.1);
         // SAFETY: every buffer has elements for all pixels, checked in `enqueue`; `index` was
         // written by the search and lies inside the image, and the refinement stays inside.
         unsafe { kernel.launch(stream, grid, (arguments,)) }

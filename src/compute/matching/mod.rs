@@ -26,7 +26,7 @@ mod search;
 
 use crate::config::MatchingConfig;
 use rayon::prelude::*;
-use scores::round;
+use scores::rounded;
 
 /// Squared chord between unit rays below which f32 cannot distinguish them: each of the three
 /// components of the difference of two normalised rays has a rounding error of up to 1.8e-7 (three
@@ -178,20 +178,23 @@ impl Matcher {
                 query: query.descriptors,
                 dim: padded,
             };
-            round(exact.target, dim, padded, &mut self.target_rounded);
-            round(exact.query, dim, padded, &mut self.query_rounded);
+            pad(exact.target, dim, &mut self.target_rounded, rounded);
+            pad(exact.query, dim, &mut self.query_rounded, rounded);
             if padded != dim {
-                pad(exact.target, dim, padded, &mut self.target_padded);
-                pad(exact.query, dim, padded, &mut self.query_padded);
+                pad(exact.target, dim, &mut self.target_padded, |x| x);
+                pad(exact.query, dim, &mut self.query_padded, |x| x);
                 exact.target = &self.target_padded;
                 exact.query = &self.query_padded;
             }
-            let rounded = scores::Single {
+            let of_rounded = scores::Single {
                 target: &self.target_rounded,
                 query: &self.query_rounded,
                 dim: padded,
             };
-            job.descriptors = Some(scores::Scorers { rounded, exact });
+            job.descriptors = Some(scores::Scorers {
+                rounded: of_rounded,
+                exact,
+            });
         }
 
         let band = BAND_ROWS * self.width;
@@ -327,12 +330,18 @@ fn padded_dim(dim: usize) -> usize {
     dim.next_multiple_of(8)
 }
 
-fn pad(src: &[f32], dim: usize, padded: usize, dst: &mut [f32]) {
+/// Writes `channel` of each of the `dim` channels of a pixel to `dst`, which has [`padded_dim`] of them. The rest is not
+/// written.
+fn pad(src: &[f32], dim: usize, dst: &mut [f32], channel: impl Fn(f32) -> f32 + Sync) {
     if dim > 0 {
-        dst.par_chunks_exact_mut(padded)
+        dst.par_chunks_exact_mut(padded_dim(dim))
             .with_min_len(1 << 12)
             .zip(src.par_chunks_exact(dim))
-            .for_each(|(dst, src)| dst[..dim].copy_from_slice(src));
+            .for_each(|(dst, src)| {
+                for (dst, x) in dst.iter_mut().zip(src) {
+                    *dst = channel(*x);
+                }
+            });
     }
 }
 

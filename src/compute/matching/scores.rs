@@ -1,7 +1,5 @@
 //! Scores of descriptor candidates: f32 sums with bit-identical AVX2 and portable implementations.
 
-use rayon::prelude::*;
-
 /// Maximum number of candidates scored together.
 pub(super) const GROUP: usize = 8;
 
@@ -31,7 +29,7 @@ pub(super) trait Scorer {
     fn scores(&self, n: usize, column: Column, out: &mut [f32; GROUP]);
 }
 
-/// Scorers of the descriptors as they are, and as [`round`] leaves them.
+/// Scorers of the descriptors as they are, and of [`rounded`] ones.
 #[derive(Clone, Copy)]
 pub(super) struct Scorers<S> {
     pub rounded: S,
@@ -48,23 +46,10 @@ impl<S> Scorers<S> {
     }
 }
 
-/// Descriptors of `dim` channels, rounded to 127ths and multiplied by 127, which a device stores in 8 bits. What no unit
-/// vector has, NaN and values beyond ±1, becomes 0: it would win against every match around. f32 adds the products, up to 127², of 1040 channels without an error. `dst` has `padded` channels, of
-/// which those beyond `dim` are not written.
-pub(super) fn round(src: &[f32], dim: usize, padded: usize, dst: &mut [f32]) {
-    if dim > 0 {
-        dst.par_chunks_exact_mut(padded)
-            .with_min_len(1 << 12)
-            .zip(src.par_chunks_exact(dim))
-            .for_each(|(dst, src)| {
-                for (dst, x) in dst.iter_mut().zip(src) {
-                    *dst = rounded(*x);
-                }
-            });
-    }
-}
-
-fn rounded(x: f32) -> f32 {
+/// A channel of a descriptor in 127ths, which a device stores in 8 bits. Values that no unit vector has, NaN and those
+/// beyond ±1, become 0: they would win against every match around. f32 adds the products, up to 127², of 1040 channels
+/// without an error.
+pub(super) fn rounded(x: f32) -> f32 {
     let rounded = (x * 127.0).round_ties_even();
     if rounded.abs() <= 127.0 { rounded } else { 0.0 }
 }

@@ -28,8 +28,10 @@ const APART: [f64; 2] = [0.25, 1.0];
 /// The offset is corrected if it is this many times as large as its standard deviation, and that at most `MAX_SIGMA`.
 const SIGNIFICANT: f64 = 3.0;
 pub(super) const MAX_SIGMA: f64 = 0.011;
-/// Offsets that are corrected, in seconds: smaller ones do no harm, and larger ones are too far for one velocity.
-pub(super) const CORRECTED: [f64; 2] = [0.005, 0.1];
+/// Minimum difference from the offset that is set, in seconds: smaller ones do no harm.
+pub(super) const MIN_CHANGE: f64 = 0.005;
+/// Maximum offset, in seconds: larger ones are too far for one velocity.
+const MAX_OFFSET: f64 = 0.1;
 /// Minimum number of distances for a pair.
 const MIN_POINTS: usize = 50;
 /// Distances err together within an image: so many count as one.
@@ -148,8 +150,8 @@ impl OffsetFinder {
                 let change = (found.seconds - self.set).abs();
                 change > SIGNIFICANT * found.sigma
                     && found.sigma <= MAX_SIGMA
-                    && change >= CORRECTED[0]
-                    && found.seconds.abs() <= CORRECTED[1]
+                    && change >= MIN_CHANGE
+                    && found.seconds.abs() <= MAX_OFFSET
             });
             self.report();
         }

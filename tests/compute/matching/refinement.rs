@@ -176,7 +176,7 @@ fn neighbours_compete_by_exact_scores() {
 }
 
 #[test]
-fn what_no_unit_vector_has_attracts_no_match() {
+fn values_that_no_unit_vector_has_attract_no_match() {
     for bad in [1.01, 1e30, f32::INFINITY, f32::NAN] {
         assert_eq!(
             refine_scores((1, 1), &[((6, 6), bad), ((6, 8), 0.01)]),

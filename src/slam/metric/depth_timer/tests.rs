@@ -1,6 +1,6 @@
 //! Offsets of depth that is rendered at another moment than the frame's.
 
-use super::super::depth_offset::{CORRECTED, MAX_SIGMA};
+use super::super::depth_offset::{MAX_SIGMA, MIN_CHANGE};
 use super::*;
 use crate::compute::depth::moved::move_depth;
 use nalgebra::{UnitQuaternion, Vector3};
@@ -120,7 +120,7 @@ fn depth_of_the_right_moment_has_none() {
         // It is known, not only unseen.
         let found = timer.finder.solve().expect("an estimate");
         assert!(
-            found.sigma < MAX_SIGMA && found.seconds.abs() < CORRECTED[0],
+            found.sigma < MAX_SIGMA && found.seconds.abs() < MIN_CHANGE,
             "{found:?}"
         );
     }
