@@ -3,9 +3,9 @@
 // of 8 bits each. Every block adds up all blocks' counts and takes the same decisions. Sums are integers or added in a
 // fixed order, so that two runs give the same bits.
 //
-// Limit: 20 B a pixel read and 2 B written by the ratios, 2 B read by each of the five passes after them: 6.3 MB at
-// 512x384, 1.3 us at 4.8 TB/s. Six barriers of the grid and the 32 sweeps that smooth the field decide. While one block
-// does these, the others average a noisy sensor's depth: 6 B a pixel read again and 4 B written.
+// Limit: 20 B a pixel read and 2 B written by the ratios, and 6 B read by the cells: 5.5 MB at 512x384, 1.2 us at
+// 4.8 TB/s. Six barriers of the grid and the 32 sweeps that smooth the field decide. While one block does these, the
+// others average a noisy sensor's depth: 6 B a pixel read again and 4 B written.
 
 #include "depth.cuh"
 #include "depth_average.cuh"
@@ -24,6 +24,12 @@ constexpr unsigned kBins = 256;
 // Histograms of the digits, used in turns: one is cleared while another is filled and a third may be read.
 constexpr unsigned kHistograms = 3;
 constexpr unsigned kPatch = 16;
+// Keys that a thread keeps in registers: all of its keys if the GPU has a multiprocessor for each block that is wanted
+// (`cuda::depth::PIXELS`).
+constexpr unsigned kOwn = 4;
+// Threads that measure a cell, of which a block measures several at a time.
+constexpr unsigned kCellThreads = 256;
+constexpr unsigned kCellWarps = kCellThreads / 32;
 // Cells of all layers that a thread smooths.
 constexpr unsigned kCells = 2;
 constexpr unsigned kMaxCells = kCells * kThreads;
@@ -199,45 +205,83 @@ __device__ Partial sum_of_grid(const Arguments& a, Shared& shared, Partial* part
     return sum_of_block(shared, part);
 }
 
-// Log ratios as keys, their number in each patch, and the upper digits of the keys.
-__device__ void count_ratios(const Arguments& a, Shared& shared) {
-    // Whole warps for every round.
-    const unsigned long long rounds = (a.pixels + thread_count() - 1) / thread_count();
-    for (unsigned long long round = 0; round < rounds; ++round) {
-        const unsigned long long n = round * thread_count() + thread_index();
+// The pixel of a thread in a round.
+__device__ __forceinline__ unsigned long long pixel_of(unsigned long long round) {
+    return round * thread_count() + thread_index();
+}
+
+// Log ratios as keys, their number in each patch, and the upper digits of the keys. The first keys of a thread are `own`.
+__device__ void count_ratios(const Arguments& a, Shared& shared, unsigned (&own)[kOwn]) {
+    const auto count = [&](unsigned long long n, bool used, float metres, float depth) {
         unsigned key = kNothing;
         unsigned patch = 0;
+        int steps;
+        if (used && log_ratio(metres, depth, steps)) {
+            key = static_cast<unsigned>(steps + kLargest);
+            const unsigned row = static_cast<unsigned>(n) / a.width / kPatch;
+            const unsigned column = static_cast<unsigned>(n) % a.width / kPatch;
+            patch = row * a.columns + min(column, a.columns - 1);
+            atomicAdd(shared.bins + key / kBins, 1u);
+        }
         if (n < a.pixels) {
-            int steps;
-            if (a.confidence[n] > 0.0f && log_ratio(a.metres[n], a.points[3 * n + 2], steps)) {
-                key = static_cast<unsigned>(steps + kLargest);
-                const unsigned row = static_cast<unsigned>(n) / a.width / kPatch;
-                const unsigned column = static_cast<unsigned>(n) % a.width / kPatch;
-                patch = row * a.columns + min(column, a.columns - 1);
-                atomicAdd(shared.bins + key / kBins, 1u);
-            }
             a.keys[n] = static_cast<unsigned short>(key);
         }
         count_in(a.patches, patch, key != kNothing);
+        return key;
+    };
+    // All loads first.
+    float metres[kOwn], depth[kOwn];
+    bool used[kOwn];
+#pragma unroll
+    for (unsigned k = 0; k < kOwn; ++k) {
+        const unsigned long long n = pixel_of(k);
+        const bool inside = n < a.pixels;
+        used[k] = inside && a.confidence[n] > 0.0f;
+        metres[k] = inside ? a.metres[n] : 0.0f;
+        depth[k] = inside ? a.points[3 * n + 2] : 0.0f;
+    }
+#pragma unroll
+    for (unsigned k = 0; k < kOwn; ++k) {
+        own[k] = count(pixel_of(k), used[k], metres[k], depth[k]);
+    }
+    // Whole warps for every round.
+    const unsigned long long rounds = (a.pixels + thread_count() - 1) / thread_count();
+    for (unsigned long long round = kOwn; round < rounds; ++round) {
+        const unsigned long long n = pixel_of(round);
+        const bool inside = n < a.pixels;
+        count(n, inside && a.confidence[n] > 0.0f, inside ? a.metres[n] : 0.0f, inside ? a.points[3 * n + 2] : 0.0f);
+    }
+}
+
+// Calls `f` with each key of this thread.
+template <class F>
+__device__ __forceinline__ void for_each_key(const Arguments& a, const unsigned (&own)[kOwn], const F& f) {
+#pragma unroll
+    for (unsigned k = 0; k < kOwn; ++k) {
+        if (own[k] != kNothing) {
+            f(own[k]);
+        }
+    }
+    for (unsigned long long n = pixel_of(kOwn); n < a.pixels; n += thread_count()) {
+        const unsigned key = a.keys[n];
+        if (key != kNothing) {
+            f(key);
+        }
     }
 }
 
 // Counts digits of the keys or, with `distances`, of how far they are from the median: the upper ones, or the lower
 // ones of those with the upper digit `prefix`.
-__device__ void count_digits(const Arguments& a, Shared& shared, bool distances, unsigned median, bool lower,
-                             unsigned prefix) {
-    for (unsigned long long n = thread_index(); n < a.pixels; n += thread_count()) {
-        const unsigned key = a.keys[n];
-        if (key == kNothing) {
-            continue;
-        }
+__device__ void count_digits(const Arguments& a, Shared& shared, const unsigned (&own)[kOwn], bool distances,
+                             unsigned median, bool lower, unsigned prefix) {
+    for_each_key(a, own, [&](unsigned key) {
         const unsigned value = !distances ? key : key > median ? key - median : median - key;
         if (!lower) {
             atomicAdd(shared.bins + value / kBins, 1u);
         } else if (value / kBins == prefix) {
             atomicAdd(shared.bins + value % kBins, 1u);
         }
-    }
+    });
 }
 
 // What the ratios show; `Ratios` and its scale.
@@ -291,14 +335,18 @@ __device__ void write(const Arguments& a, const Scale& scale, const Partial& sum
 // Means and weights of the cells, of which each block has some; returns this thread's differences of neighbours.
 __device__ Partial measure_cells(const Arguments& a, float log_scale, float factor, float reach) {
     __shared__ float2 of_warps[kWarps][kLayers];
+    constexpr unsigned kAtOnce = kThreads / kCellThreads;
     const Layout& l = a.fit.layout;
     const unsigned count = l.columns * l.rows;
+    const unsigned part = threadIdx.x / kCellThreads, thread = threadIdx.x % kCellThreads;
     Partial differences = {0, 0};
-    for (unsigned cell = blockIdx.x; cell < count; cell += gridDim.x) {
+    for (unsigned first = blockIdx.x * kAtOnce; first < count; first += gridDim.x * kAtOnce) {
+        const unsigned cell = first + part;
         const unsigned left = cell % l.columns * l.side;
         const unsigned above = cell / l.columns * l.side;
+        const unsigned pixels = cell < count ? l.side * l.side : 0;
         float2 own[kLayers] = {};
-        for (unsigned k = threadIdx.x; k < l.side * l.side; k += kThreads) {
+        for (unsigned k = thread; k < pixels; k += kCellThreads) {
             const unsigned u = left + k % l.side;
             const unsigned v = above + k / l.side;
             if (u >= l.width || v >= l.height) {
@@ -345,14 +393,14 @@ __device__ Partial measure_cells(const Arguments& a, float log_scale, float fact
             }
         }
         __syncthreads();
-        if (threadIdx.x < kLayers) {
+        if (thread < kLayers && cell < count) {
             float2 sum = make_float2(0.0f, 0.0f);
-            for (unsigned w = 0; w < kWarps; ++w) {
-                sum.x += of_warps[w][threadIdx.x].x;
-                sum.y += of_warps[w][threadIdx.x].y;
+            for (unsigned w = 0; w < kCellWarps; ++w) {
+                sum.x += of_warps[part * kCellWarps + w][thread].x;
+                sum.y += of_warps[part * kCellWarps + w][thread].y;
             }
             const float mean = sum.y > 0.0f ? sum.x / sum.y : 0.0f;
-            a.fit.cells[threadIdx.x * count + cell] = make_float2(mean, fminf(sum.y / a.fit.full_cell, 1.0f));
+            a.fit.cells[thread * count + cell] = make_float2(mean, fminf(sum.y / a.fit.full_cell, 1.0f));
         }
     }
     return differences;
@@ -428,24 +476,25 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) ms_depth_measure(const
     scale.max_mad = a.found->agreed >= l.trusted ? l.max_trusted_mad : l.max_mad;
     clear(shared.bins);
     __syncthreads();
-    count_ratios(a, shared);
+    unsigned keys[kOwn];
+    count_ratios(a, shared, keys);
     Selected s = select_digit(a, shared, 0, true, 0);
     scale.count = s.total;
     const unsigned upper = s.digit;
-    count_digits(a, shared, false, 0, true, upper);
+    count_digits(a, shared, keys, false, 0, true, upper);
     s = select_digit(a, shared, 1, false, s.rank);
     const unsigned median = upper * kBins + s.digit;
     // Every block has read the histogram of two rounds ago, and none fills it before the next barrier.
     if (blockIdx.x == 0) {
         clear(a.histograms);
     }
-    count_digits(a, shared, true, median, false, 0);
+    count_digits(a, shared, keys, true, median, false, 0);
     s = select_digit(a, shared, 2, true, 0);
     const unsigned far = s.digit;
     if (blockIdx.x == 0) {
         clear(a.histograms + kBins);
     }
-    count_digits(a, shared, true, median, true, far);
+    count_digits(a, shared, keys, true, median, true, far);
     s = select_digit(a, shared, 3, false, s.rank);
     if (blockIdx.x == 0) {
         clear(a.histograms + 2 * kBins);
@@ -454,14 +503,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) ms_depth_measure(const
     scale.mad = (far * kBins + s.digit) / static_cast<double>(kSteps);
     const double sigma = fmax(l.sigma_over_mad * scale.mad, l.min_sigma);
     Partial own = {0, 0};
-    for (unsigned long long n = thread_index(); n < a.pixels; n += thread_count()) {
-        const unsigned key = a.keys[n];
+    for_each_key(a, keys, [&](unsigned key) {
         const int off = static_cast<int>(key) - static_cast<int>(median);
-        if (key != kNothing && abs(off) / static_cast<double>(kSteps) <= l.inliers * sigma) {
+        if (abs(off) / static_cast<double>(kSteps) <= l.inliers * sigma) {
             own.sum += off;
             own.count += 1;
         }
-    }
+    });
     const Partial sums = sum_of_grid(a, shared, a.partials, own);
     const double inliers = fmax(static_cast<double>(sums.count), 1.0);
     scale.log_scale = scale.median + static_cast<double>(sums.sum) / kSteps / inliers;
@@ -469,15 +517,25 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) ms_depth_measure(const
     scale.usable = scale.enough && fabs(scale.log_scale) <= l.max_log_scale && scale.mad <= scale.max_mad;
     if (blockIdx.x == 0) {
         clear(a.histograms);
-        write(a, scale, sums);
     }
+    // The first block smooths the field, and the others average meanwhile, if there are others.
+    const bool is_last = blockIdx.x == gridDim.x - 1;
     if (a.fit.cells == nullptr || !scale.usable) {
+        if (is_last) {
+            write(a, scale, sums);
+        }
         return;
     }
     const float factor = static_cast<float>(exp(scale.log_scale));
     const float reach = a.fit.sigmas * static_cast<float>(sigma);
     Partial differences = measure_cells(a, static_cast<float>(scale.log_scale), factor, reach);
     differences = sum_of_grid(a, shared, a.partials + gridDim.x, differences);
+    if (blockIdx.x == 0) {
+        smooth(a.fit);
+        if (!is_last) {
+            return;
+        }
+    }
     __shared__ unsigned radius;
     __shared__ float bias;
     if (threadIdx.x == 0) {
@@ -494,7 +552,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) ms_depth_measure(const
         }
         radius = r;
         bias = static_cast<float>(0.5 * (noise * noise));
-        if (blockIdx.x == 0) {
+        if (is_last) {
             const double measured = fmax(fraction * ((2 * r + 1) * (2 * r + 1)), 1.0);
             const double of_average = noise * noise / measured;
             const double of_network = fmax(sigma * sigma - noise * noise, 0.0);
@@ -510,15 +568,14 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) ms_depth_measure(const
         }
     }
     __syncthreads();
-    // One block smooths the field, and the others average meanwhile, if there are others.
-    const unsigned others = max(gridDim.x - 1, 1u);
-    if (radius > 0 && (blockIdx.x > 0 || gridDim.x == 1)) {
+    if (is_last) {
+        write(a, scale, sums);
+    }
+    if (radius > 0) {
+        const unsigned others = max(gridDim.x - 1, 1u);
         const unsigned block = (blockIdx.x + others - 1) % others;
         const Averages averages = {a.points,      a.keys,        a.metres, a.fit.layout.width, a.fit.layout.height,
                                    a.fit.nearer, a.fit.farther, bias,     radius};
         average<kThreads>(averages, static_cast<float>(scale.log_scale), reach, block, others);
-    }
-    if (blockIdx.x == 0) {
-        smooth(a.fit);
     }
 }

@@ -10,7 +10,7 @@ use crate::compute::depth::moved::{Next, NextDepth};
 use crate::compute::depth::{DepthScale, NoScale};
 use crate::compute::device::DeviceError;
 use crate::geometry::Intrinsics;
-use crate::gpu::{Carver, CudaError, DeviceBuffer, DeviceSlice, PinnedBuffer, Stream};
+use crate::gpu::{Carver, CudaError, DeviceBuffer, DeviceSlice, Event, PinnedBuffer, Stream};
 use crate::inference::{DeviceView, NetworkShape};
 
 /// Memory of a [`FrameDepth`].
@@ -52,8 +52,27 @@ impl FrameDepthBuffers {
     }
 }
 
+/// The stream on which a frame's depth is prepared while the network runs on the tracking stream.
+struct Beside {
+    stream: Stream,
+    /// Recorded on the tracking stream: it has no more use for the depth of the frame before.
+    free: Event,
+    /// Recorded on this stream: the depth is prepared.
+    ready: Event,
+}
+
+/// What is left to do for the current frame's depth.
+struct Waiting {
+    depth: Next,
+    /// Whether the frame before has averages of the newest measurement, to be carried in place of it.
+    has_average: bool,
+}
+
 /// Depth images, one N-array of metres each, and the scale that they give.
 pub(super) struct FrameDepth {
+    beside: Beside,
+    /// `None` once [`FrameDepth::prepare`] has enqueued it.
+    waiting: Option<Waiting>,
     meter: DepthMeter,
     /// What the network's newest pass with depth got wrong beside its scale; `None` without a calibration.
     field: Option<DepthField>,
@@ -103,7 +122,14 @@ impl FrameDepth {
         let of_field = buffers.field;
         let field = camera
             .map(|camera| DepthField::new(context, stream, of_field, (width, height), camera));
+        let beside = Beside {
+            stream: context.stream(stream.priority())?,
+            free: context.event(false)?,
+            ready: context.event(false)?,
+        };
         Ok(Self {
+            beside,
+            waiting: None,
             meter: DepthMeter::new(context, stream, buffers.meter, width, height)?,
             field: field.transpose()?,
             pixels: shape.pixels(),
@@ -127,11 +153,7 @@ impl FrameDepth {
     }
 
     /// Sets the depth of the next frame.
-    pub(super) fn set_next(
-        &mut self,
-        stream: &Stream,
-        depth: Option<NextDepth<'_>>,
-    ) -> Result<(), DeviceError> {
+    pub(super) fn set_next(&mut self, depth: Option<NextDepth<'_>>) -> Result<(), DeviceError> {
         self.next = Next::None;
         self.next = match depth {
             None => return Ok(()),
@@ -146,7 +168,7 @@ impl FrameDepth {
                     });
                 }
                 // An earlier upload may still read the pinned memory.
-                stream.synchronize()?;
+                self.beside.stream.synchronize()?;
                 self.host_newest.copy_from_slice(metres);
                 Next::Measured(motion)
             }
@@ -154,38 +176,51 @@ impl FrameDepth {
         Ok(())
     }
 
-    /// The next frame becomes the current one.
+    /// The next frame becomes the current one. [`FrameDepth::prepare`] has to follow before its depth is used.
     pub(super) fn advance(&mut self, stream: &Stream) -> Result<(), CudaError> {
-        let next = std::mem::take(&mut self.next);
+        let depth = std::mem::take(&mut self.next);
         let has_average = self.is_newest && self.is_usable();
-        self.has_frame = !matches!(next, Next::None);
-        self.is_newest = matches!(next, Next::Measured(None));
+        self.has_frame = !matches!(depth, Next::None);
+        self.is_newest = matches!(depth, Next::Measured(None));
         self.measured = false;
-        if let Next::Measured(_) = next {
+        self.waiting = Some(Waiting { depth, has_average });
+        stream.record(&self.beside.free)
+    }
+
+    /// Enqueues what is left to do for the current frame's depth, beside what `stream` has to do by now; what comes there
+    /// later waits for it.
+    pub(super) fn prepare(&mut self, stream: &Stream) -> Result<(), CudaError> {
+        let Some(Waiting { depth, has_average }) = self.waiting.take() else {
+            return Ok(());
+        };
+        let beside = &self.beside.stream;
+        beside.wait(&self.beside.free)?;
+        if let Next::Measured(_) = depth {
             // SAFETY: `set_next` waits for this upload before it writes the pinned memory again.
-            unsafe { stream.upload(&self.host_newest, self.newest.all())? };
+            unsafe { beside.upload(&self.host_newest, self.newest.all())? };
         }
         let (newest, frame) = (self.newest.all(), self.frame.all());
         // An average is carried further than the noise of single pixels.
-        if has_average && matches!(next, Next::Carried(_)) {
-            stream.copy(frame, newest)?;
+        if has_average && matches!(depth, Next::Carried(_)) {
+            beside.copy(frame, newest)?;
         }
-        match &next {
+        match &depth {
             Next::None => {}
-            Next::Measured(None) => stream.copy(newest, frame)?,
+            Next::Measured(None) => beside.copy(newest, frame)?,
             Next::Measured(Some(motion)) | Next::Carried(motion) => {
-                self.mover.run(stream, newest, motion, frame)?;
+                self.mover.run(beside, newest, motion, frame)?;
             }
         }
         let used = u32::from(self.has_frame);
-        if self.host_used.first() == Some(&used) {
-            return Ok(());
+        if self.host_used.first() != Some(&used) {
+            // An earlier upload may still read the pinned memory.
+            beside.synchronize()?;
+            self.host_used.fill(used);
+            // SAFETY: this pinned memory is written only above, after the stream has been synchronised.
+            unsafe { beside.upload(&self.host_used, self.used.all())? };
         }
-        // An earlier upload may still read the pinned memory.
-        stream.synchronize()?;
-        self.host_used.fill(used);
-        // SAFETY: this pinned memory is written only above, after the stream has been synchronised.
-        unsafe { stream.upload(&self.host_used, self.used.all()) }
+        beside.record(&self.beside.ready)?;
+        stream.wait(&self.beside.ready)
     }
 
     /// Enqueues the measurement of a pass, whose first view is that of the current frame, and applies its scale and

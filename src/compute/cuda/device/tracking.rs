@@ -236,6 +236,9 @@ impl Tracking {
         self.stream.record(&self.decoder[0])?;
         self.network.decode(&self.stream, decoding)?;
         self.stream.record(&self.decoder[1])?;
+        if let Some(depth) = &mut self.frame.depth {
+            depth.prepare(&self.stream)?;
+        }
         if self.network.is_on_host() {
             self.times.decode += millis(start);
         }
@@ -380,7 +383,7 @@ impl TrackingDevice for Tracking {
 
     fn set_depth(&mut self, next: Option<NextDepth<'_>>) -> Result<(), DeviceError> {
         let depth = self.frame.depth.as_mut().ok_or(DeviceError::NoDepth)?;
-        depth.set_next(&self.stream, next)
+        depth.set_next(next)
     }
 
     fn depth_found(&self) -> Option<Result<DepthScale, NoScale>> {
