@@ -40,6 +40,18 @@ pub enum Distortion {
     Equidistant([f64; 4]),
 }
 
+impl Distortion {
+    /// Whether it moves no pixel. An equidistant model with zero coefficients is still a fisheye.
+    pub fn is_zero(&self) -> bool {
+        match self {
+            Self::None => true,
+            Self::PlumbBob(d) => d.iter().all(|d| *d == 0.0),
+            Self::Rational(d) => d.iter().all(|d| *d == 0.0),
+            Self::Equidistant(_) => false,
+        }
+    }
+}
+
 /// Calibration of a raw camera: image size, pinhole and distortion.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Calibration {

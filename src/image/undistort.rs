@@ -222,7 +222,7 @@ impl Undistorter {
         calibration.validate()?;
         let size = (calibration.width, calibration.height);
         let old = calibration.intrinsics;
-        if is_zero(&calibration.distortion) {
+        if calibration.distortion.is_zero() {
             let target = if centre {
                 ((size.0 - 1) as f64 * 0.5, (size.1 - 1) as f64 * 0.5)
             } else {
@@ -297,16 +297,6 @@ impl Undistorter {
                 }
             });
         Ok(())
-    }
-}
-
-fn is_zero(distortion: &Distortion) -> bool {
-    match distortion {
-        Distortion::None => true,
-        Distortion::PlumbBob(d) => d.iter().all(|&k| k == 0.0),
-        Distortion::Rational(d) => d.iter().all(|&k| k == 0.0),
-        // An equidistant model with zero coefficients is still a fisheye.
-        Distortion::Equidistant(_) => false,
     }
 }
 

@@ -111,7 +111,10 @@ impl NetworkView {
     /// view's own. `None` if neither is known.
     pub fn projection(&self, camera: Option<&Calibration>) -> Option<Projection> {
         let camera = *camera.or(self.lens.as_ref())?;
-        let pinhole = self.pinhole.filter(|_| self.lens == Some(camera));
+        let undistorted = self.pinhole.filter(|_| self.lens == Some(camera));
+        let ideal =
+            (self.pinhole.is_none() && camera.distortion.is_zero()).then_some(camera.intrinsics);
+        let pinhole = undistorted.or(ideal);
         Some(Projection {
             view: *self,
             reach: (REACH * reach(&camera)).powi(2),
@@ -156,7 +159,7 @@ pub struct Projection {
     camera: Calibration,
     /// Rays farther from the axis than the root of this, in focal lengths, are not in the image.
     reach: f64,
-    /// The network's intrinsics, if images are undistorted by the same calibration.
+    /// The network's intrinsics, if images are undistorted by the same calibration or the lens has no distortion.
     direct: Option<Intrinsics>,
 }
 
@@ -170,7 +173,7 @@ impl Projection {
             return None;
         }
         if let Some(direct) = &self.direct {
-            return Some(direct.project(point));
+            return Some(direct.project(&Vector3::new(x, y, 1.0)));
         }
         let (x, y) = distort(&self.camera.distortion, x, y);
         let raw = self.camera.intrinsics.project(&Vector3::new(x, y, 1.0));

@@ -6,6 +6,7 @@ mod noise;
 mod reader;
 mod rvl;
 mod splat;
+mod surfaces;
 
 pub use camera::{DepthCamera, OwnCamera};
 pub use decode::{DepthDecoder, DepthEncoding, MAX_PIXELS, RawDepth};

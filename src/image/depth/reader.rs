@@ -3,6 +3,7 @@
 use super::camera::DepthCamera;
 use super::noise::Jumps;
 use super::splat::Splat;
+use super::surfaces::Kept;
 use super::{DepthError, DepthImage};
 use crate::image::NetworkView;
 use rayon::prelude::*;
@@ -43,19 +44,26 @@ pub struct DepthReader {
     limits: DepthLimits,
     way: Option<Way>,
     jumps: Jumps,
+    /// The depth image without the pixels that are not used.
+    kept: Vec<f32>,
     metres: Vec<f32>,
 }
 
 /// How pixels of a depth image find their place; made for the first image.
 #[derive(Debug, Clone)]
 enum Way {
-    /// For each pixel of the network's image, the column and row in depth images of `size`, if they show it.
+    /// For each pixel of the network's image, the index in depth images of `size`, or [`OUTSIDE`].
     Registered {
         size: (usize, usize),
-        places: Vec<Option<(u16, u16)>>,
+        places: Vec<u32>,
+        /// Whether each pixel has its own.
+        same: bool,
     },
     Own(Box<Splat>),
 }
+
+/// The index of what depth images do not show.
+const OUTSIDE: u32 = u32::MAX;
 
 impl Way {
     fn is_for(&self, camera: &DepthCamera, image: &DepthImage) -> bool {
@@ -78,6 +86,7 @@ impl DepthReader {
             limits,
             way: None,
             jumps: Jumps::default(),
+            kept: Vec::new(),
             metres: vec![0.0; width * height],
         }
     }
@@ -105,25 +114,37 @@ impl DepthReader {
             )?)),
         };
         let way = self.way.insert(way);
-        let mut limits = self.limits;
-        limits.max_jump = limits.max_jump.max(OVER_NOISE * self.jumps.median(image));
-        let usable = |u: usize, v: usize| limits.accept(image, u, v);
+        let jump = OVER_NOISE * self.jumps.median(image);
+        let kept = Kept {
+            min: self.limits.min as f32,
+            max: self.limits.max as f32,
+            max_jump: self.limits.max_jump.max(jump) as f32,
+        };
+        if let Way::Registered { same: true, .. } = way {
+            kept.copy(image, &mut self.metres);
+        } else {
+            self.kept.resize(image.metres.len(), 0.0);
+            kept.copy(image, &mut self.kept);
+        }
         match way {
+            Way::Registered { same: true, .. } => {}
             Way::Registered { places, .. } => {
                 let pixels = self.metres.par_iter_mut().zip(places.par_iter());
+                let kept = &self.kept;
                 pixels
                     .with_min_len(PIXELS_PER_TASK)
                     .for_each(|(out, place)| {
-                        let seen = place.map(|(u, v)| (usize::from(u), usize::from(v)));
-                        let seen = seen.filter(|(u, v)| usable(*u, *v));
-                        *out = seen.map_or(0.0, |(u, v)| at(image, u, v));
+                        *out = kept.get(*place as usize).copied().unwrap_or(0.0)
                     });
             }
-            Way::Own(splat) => splat.run(image, usable, self.view.size(), &mut self.metres)?,
+            Way::Own(splat) => {
+                let size = (image.width, image.height);
+                splat.run(&self.kept, size, self.view.size(), &mut self.metres)?;
+            }
         }
         let measured = self.metres.iter().filter(|z| **z > 0.0).count();
         if measured == 0 {
-            limits.explain(image)?;
+            self.limits.explain(image)?;
         }
         Ok(NetworkDepth {
             metres: &self.metres,
@@ -133,7 +154,7 @@ impl DepthReader {
 }
 
 /// A thread's share of the pixels: about 50 µs of work.
-const PIXELS_PER_TASK: usize = 16384;
+const PIXELS_PER_TASK: usize = 65536;
 
 fn check(image: &DepthImage) -> Result<(), DepthError> {
     let size = (image.width, image.height);
@@ -151,15 +172,6 @@ fn check(image: &DepthImage) -> Result<(), DepthError> {
             found,
         }),
     }
-}
-
-/// The depth of a pixel; 0 outside the image.
-fn at(image: &DepthImage, u: usize, v: usize) -> f32 {
-    image
-        .metres
-        .get(v * image.width + u)
-        .copied()
-        .unwrap_or(0.0)
 }
 
 fn registered(view: &NetworkView, size: (usize, usize)) -> Result<Way, DepthError> {
@@ -183,36 +195,25 @@ fn registered(view: &NetworkView, size: (usize, usize)) -> Result<Way, DepthErro
         let along = |at: f64, scale: f64, end: usize| {
             let at = ((at + 0.5) * scale - 0.5).round();
             // NaN fails the comparison.
-            (at >= 0.0 && at < end as f64).then_some(at as u16)
+            (at >= 0.0 && at < end as f64).then_some(at as usize)
         };
-        Some((along(raw.x, sx, size.0)?, along(raw.y, sy, size.1)?))
+        let (u, v) = (along(raw.x, sx, size.0)?, along(raw.y, sy, size.1)?);
+        u32::try_from(v * size.0 + u).ok()
     };
+    let places: Vec<u32> = (0..width * height)
+        .map(|k| place(k).unwrap_or(OUTSIDE))
+        .collect();
+    let own = |(k, place): (usize, &u32)| usize::try_from(*place) == Ok(k);
     Ok(Way::Registered {
+        same: size == (width, height) && places.iter().enumerate().all(own),
         size,
-        places: (0..width * height).map(place).collect(),
+        places,
     })
 }
 
 impl DepthLimits {
     fn contain(&self, depth: f32) -> bool {
         (self.min..=self.max).contains(&f64::from(depth))
-    }
-
-    /// Whether the pixel is measured, within the limits, and on one surface with its four neighbours.
-    fn accept(&self, image: &DepthImage, u: usize, v: usize) -> bool {
-        let depth = at(image, u, v);
-        let smooth = |u: usize, v: usize| {
-            let other = at(image, u, v);
-            let jump = f64::from((depth - other).abs());
-            // A hole is no edge.
-            let measured = other > 0.0;
-            !measured || jump <= self.max_jump * f64::from(depth.min(other))
-        };
-        self.contain(depth)
-            && (u == 0 || smooth(u - 1, v))
-            && (v == 0 || smooth(u, v - 1))
-            && (u + 1 >= image.width || smooth(u + 1, v))
-            && (v + 1 >= image.height || smooth(u, v + 1))
     }
 
     /// Says why nothing of the image is used, if the sensor or its unit is the reason.

@@ -1,12 +1,14 @@
 //! Depth of a camera of its own: each of its pixels becomes a small rectangle of the network's image, and the nearest
 //! one hides the others.
 
+use super::DepthError;
 use super::camera::OwnCamera;
-use super::{DepthError, DepthImage};
 use crate::geometry::Calibration;
 use crate::image::undistort::undistort;
 use crate::image::{NetworkView, Projection};
 use nalgebra::{Vector2, Vector3};
+use rayon::prelude::*;
+use std::ops::Range;
 
 /// Factor on the side of a pixel's rectangle, so that rounding and slanted surfaces leave no gaps between neighbours.
 const GROWTH: f64 = 1.05;
@@ -22,6 +24,19 @@ struct Ray {
     half: Vector2<f32>,
 }
 
+/// A measurement in the network's image.
+#[derive(Debug, Clone, Default)]
+struct Patch {
+    /// Its pixels; none if nothing was measured, or outside the image.
+    columns: Range<u32>,
+    rows: Range<u32>,
+    /// Metres along the network's camera's z axis.
+    depth: f32,
+}
+
+/// A thread's share of the pixels: about 100 µs of work.
+const PIXELS_PER_TASK: usize = 4096;
+
 /// What moves the depth of one camera into the network's image.
 #[derive(Debug, Clone)]
 pub struct Splat {
@@ -29,6 +44,8 @@ pub struct Splat {
     projection: Projection,
     translation: Vector3<f64>,
     rays: Vec<Ray>,
+    /// The measurements of the newest image.
+    patches: Vec<Patch>,
 }
 
 impl Splat {
@@ -71,6 +88,7 @@ impl Splat {
             camera: *camera,
             projection,
             translation: place.translation.vector,
+            patches: vec![Patch::default(); rays.len()],
             rays,
         })
     }
@@ -80,56 +98,67 @@ impl Splat {
         self.camera == *camera
     }
 
-    /// Writes the depth of the pixels for which `usable` holds to `out`, an image of `size`; 0 where there is none.
+    /// Writes the depths of the pixels of an image of `found` pixels, 0 where there is none, to `out`, an image of
+    /// `size`; 0 where there is none.
     ///
     /// # Errors
     /// If the image has another size than the calibration says.
     pub fn run(
-        &self,
-        image: &DepthImage,
-        usable: impl Fn(usize, usize) -> bool,
+        &mut self,
+        metres: &[f32],
+        found: (usize, usize),
         size: (usize, usize),
         out: &mut [f32],
     ) -> Result<(), DepthError> {
-        check_size(&self.camera.calibration, (image.width, image.height))?;
+        check_size(&self.camera.calibration, found)?;
+        let mut patches = std::mem::take(&mut self.patches);
+        let measured = metres.par_iter().zip(&self.rays);
+        let places = patches.par_iter_mut().zip(measured);
+        places
+            .with_min_len(PIXELS_PER_TASK)
+            .for_each(|(patch, (depth, ray))| {
+                let seen = (*depth > 0.0).then(|| self.patch(f64::from(*depth), ray, size));
+                *patch = seen.flatten().unwrap_or_default();
+            });
+        self.patches = patches;
         out.fill(0.0);
-        let width = image.width;
-        let rows = image.metres.chunks(width).zip(self.rays.chunks(width));
-        for (v, (depths, rays)) in rows.enumerate() {
-            for (u, (depth, ray)) in depths.iter().zip(rays).enumerate() {
-                if usable(u, v) {
-                    self.paint(f64::from(*depth), ray, size, out);
+        for patch in &self.patches {
+            let columns = patch.columns.start as usize..patch.columns.end as usize;
+            for row in patch.rows.start as usize..patch.rows.end as usize {
+                let line = out.get_mut(row * size.0..(row + 1) * size.0);
+                let line = line.and_then(|line| line.get_mut(columns.clone()));
+                for out in line.into_iter().flatten() {
+                    if *out == 0.0 || patch.depth < *out {
+                        *out = patch.depth;
+                    }
                 }
             }
         }
         Ok(())
     }
 
-    fn paint(&self, depth: f64, ray: &Ray, (width, height): (usize, usize), out: &mut [f32]) {
+    fn patch(&self, depth: f64, ray: &Ray, (width, height): (usize, usize)) -> Option<Patch> {
         let direction: Vector3<f64> = ray.direction.cast();
         let point = direction * depth + self.translation;
-        let Some(pixel) = self.projection.pixel(&point) else {
-            return;
-        };
+        let pixel = self.projection.pixel(&point)?;
         let half = ray.half.cast::<f64>() * (direction.z * depth / point.z);
-        // Pixels whose centres lie in the rectangle; a negative number becomes 0.
+        // Pixels whose centres lie in the rectangle.
         let along = |centre: f64, half: f64, end: usize| {
             let half = half.min(MAX_SIDE / 2.0);
-            let first = (centre - half).ceil() as usize;
-            first..((centre + half).ceil() as usize).min(end)
+            ceil(centre - half)..ceil(centre + half).min(end as u32)
         };
-        let columns = along(pixel.x, half.x, width);
-        let depth = point.z as f32;
-        for row in along(pixel.y, half.y, height) {
-            let line = out.get_mut(row * width..(row + 1) * width);
-            let line = line.and_then(|line| line.get_mut(columns.clone()));
-            for out in line.into_iter().flatten() {
-                if *out == 0.0 || depth < *out {
-                    *out = depth;
-                }
-            }
-        }
+        Some(Patch {
+            columns: along(pixel.x, half.x, width),
+            rows: along(pixel.y, half.y, height),
+            depth: point.z as f32,
+        })
     }
+}
+
+/// The next whole number; 0 for what is negative. (Without SSE 4.1, `f64::ceil` is a function call.)
+fn ceil(value: f64) -> u32 {
+    let whole = value as u32;
+    whole + u32::from(f64::from(whole) < value)
 }
 
 fn check_size(calibration: &Calibration, found: (usize, usize)) -> Result<(), DepthError> {

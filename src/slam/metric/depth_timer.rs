@@ -13,8 +13,9 @@ use nalgebra::{Isometry3, Vector6};
 
 /// Longest time between two frames that shows the velocity.
 const MAX_STEP: f64 = 0.5;
-/// Depth is carried to frames without it for so many seconds, while they see at least this part of its points.
-const CARRIED: f64 = 0.5;
+/// Depth is carried to frames without it for so many seconds, which bridges a missing image of a sensor with 3 images a
+/// second, while they see at least this part of its points.
+const CARRIED: f64 = 1.0;
 const SEEN: f64 = 0.3;
 
 /// Finds the motions that carry depth and correct it for its offset. All memory is allocated in the beginning.

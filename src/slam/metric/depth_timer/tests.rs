@@ -181,7 +181,7 @@ fn newest_depth_is_carried_to_frames_without() {
         logs[logs.len() * 9 / 10]
     };
     assert!(timer.carried().is_none());
-    for frame in 0..30 {
+    for frame in 0..45 {
         let t = f64::from(frame) * FRAME;
         let own = depth(&pose(t));
         if frame == 2 {
@@ -202,8 +202,8 @@ fn newest_depth_is_carried_to_frames_without() {
             assert!(frame > 2 && left < 0.015, "{frame}: {left}, {stale}");
             assert!(frame < 8 || left < 0.3 * stale, "{frame}: {left}, {stale}");
         } else {
-            // Half a second after frame 2, or from what the frame before it knows.
-            assert!(!(3..=17).contains(&frame), "{frame}");
+            // A second after frame 2, or before it.
+            assert!(!(3..=32).contains(&frame), "{frame}");
         }
         let step = pose(t - FRAME).inverse() * pose(t);
         timer.tracked(Stamp::from_seconds(t), Some(&step), false);
