@@ -120,17 +120,11 @@ impl DepthReader {
             max: self.limits.max as f32,
             max_jump: self.limits.max_jump.max(jump) as f32,
         };
-        if let Way::Registered { same: true, .. } = way {
-            kept.copy(image, &mut self.metres);
-        } else {
-            self.kept.resize(image.metres.len(), 0.0);
-            kept.copy(image, &mut self.kept);
-        }
         match way {
-            Way::Registered { same: true, .. } => {}
+            Way::Registered { same: true, .. } => kept.copy(image, &mut self.metres),
             Way::Registered { places, .. } => {
+                let kept = kept.copied(image, &mut self.kept);
                 let pixels = self.metres.par_iter_mut().zip(places.par_iter());
-                let kept = &self.kept;
                 pixels
                     .with_min_len(PIXELS_PER_TASK)
                     .for_each(|(out, place)| {
@@ -138,8 +132,9 @@ impl DepthReader {
                     });
             }
             Way::Own(splat) => {
+                let kept = kept.copied(image, &mut self.kept);
                 let size = (image.width, image.height);
-                splat.run(&self.kept, size, self.view.size(), &mut self.metres)?;
+                splat.run(kept, size, self.view.size(), &mut self.metres)?;
             }
         }
         let measured = self.metres.iter().filter(|z| **z > 0.0).count();

@@ -39,6 +39,13 @@ impl Kept {
         });
     }
 
+    /// The same in a buffer that is resized.
+    pub fn copied<'a>(&self, image: &DepthImage, buffer: &'a mut Vec<f32>) -> &'a [f32] {
+        buffer.resize(image.metres.len(), 0.0);
+        self.copy(image, buffer);
+        buffer
+    }
+
     /// Each loop is simple enough for vector instructions; the rows beside may be empty.
     fn copy_row(&self, above: &[f32], row: &[f32], below: &[f32], out: &mut [f32]) {
         for (out, depth) in out.iter_mut().zip(row) {
