@@ -2,15 +2,16 @@
 
 mod camera;
 mod decode;
+mod limits;
 mod noise;
 mod reader;
 mod rvl;
 mod splat;
-mod surfaces;
 
 pub use camera::{DepthCamera, OwnCamera};
 pub use decode::{DepthDecoder, DepthEncoding, MAX_PIXELS, RawDepth};
-pub use reader::{DepthLimits, DepthReader, NetworkDepth};
+pub use limits::DepthLimits;
+pub use reader::{DepthReader, NetworkDepth};
 
 /// Depth of each pixel along the sensor's optical axis (z, not the range along the ray), top row first, with
 /// `metres.len() == width * height`.

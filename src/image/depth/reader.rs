@@ -1,25 +1,12 @@
 //! Converts a sensor's depth images to the network's images.
 
 use super::camera::DepthCamera;
+use super::limits::{DepthLimits, PIXELS_PER_TASK};
 use super::noise::Jumps;
 use super::splat::Splat;
-use super::surfaces::Kept;
 use super::{DepthError, DepthImage};
 use crate::image::NetworkView;
 use rayon::prelude::*;
-
-/// Which measurements are used.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct DepthLimits {
-    /// Minimum depth, metres.
-    pub min: f64,
-    /// Maximum depth, metres.
-    pub max: f64,
-    /// Maximum difference between neighbours, as a part of the nearer one's depth: at a larger one, an edge of two
-    /// surfaces, neither is used. A noisy sensor's neighbours may differ by four times as much as they mostly
-    /// do.
-    pub max_jump: f64,
-}
 
 /// An edge stands out of the sensor's noise by at least this factor: 99.3 % of normally distributed differences are below
 /// four times their median, so that four of them leave 97 % of a noisy surface's pixels.
@@ -114,16 +101,12 @@ impl DepthReader {
             )?)),
         };
         let way = self.way.insert(way);
-        let jump = OVER_NOISE * self.jumps.median(image);
-        let kept = Kept {
-            min: self.limits.min as f32,
-            max: self.limits.max as f32,
-            max_jump: self.limits.max_jump.max(jump) as f32,
-        };
+        let mut limits = self.limits;
+        limits.max_jump = limits.max_jump.max(OVER_NOISE * self.jumps.median(image));
         match way {
-            Way::Registered { same: true, .. } => kept.copy(image, &mut self.metres),
+            Way::Registered { same: true, .. } => limits.copy(image, &mut self.metres),
             Way::Registered { places, .. } => {
-                let kept = kept.copied(image, &mut self.kept);
+                let kept = limits.copied(image, &mut self.kept);
                 let pixels = self.metres.par_iter_mut().zip(places.par_iter());
                 pixels
                     .with_min_len(PIXELS_PER_TASK)
@@ -132,14 +115,14 @@ impl DepthReader {
                     });
             }
             Way::Own(splat) => {
-                let kept = kept.copied(image, &mut self.kept);
+                let kept = limits.copied(image, &mut self.kept);
                 let size = (image.width, image.height);
                 splat.run(kept, size, self.view.size(), &mut self.metres)?;
             }
         }
         let measured = self.metres.iter().filter(|z| **z > 0.0).count();
         if measured == 0 {
-            self.limits.explain(image)?;
+            limits.explain(image)?;
         }
         Ok(NetworkDepth {
             metres: &self.metres,
@@ -147,9 +130,6 @@ impl DepthReader {
         })
     }
 }
-
-/// A thread's share of the pixels: about 50 µs of work.
-const PIXELS_PER_TASK: usize = 65536;
 
 fn check(image: &DepthImage) -> Result<(), DepthError> {
     let size = (image.width, image.height);
@@ -204,38 +184,6 @@ fn registered(view: &NetworkView, size: (usize, usize)) -> Result<Way, DepthErro
         size,
         places,
     })
-}
-
-impl DepthLimits {
-    fn contain(&self, depth: f32) -> bool {
-        (self.min..=self.max).contains(&f64::from(depth))
-    }
-
-    /// Says why nothing of the image is used, if the sensor or its unit is the reason.
-    fn explain(&self, image: &DepthImage) -> Result<(), DepthError> {
-        let depths = image
-            .metres
-            .iter()
-            .copied()
-            .filter(|z| z.is_finite() && *z > 0.0);
-        let (measured, nearest, farthest) = depths.fold(
-            (0, f32::INFINITY, 0.0),
-            |(count, near, far): (usize, f32, f32), z| (count + 1, near.min(z), far.max(z)),
-        );
-        if measured == 0 {
-            return Err(DepthError::Empty);
-        }
-        match image.metres.iter().any(|z| self.contain(*z)) {
-            true => Ok(()),
-            false => Err(DepthError::Limits {
-                measured,
-                nearest,
-                farthest,
-                min: self.min as f32,
-                max: self.max as f32,
-            }),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -98,8 +98,8 @@ impl Splat {
         self.camera == *camera
     }
 
-    /// Writes the depths of the pixels of an image of `found` pixels, 0 where there is none, to `out`, an image of
-    /// `size`; 0 where there is none.
+    /// Moves `metres`, the depths of an image of `found` pixels, to `out`, an image of `size`; 0 in both where nothing was
+    /// measured.
     ///
     /// # Errors
     /// If the image has another size than the calibration says.

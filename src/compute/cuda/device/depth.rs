@@ -61,7 +61,7 @@ struct Beside {
     ready: Event,
 }
 
-/// What is left to do for the current frame's depth.
+/// The current frame's depth, which is not enqueued yet.
 struct Waiting {
     depth: Next,
     /// Whether the frame before has averages of the newest measurement, to be carried in place of it.
@@ -187,8 +187,8 @@ impl FrameDepth {
         stream.record(&self.beside.free)
     }
 
-    /// Enqueues what is left to do for the current frame's depth, beside what `stream` has to do by now; what comes there
-    /// later waits for it.
+    /// Enqueues what the current frame's depth still needs, beside the work that `stream` has. Later work of `stream`
+    /// waits for it.
     pub(super) fn prepare(&mut self, stream: &Stream) -> Result<(), CudaError> {
         let Some(Waiting { depth, has_average }) = self.waiting.take() else {
             return Ok(());

@@ -197,3 +197,8 @@ pub(super) fn events<const N: usize>(context: &Context) -> Result<[Event; N], Cu
             found: found.len(),
         })
 }
+
+/// Milliseconds between two completed events.
+pub(super) fn between(start: &Event, end: &Event) -> Result<f64, CudaError> {
+    Ok(f64::from(start.milliseconds_until(end)?))
+}

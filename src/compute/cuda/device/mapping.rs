@@ -1,6 +1,7 @@
 //! The mapping half: keyframes and edges in device memory, and computations on them.
 
 mod making;
+mod poses;
 
 use super::content;
 use super::edges::CudaEdges;
@@ -14,12 +15,11 @@ use crate::compute::cancel::CancelToken;
 use crate::compute::coverage::{Coverage, Limits};
 use crate::compute::cuda::coverage::{CoverageBuffers, CoverageCounter, DeviceViewOf};
 use crate::compute::cuda::fusion::FusionBuffers;
-use crate::compute::cuda::global::{DeviceGlobalSolver, DeviceMatches, GlobalBuffers};
+use crate::compute::cuda::global::{DeviceGlobalSolver, GlobalBuffers};
 use crate::compute::cuda::matching::MatchCounts;
 use crate::compute::cuda::retrieval::{PlaceError, Retrieval};
-use crate::compute::cuda::slots::{CudaKeyframes, Floats, SlotView};
+use crate::compute::cuda::slots::{CudaKeyframes, Floats};
 use crate::compute::cuda::spread::{SpreadBuffers, SpreadCounter};
-use crate::compute::cuda::tracking::SolveTask;
 use crate::compute::device::{
     ContentFormats, DeviceError, EdgeContent, EdgeId, Handle, KeyframeBulk, KeyframeContent,
     MappingDevice, NeighbourView, NewEdge, PoseGraph, TwoWay,
@@ -32,7 +32,7 @@ use crate::compute::spread::Spread;
 use crate::compute::store::{Access, Lane, StoreError, Touch};
 use crate::config::DeviceConfig;
 use crate::geometry::Sim3;
-use crate::gpu::{CudaError, DeviceBuffer, PinnedBuffer, Stream};
+use crate::gpu::{DeviceBuffer, PinnedBuffer, Stream};
 use crate::image::RgbImage;
 use crate::inference::{Backend, NetworkShape};
 use rustc_hash::FxHashMap;
@@ -160,30 +160,6 @@ impl Mapping {
             }
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// Enqueues the solve for the pose of one direction: `points` are those of the keyframe whose
-    /// pixels are matched, and of the other keyframe.
-    fn enqueue_pose(
-        &self,
-        way: usize,
-        (own, other): (&SlotView<'_>, &SlotView<'_>),
-        matches: DeviceMatches<'_>,
-    ) -> Result<(), CudaError> {
-        let task = SolveTask {
-            frame_points: other.points,
-            keyframe_points: own.points,
-            index: matches.index,
-            quality: Floats::F16(matches.quality),
-            min_quality: self.config.local_opt.q_conf,
-            counts: None,
-            compared: self.pair.compared(),
-            pose: None,
-            outcome: self.pair.outcome.slice(way..way + 1)?,
-            measured: None,
-        };
-        let params = &self.config.tracking;
-        self.pair.solver.enqueue(&self.stream, &task, params)
     }
 
     fn describe(&mut self, id: u32, hits: &mut Vec<Hit>) -> Result<(), DeviceError> {
@@ -335,38 +311,7 @@ impl MappingDevice for Mapping {
     }
 
     fn relative_poses(&mut self, edge: EdgeId) -> Result<TwoWay, DeviceError> {
-        let ends = self.ends.get(&edge).copied();
-        let ends = ends.ok_or(unknown("edge", edge.0))?;
-        let (i, j) = (self.key(ends.i)?, self.key(ends.j)?);
-        {
-            let matches = self.edges.read(Lane::Mapping, edge.0)?;
-            let matches = self.edges.device().slot(matches.slot())?;
-            let (i, j) = (
-                self.keyframes.read(Lane::Mapping, i)?,
-                self.keyframes.read(Lane::Mapping, j)?,
-            );
-            let slots = self.keyframes.device();
-            let (i, j) = (slots.slot(i.slot())?, slots.slot(j.slot())?);
-            self.enqueue_pose(0, (&i, &j), matches.j_from_i)?;
-            self.enqueue_pose(1, (&j, &i), matches.i_from_j)?;
-        }
-        let pair = &mut self.pair;
-        // SAFETY: the stream is synchronised before the data is read.
-        unsafe {
-            self.stream
-                .download(pair.outcome.all(), &mut pair.host_outcome)?;
-        }
-        self.stream.synchronize()?;
-        let pixels = self.network.shape().pixels();
-        let pose = |way: usize| {
-            let outcome = self.pair.host_outcome.get(way)?;
-            let solved = outcome.solution(pixels).ok()?;
-            Some(solved.keyframe_from_frame)
-        };
-        Ok(TwoWay {
-            i_from_j: pose(0),
-            j_from_i: pose(1),
-        })
+        self.solve_poses(edge)
     }
 
     fn drop_edge(&mut self, edge: EdgeId) {

@@ -9,7 +9,7 @@ use super::camera::{CameraBuffers, CameraFormat};
 use super::content;
 use super::depth::FrameDepth;
 use super::errors::unknown;
-use super::frame::{Frame, FrameBuffers, FrameMask, events};
+use super::frame::{Frame, FrameBuffers, FrameMask, between, events};
 use super::hand_off::{HandOff, HandOffItem, Owner};
 use super::images::Images;
 use super::network::{Decoding, Network, NetworkBuffers};
@@ -593,9 +593,4 @@ impl TrackingDevice for Tracking {
     fn times(&self) -> StageTimes {
         self.times
     }
-}
-
-/// Milliseconds between two completed events.
-fn between(start: &Event, end: &Event) -> Result<f64, CudaError> {
-    Ok(f64::from(start.milliseconds_until(end)?))
 }
