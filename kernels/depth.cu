@@ -229,16 +229,18 @@ __device__ void count_ratios(const Arguments& a, Shared& shared, unsigned (&own)
         count_in(a.patches, patch, key != kNothing);
         return key;
     };
+    const auto load = [&](unsigned long long n, bool& used, float& metres, float& depth) {
+        const bool inside = n < a.pixels;
+        used = inside && a.confidence[n] > 0.0f;
+        metres = inside ? a.metres[n] : 0.0f;
+        depth = inside ? a.points[3 * n + 2] : 0.0f;
+    };
     // All loads first.
     float metres[kOwn], depth[kOwn];
     bool used[kOwn];
 #pragma unroll
     for (unsigned k = 0; k < kOwn; ++k) {
-        const unsigned long long n = pixel_of(k);
-        const bool inside = n < a.pixels;
-        used[k] = inside && a.confidence[n] > 0.0f;
-        metres[k] = inside ? a.metres[n] : 0.0f;
-        depth[k] = inside ? a.points[3 * n + 2] : 0.0f;
+        load(pixel_of(k), used[k], metres[k], depth[k]);
     }
 #pragma unroll
     for (unsigned k = 0; k < kOwn; ++k) {
@@ -247,9 +249,8 @@ __device__ void count_ratios(const Arguments& a, Shared& shared, unsigned (&own)
     // Whole warps for every round.
     const unsigned long long rounds = (a.pixels + thread_count() - 1) / thread_count();
     for (unsigned long long round = kOwn; round < rounds; ++round) {
-        const unsigned long long n = pixel_of(round);
-        const bool inside = n < a.pixels;
-        count(n, inside && a.confidence[n] > 0.0f, inside ? a.metres[n] : 0.0f, inside ? a.points[3 * n + 2] : 0.0f);
+        load(pixel_of(round), used[0], metres[0], depth[0]);
+        count(pixel_of(round), used[0], metres[0], depth[0]);
     }
 }
 

@@ -1,5 +1,5 @@
-// Pixel matching (docs/algorithm.md, Matching): ray image, and iterative projective search with occlusion check;
-// matching_refine.cu does the rest. Equals src/compute/matching bit for bit: compile with -fmad=false and IEEE division
+// Pixel matching (docs/algorithm.md, Matching): ray image, and iterative projective search. matching_refine.cu does the
+// rest. Only the directions of points count here, so that depth may still be measuring their scale meanwhile. Equals src/compute/matching bit for bit: compile with -fmad=false and IEEE division
 // and roots.
 //
 // Limits at 512x384 (N = 196,608 pixels) on an H200 (4.8 TB/s of memory):
@@ -97,16 +97,14 @@ extern "C" __global__ void __launch_bounds__(kRayTileW* kRayTileH)
 // Projective search.
 
 struct SearchArgs {
-    const float4* rays;         // of view 1
-    const float* target_points; // N x 3, view 1
-    const float* query_points;  // N x 3, view 2, in the frame of view 1
-    const unsigned* start;      // N earlier matches, or null; may be `index` itself
-    const unsigned* use_start;  // null, or a flag: 0 means that `start` is not used
-    unsigned* index;            // N
-    unsigned char* valid;       // N
+    const float4* rays;        // of view 1
+    const float* query_points; // N x 3, view 2, in the frame of view 1
+    const unsigned* start;     // N earlier matches, or null; may be `index` itself
+    const unsigned* use_start; // null, or a flag: 0 means that `start` is not used
+    unsigned* index;           // N
+    unsigned char* converged;  // N
     unsigned width, height, max_iter;
-    float lambda_init, convergence, noise, distance;
-    unsigned reserved;
+    float lambda_init, convergence, noise;
 };
 
 namespace {
@@ -148,8 +146,7 @@ __device__ __forceinline__ Look look(const float4* __restrict__ rays, unsigned w
 
 } // namespace
 
-// One thread a pixel of view 2. `index` gets the truncated position, `valid` whether the search converged on a point
-// close to the query's.
+// One thread a pixel of view 2. `index` gets the truncated position.
 extern "C" __global__ void __launch_bounds__(128) ms_match_search(const SearchArgs a) {
     const unsigned long long pixels = static_cast<unsigned long long>(a.width) * a.height;
     const unsigned long long n = ms::thread_index();
@@ -163,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(128) ms_match_search(const SearchAr
     }
     if (a.width < 3 || a.height < 3) {
         a.index[n] = from;
-        a.valid[n] = 0;
+        a.converged[n] = 0;
         return;
     }
     const float u_last = static_cast<float>(a.width - 2), v_last = static_cast<float>(a.height - 2);
@@ -176,8 +173,7 @@ extern "C" __global__ void __launch_bounds__(128) ms_match_search(const SearchAr
         float lambda = a.lambda_init;
         Look here = look(a.rays, a.width, u, v, p);
         // Comparisons that NaN fails: a NaN cost is never improved.
-        bool running = here.cost >= a.noise;
-        for (unsigned k = 0; running && k < a.max_iter; ++k) {
+        for (unsigned k = 0; here.cost >= a.noise && k < a.max_iter; ++k) {
             // Damped Gauss-Newton step by the adjugate.
             const float aa = dot(here.gu, here.gu) + lambda;
             const float bb = dot(here.gu, here.gv);
@@ -192,17 +188,12 @@ extern "C" __global__ void __launch_bounds__(128) ms_match_search(const SearchAr
                 v = new_v;
                 lambda *= 0.1f;
                 here = there;
-                running = here.cost >= a.noise;
             } else {
                 lambda *= 10.0f;
             }
         }
         converged = a.max_iter > 0 && here.cost < a.convergence;
     }
-    const unsigned pixel = static_cast<unsigned>(v) * a.width + static_cast<unsigned>(u);
-    const float3 y = ms::point(a.target_points, pixel);
-    const float3 apart = make_float3(y.x - x.x, y.y - x.y, y.z - x.z);
-    const bool close = sqrtf(dot(apart, apart)) < a.distance;
-    a.index[n] = pixel;
-    a.valid[n] = converged && close && ms::usable(y);
+    a.index[n] = static_cast<unsigned>(v) * a.width + static_cast<unsigned>(u);
+    a.converged[n] = converged;
 }

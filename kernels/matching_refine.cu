@@ -1,4 +1,4 @@
-// Descriptor refinement, match quality and the tracker's gates (docs/algorithm.md, Matching). Equals
+// Occlusion check, descriptor refinement, match quality and the tracker's gates (docs/algorithm.md, Matching). Equals
 // src/compute/matching bit for bit: compile with -fmad=false and IEEE roots.
 //
 // Limits at 512x384 (N = 196,608 pixels), 24 channels, radius 3, 5 levels, on an H200 (132 SMs, 1.8 GHz, 128 B a clock
@@ -51,7 +51,8 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 
 struct RefineArgs {
-    const float* target_points;        // N x 3
+    const float* target_points;        // N x 3, view 1
+    const float* query_points;         // N x 3, view 2, in the frame of view 1
     const float4* target_descriptors;  // N x quads, 16-byte aligned
     const float4* query_descriptors;   // the same
     const uint2* target_rounded;       // N x quads / 2, by ms_match_round
@@ -62,7 +63,7 @@ struct RefineArgs {
     const float* key_confidence;       // N accumulated point confidences of the keyframe, with the former
     const unsigned* key_count;         // how many estimates they accumulate
     unsigned* index;                   // N, in and out
-    const unsigned char* valid;        // N
+    unsigned char* valid;              // N; in: whether the search converged
     float* quality;                    // N, or null
     __half* stored;                    // N: the same as an edge keeps it, rounded to nearest; or null
     float* gated;                      // N, or null
@@ -74,6 +75,8 @@ struct RefineArgs {
     unsigned levels;  // the widest step; 0: no refinement
     unsigned all;     // refine invalid pixels too
     float q_conf, c_conf;
+    float distance; // of the two points of a match, in metres
+    unsigned reserved;
 };
 
 namespace {
@@ -124,6 +127,14 @@ struct Best {
 
 __device__ __forceinline__ bool may_match(const RefineArgs& a, unsigned pixel) {
     return ms::usable(ms::point(a.target_points, pixel));
+}
+
+// Whether the points of a match are close to each other: none hides the other.
+__device__ __forceinline__ bool are_close(const RefineArgs& a, unsigned n, unsigned pixel) {
+    const float3 x = ms::point(a.query_points, n), y = ms::point(a.target_points, pixel);
+    const float3 apart = make_float3(y.x - x.x, y.y - x.y, y.z - x.z);
+    const float squared = apart.x * apart.x + apart.y * apart.y + apart.z * apart.z;
+    return sqrtf(squared) < a.distance && ms::usable(y);
 }
 
 __device__ __forceinline__ int add_products(uint2 a, uint2 b, int sum) {
@@ -267,7 +278,12 @@ __device__ __forceinline__ void refine(const RefineArgs& a) {
     // A thread outside reads nothing: the owner of pixel 0 may be writing it.
     const unsigned found = inside ? a.index[n] : 0;
     unsigned end = found;
-    if (a.levels > 0 && inside && (a.all != 0 || a.valid[n] != 0)) {
+    bool fits = inside && a.valid[n] != 0;
+    if (fits && !are_close(a, n, found)) {
+        fits = false;
+        a.valid[n] = 0;
+    }
+    if (a.levels > 0 && inside && (a.all != 0 || fits)) {
         constexpr unsigned kPairs = kQuads / 2;
         const unsigned pairs = kPairs > 0 ? kPairs : a.quads / 2;
         uint2 kept[kPairs > 0 ? kPairs : 1];

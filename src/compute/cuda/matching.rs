@@ -111,20 +111,17 @@ pub fn stored_quality(quality: f32) -> f16 {
 #[repr(C)]
 struct SearchArgs {
     rays: DevicePointer<f32>,
-    target_points: DevicePointer<f32>,
     query_points: DevicePointer<f32>,
     start: DevicePointer<u32>,
     use_start: DevicePointer<u32>,
     index: DevicePointer<u32>,
-    valid: DevicePointer<u8>,
+    converged: DevicePointer<u8>,
     width: u32,
     height: u32,
     max_iter: u32,
     lambda_init: f32,
     convergence: f32,
     noise: f32,
-    distance: f32,
-    reserved: u32,
 }
 
 // SAFETY: the same fields in the same order as in the `.cu` file.
@@ -135,6 +132,7 @@ unsafe impl KernelArgument for SearchArgs {}
 #[repr(C)]
 struct RefineArgs {
     target_points: DevicePointer<f32>,
+    query_points: DevicePointer<f32>,
     target_descriptors: DevicePointer<f32>,
     query_descriptors: DevicePointer<f32>,
     target_rounded: DevicePointer<u32>,
@@ -159,6 +157,8 @@ struct RefineArgs {
     all: u32,
     q_conf: f32,
     c_conf: f32,
+    distance: f32,
+    reserved: u32,
 }
 
 // SAFETY: the same fields in the same order as in the `.cu` file.
@@ -279,6 +279,17 @@ impl Matcher {
         params: &MatchingConfig,
         task: &MatchTask<'_>,
     ) -> Result<(), CudaError> {
+        self.search(stream, params, task)?.finish()
+    }
+
+    /// Enqueues the search, which depends only on the directions of points: they may be scaled, each along its
+    /// direction, before [`Searched::finish`].
+    pub fn search<'a>(
+        &'a self,
+        stream: &'a Stream,
+        params: &'a MatchingConfig,
+        task: &'a MatchTask<'a>,
+    ) -> Result<Searched<'a>, CudaError> {
         let n = self.pixels();
         task.target.check(n, self.channels)?;
         task.query.check(n, self.channels)?;
@@ -293,12 +304,17 @@ impl Matcher {
             gates.key_count.at_least("number of estimates", 1)?;
             gates.gated.at_least("gated qualities", n)?;
         }
-        if n == 0 {
-            return stream.fill(task.counts, 0);
+        if n > 0 {
+            self.launch_rays(stream, task)?;
+            self.launch_search(stream, params, task)?;
         }
-        self.rays(stream, task)?;
-        self.search(stream, params, task)?;
-        self.refine(stream, params, task)
+        Ok(Searched {
+            matcher: self,
+            stream,
+            params,
+            task,
+            descriptors: None,
+        })
     }
 
     fn tiles(&self, tile: (u32, u32), threads: u32) -> Grid {
@@ -309,7 +325,7 @@ impl Matcher {
         }
     }
 
-    fn rays(&self, stream: &Stream, task: &MatchTask<'_>) -> Result<(), CudaError> {
+    fn launch_rays(&self, stream: &Stream, task: &MatchTask<'_>) -> Result<(), CudaError> {
         let seen = match task.gates {
             Some(_) => self.buffers.seen.pointer(),
             None => DevicePointer::NULL,
@@ -328,7 +344,7 @@ impl Matcher {
         unsafe { self.rays_kernel.launch(stream, grid, arguments) }
     }
 
-    fn search(
+    fn launch_search(
         &self,
         stream: &Stream,
         params: &MatchingConfig,
@@ -348,47 +364,44 @@ impl Matcher {
         };
         let arguments = SearchArgs {
             rays: self.buffers.rays.pointer(),
-            target_points: task.target.points.pointer(),
             query_points: task.query.points.pointer(),
             start,
             use_start,
             index: task.index.pointer(),
-            valid: task.valid.pointer(),
+            converged: task.valid.pointer(),
             width: self.width,
             height: self.height,
             max_iter: u32::try_from(params.max_iter).unwrap_or(u32::MAX),
             lambda_init: params.lambda_init,
             convergence: params.convergence_thresh,
             noise: NOISE.min(params.convergence_thresh),
-            distance: params.dist_thresh,
-            reserved: 0,
         };
         let grid = Grid::over(n, SEARCH_THREADS);
-        // SAFETY: every buffer has elements for `n` pixels, checked above and in `enqueue`; the
+        // SAFETY: every buffer has elements for `n` pixels, checked above and in `search`; the
         // search reads rays and points only at positions that it keeps inside the image.
         unsafe { self.search_kernel.launch(stream, grid, (arguments,)) }
     }
 
-    fn refine(
-        &self,
-        stream: &Stream,
-        params: &MatchingConfig,
-        task: &MatchTask<'_>,
-    ) -> Result<(), CudaError> {
+    /// Radius of the refinement, and its widest step; 0: none.
+    fn extent(&self, params: &MatchingConfig) -> (usize, usize) {
         let longest = self.width.max(self.height) as usize;
         // Steps wider than the image leave only the centre, even if there are more of them.
         let radius = params.radius.min(longest);
         let too_small = self.width < 3 || self.height < 3;
-        let levels = if radius == 0 || too_small {
-            0
-        } else {
-            params.dilation_max.min(longest)
-        };
-        let (n, padded) = (self.pixels(), self.channels.next_multiple_of(8));
-        let mut descriptors = [task.target.descriptors, task.query.descriptors];
-        if let Some(copies) = &self.buffers.padded
-            && levels > 0
-        {
+        match radius == 0 || too_small {
+            true => (radius, 0),
+            false => (radius, params.dilation_max.min(longest)),
+        }
+    }
+
+    /// Pads the descriptors of both views and rounds them; returns them padded.
+    fn launch_round<'a>(
+        &'a self,
+        stream: &Stream,
+        mut descriptors: [DeviceSlice<'a, f32>; 2],
+    ) -> Result<[DeviceSlice<'a, f32>; 2], CudaError> {
+        let padded = self.channels.next_multiple_of(8);
+        if let Some(copies) = &self.buffers.padded {
             for (descriptors, copy) in descriptors.iter_mut().zip(copies) {
                 let grid = Grid::over(copy.len(), PAD_THREADS);
                 let arguments = (
@@ -398,30 +411,43 @@ impl Matcher {
                     copy.pointer(),
                     copy.len() as u64,
                 );
-                // SAFETY: the source has `channels` values per pixel, checked in `enqueue`, the
-                // copy has `padded`.
+                // SAFETY: the source has `channels` values per pixel, checked in `search`, the copy has `padded`.
                 unsafe { self.pad_kernel.launch(stream, grid, arguments)? };
                 *descriptors = copy.all();
             }
         }
-        if levels > 0 {
-            let words = n * (padded / 4);
-            let arguments = (
-                descriptors[0].pointer(),
-                descriptors[1].pointer(),
-                self.buffers.rounded[0].pointer(),
-                self.buffers.rounded[1].pointer(),
-                words as u64,
-            );
-            let grid = Grid::over(2 * words, ROUND_THREADS);
-            // SAFETY: each side has `padded` values for each pixel, a word for four of them.
-            unsafe { self.round_kernel.launch(stream, grid, arguments)? };
-        }
+        let words = self.pixels() * (padded / 4);
+        let arguments = (
+            descriptors[0].pointer(),
+            descriptors[1].pointer(),
+            self.buffers.rounded[0].pointer(),
+            self.buffers.rounded[1].pointer(),
+            words as u64,
+        );
+        let grid = Grid::over(2 * words, ROUND_THREADS);
+        // SAFETY: each side has `padded` values for each pixel, a word for four of them.
+        unsafe { self.round_kernel.launch(stream, grid, arguments)? };
+        Ok(descriptors)
+    }
+
+    /// # Safety
+    /// The task was checked and its search enqueued on `stream`; `descriptors` are padded, and rounded if there is a
+    /// refinement.
+    unsafe fn launch_refine(
+        &self,
+        stream: &Stream,
+        params: &MatchingConfig,
+        task: &MatchTask<'_>,
+        descriptors: [DeviceSlice<'_, f32>; 2],
+    ) -> Result<(), CudaError> {
+        let (radius, levels) = self.extent(params);
+        let padded = self.channels.next_multiple_of(8);
         let null = DevicePointer::NULL;
         let gates = task.gates.as_ref();
         let (stored, quality) = task.quality.pointers();
         let arguments = RefineArgs {
             target_points: task.target.points.pointer(),
+            query_points: task.query.points.pointer(),
             target_descriptors: descriptors[0].pointer(),
             query_descriptors: descriptors[1].pointer(),
             target_rounded: self.buffers.rounded[0].pointer(),
@@ -446,6 +472,8 @@ impl Matcher {
             all: u32::from(self.refinement == Refinement::SingleAll),
             q_conf: task.q_conf,
             c_conf: gates.map_or(0.0, |g| g.c_conf),
+            distance: params.dist_thresh,
+            reserved: 0,
         };
         let fast = padded == CHANNELS && radius <= RADIUS;
         let kernel = if fast {
@@ -454,9 +482,53 @@ impl Matcher {
             &self.refine_any_kernel
         };
         let grid = self.tiles(REFINE_TILE, REFINE_TILE.0 * REFINE_TILE.1);
-        // SAFETY: every buffer has elements for all pixels, checked in `enqueue`; `index` was
-        // written by the search and lies inside the image, and the refinement stays inside.
+        // SAFETY: every buffer has elements for all pixels, checked in `search`; `index` was written by the search and
+        // lies inside the image, and the refinement stays inside.
         unsafe { kernel.launch(stream, grid, (arguments,)) }
+    }
+}
+
+/// A matching whose search is enqueued.
+#[must_use]
+pub struct Searched<'a> {
+    matcher: &'a Matcher,
+    stream: &'a Stream,
+    params: &'a MatchingConfig,
+    task: &'a MatchTask<'a>,
+    /// Padded, once they are also rounded.
+    descriptors: Option<[DeviceSlice<'a, f32>; 2]>,
+}
+
+impl<'a> Searched<'a> {
+    /// Enqueues what else does not depend on points, unless it is enqueued already.
+    pub fn prepare(&mut self) -> Result<(), CudaError> {
+        self.rounded().map(|_| ())
+    }
+
+    fn rounded(&mut self) -> Result<[DeviceSlice<'a, f32>; 2], CudaError> {
+        if let Some(descriptors) = self.descriptors {
+            return Ok(descriptors);
+        }
+        let (matcher, task) = (self.matcher, self.task);
+        let descriptors = [task.target.descriptors, task.query.descriptors];
+        let (_, levels) = matcher.extent(self.params);
+        let rounded = match levels > 0 && matcher.pixels() > 0 {
+            true => matcher.launch_round(self.stream, descriptors)?,
+            false => descriptors,
+        };
+        Ok(*self.descriptors.insert(rounded))
+    }
+
+    /// Enqueues the rest: occlusion check, refinement, qualities, gates and counts.
+    pub fn finish(mut self) -> Result<(), CudaError> {
+        if self.matcher.pixels() == 0 {
+            return self.stream.fill(self.task.counts, 0);
+        }
+        let descriptors = self.rounded()?;
+        let (stream, params, task) = (self.stream, self.params, self.task);
+        // SAFETY: `Matcher::search` checked the task and enqueued its search on this stream; the descriptors are
+        // rounded.
+        unsafe { (self.matcher).launch_refine(stream, params, task, descriptors) }
     }
 }
 

@@ -52,13 +52,31 @@ impl FrameDepthBuffers {
     }
 }
 
-/// The stream on which a frame's depth is prepared while the network runs on the tracking stream.
+/// The stream on which a frame's depth is prepared while the network runs on the tracking stream, and its pass measured
+/// while that matches.
 struct Beside {
     stream: Stream,
     /// Recorded on the tracking stream: it has no more use for the depth of the frame before.
     free: Event,
     /// Recorded on this stream: the depth is prepared.
     ready: Event,
+    /// The same two within a frame's captured work.
+    from: Event,
+    done: Event,
+}
+
+impl Beside {
+    /// Later work of this stream waits for what `stream` has so far.
+    fn follow(&self, stream: &Stream) -> Result<(), CudaError> {
+        stream.record(&self.from)?;
+        self.stream.wait(&self.from)
+    }
+
+    /// Later work of `stream` waits for what this stream has so far.
+    fn join(&self, stream: &Stream) -> Result<(), CudaError> {
+        self.stream.record(&self.done)?;
+        stream.wait(&self.done)
+    }
 }
 
 /// The current frame's depth, which is not enqueued yet.
@@ -126,6 +144,8 @@ impl FrameDepth {
             stream: context.stream(stream.priority())?,
             free: context.event(false)?,
             ready: context.event(false)?,
+            from: context.event(false)?,
+            done: context.event(false)?,
         };
         Ok(Self {
             beside,
@@ -223,14 +243,14 @@ impl FrameDepth {
         stream.wait(&self.beside.ready)
     }
 
-    /// Enqueues the measurement of a pass, whose first view is that of the current frame, and applies its scale and
-    /// field to all views. Without depth that can be used, the newest ones before are taken.
-    pub(super) fn scale(
+    /// Enqueues the measurement of a pass, whose view of the current frame this is, beside later work of `stream`. Until
+    /// [`FrameDepth::join`] that must not change the view.
+    pub(super) fn measure(
         &mut self,
         stream: &Stream,
         frame: DeviceView<'_>,
-        other: Option<DeviceView<'_>>,
     ) -> Result<(), CudaError> {
+        self.beside.follow(stream)?;
         let task = MeasureTask {
             points: frame.points,
             confidence: frame.confidence,
@@ -238,17 +258,34 @@ impl FrameDepth {
             used: Some(self.used.all()),
             found: self.found.all(),
         };
-        self.meter.measure(stream, &task, self.field.as_ref())?;
-        let (points, other) = (frame.points, other.map(|view| view.points));
-        match &self.field {
-            Some(field) => field.apply(stream, points, other, task.found)?,
-            None => self.meter.rescale(stream, points, other, task.found)?,
-        }
-        // SAFETY: the stream is synchronised before the data is read.
-        unsafe { stream.download(self.found.all(), &mut self.host_found) }
+        (self.meter).measure(&self.beside.stream, &task, self.field.as_ref())
     }
 
-    /// Takes note that the work with [`FrameDepth::scale`] has ended, with outputs of the network that could be used.
+    /// Enqueues applying the scale and field of [`FrameDepth::measure`] to the points of all views, after the work that
+    /// `stream` has and beside later work, which must not use the points until [`FrameDepth::join`]. Without depth that
+    /// can be used, the newest ones before are taken.
+    pub(super) fn apply(
+        &mut self,
+        stream: &Stream,
+        points: DeviceSlice<'_, f32>,
+        other: Option<DeviceSlice<'_, f32>>,
+    ) -> Result<(), CudaError> {
+        self.beside.follow(stream)?;
+        let (beside, found) = (&self.beside.stream, self.found.all());
+        match &self.field {
+            Some(field) => field.apply(beside, points, other, found)?,
+            None => self.meter.rescale(beside, points, other, found)?,
+        }
+        // SAFETY: the tracking stream, which waits for this one, is synchronised before the data is read.
+        unsafe { beside.download(found, &mut self.host_found) }
+    }
+
+    /// Later work of `stream` waits for the points in metres.
+    pub(super) fn join(&self, stream: &Stream) -> Result<(), CudaError> {
+        self.beside.join(stream)
+    }
+
+    /// Takes note that the work with [`FrameDepth::measure`] has ended, with outputs of the network that could be used.
     pub(super) fn measured(&mut self) {
         self.measured = self.has_frame;
     }
@@ -269,7 +306,7 @@ impl FrameDepth {
         }
     }
 
-    /// Enqueues bringing the points of the current frame's own view, after [`FrameDepth::scale`], nearer to its depth.
+    /// Enqueues bringing the points of the current frame's own view, after [`FrameDepth::join`], nearer to its depth.
     pub(super) fn correct(
         &self,
         stream: &Stream,

@@ -136,7 +136,7 @@ impl Tracking {
             masker.hide_as_in(stream, second, of_keyframe)?;
         }
         if let Some(depth) = &mut frame.depth {
-            depth.scale(stream, first, Some(second))?;
+            depth.measure(stream, first)?;
         }
         let gates = Gates {
             key_confidence: frame.pointmap.confidence.all(),
@@ -158,10 +158,15 @@ impl Tracking {
             quality: Floats::F32(frame.quality.all()),
             counts: frame.pair.counts.all(),
         };
-        frame
-            .pair
-            .matcher
-            .enqueue(stream, &config.matching, &task)?;
+        // The search needs only directions, and runs beside the measurement of their scale.
+        let matcher = &frame.pair.matcher;
+        let mut searched = matcher.search(stream, &config.matching, &task)?;
+        if let Some(depth) = &mut frame.depth {
+            depth.apply(stream, first.points, Some(second.points))?;
+            searched.prepare()?;
+            depth.join(stream)?;
+        }
+        searched.finish()?;
         if let Some(depth) = &frame.depth {
             depth.correct(stream, first.points)?;
         }
@@ -411,7 +416,9 @@ impl TrackingDevice for Tracking {
             masker.hide(&self.stream, view, mask.used())?;
         }
         if let Some(depth) = &mut frame.depth {
-            depth.scale(&self.stream, view, None)?;
+            depth.measure(&self.stream, view)?;
+            depth.apply(&self.stream, view.points, None)?;
+            depth.join(&self.stream)?;
             depth.correct(&self.stream, view.points)?;
         }
         let visible = frame.mask.as_ref().map(FrameMask::visible);
