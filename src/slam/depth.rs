@@ -18,13 +18,13 @@ impl Slam {
     pub fn set_depth(&mut self, metres: Option<&[f32]>) -> Result<(), DeviceError> {
         let next = match (self.config.depth.enabled, metres) {
             (true, Some(metres)) => {
-                let motion = self.tracker.depth_timer_mut().and_then(|t| t.give(metres));
+                let motion = self.depth_timer.as_mut().and_then(|t| t.give(metres));
                 Some(NextDepth::Measured { metres, motion })
             }
             (false, Some(_)) => return Err(DeviceError::NoDepth),
             (false, None) => return Ok(()),
             (true, None) => {
-                if let Some(timer) = self.tracker.depth_timer_mut() {
+                if let Some(timer) = &mut self.depth_timer {
                     timer.give_none();
                 }
                 None
@@ -36,14 +36,14 @@ impl Slam {
     /// Encodes a frame. Without depth of its own it has the newest depth, as that of a sensor that is slower than the
     /// camera; returns whether it has.
     pub(super) fn encode(&mut self, frame: &Frame<'_>) -> Result<bool, SlamError> {
-        let motion = self.tracker.depth_timer().and_then(DepthTimer::carried);
+        let motion = self.depth_timer.as_ref().and_then(DepthTimer::carried);
         if let Some(motion) = motion {
             let device = self.tracker.device_mut();
             device.set_depth(Some(NextDepth::Carried(motion)))?;
         }
         let encoded = self.tracker.encode(frame);
         if encoded.is_err() {
-            if let Some(timer) = self.tracker.depth_timer_mut() {
+            if let Some(timer) = &mut self.depth_timer {
                 timer.skip();
             }
             // Without `depth.use` there is none to forget.
@@ -64,7 +64,7 @@ impl Slam {
         if !is_carried {
             self.depth.note(frame.index, found);
         }
-        if let Some(timer) = self.tracker.depth_timer_mut() {
+        if let Some(timer) = &mut self.depth_timer {
             let refused = matches!(found, Some(Err(_)));
             timer.tracked(frame.stamp, step, refused);
         }

@@ -150,6 +150,8 @@ pub struct Slam {
     config: Arc<Config>,
     about: About,
     depth: DepthWatch,
+    /// `None` without `depth.use` or a calibration.
+    depth_timer: Option<DepthTimer>,
 }
 
 impl Slam {
@@ -176,7 +178,7 @@ impl Slam {
         let masks = (config.tracking.masks).then(|| MaskReader::new(None, size));
         Ok(Self {
             state: State::Empty,
-            tracker: Tracker::new(device.tracking, config, depth_timer),
+            tracker: Tracker::new(device.tracking, config),
             mapping_counts: mapper.shared_counts(),
             map: MapLink::new(mapper, poses, config.threads, pace, max_keyframes)?,
             history: History::new(pace),
@@ -191,6 +193,7 @@ impl Slam {
             config: Arc::new(config.clone()),
             about: About::default(),
             depth: DepthWatch::default(),
+            depth_timer,
         })
     }
 

@@ -4,8 +4,6 @@ use super::error::SlamError;
 use super::frame::{Frame, FrameOutcome, Place};
 use super::frozen_map;
 use super::map_link::MapLink;
-use super::metric::depth_timer::DepthTimer;
-use super::metric::keyframe_depth::KeyframeDepth;
 use super::metric::scale::KeyframeScale;
 use super::odometry::Odometry;
 use super::pose_table::Anchor;
@@ -14,7 +12,7 @@ use super::sensors::MotionSensors;
 use super::state::{ActiveKeyframe, Question, Search, SearchStep, State};
 use super::uncertainty::{Covariance6, covariance_of_camera};
 use crate::compute::device::{
-    DeviceError, Fractions, Handle, LostReason, Outcome, Tracked, TrackingDevice,
+    DeviceError, Fractions, LostReason, Outcome, Tracked, TrackingDevice,
 };
 use crate::config::Config;
 use crate::geometry::Sim3;
@@ -47,7 +45,6 @@ pub struct Tracker {
     device: Box<dyn TrackingDevice>,
     odometry: Odometry,
     sensors: MotionSensors,
-    depth: KeyframeDepth,
     /// Number of consecutive frames without a usable pixel.
     blank: usize,
     /// See [`wants_keyframe`].
@@ -61,17 +58,12 @@ pub struct Tracker {
 }
 
 impl Tracker {
-    /// A tracker on `device`; `depth_timer` with `depth.use` and a calibration.
-    pub fn new(
-        device: Box<dyn TrackingDevice>,
-        config: &Config,
-        depth_timer: Option<DepthTimer>,
-    ) -> Self {
+    /// A tracker on `device`.
+    pub fn new(device: Box<dyn TrackingDevice>, config: &Config) -> Self {
         Self {
             device,
             odometry: Odometry::default(),
             sensors: MotionSensors::default(),
-            depth: KeyframeDepth::new(depth_timer),
             blank: 0,
             min_fraction: config.tracking.match_frac_thresh,
             probe_fraction: (config.economy.reuse)
@@ -104,16 +96,6 @@ impl Tracker {
     /// See [`Tracker::sensors`].
     pub fn sensors_mut(&mut self) -> &mut MotionSensors {
         &mut self.sensors
-    }
-
-    /// The times of depth; `None` without `depth.use` or a calibration.
-    pub fn depth_timer(&self) -> Option<&DepthTimer> {
-        self.depth.timer()
-    }
-
-    /// See [`Tracker::depth_timer`].
-    pub fn depth_timer_mut(&mut self) -> Option<&mut DepthTimer> {
-        self.depth.timer_mut()
     }
 
     /// Makes `frame` the device's current frame.
@@ -188,7 +170,7 @@ impl Tracker {
             step: self.odometry.step(&anchor, world_from_keyframe.scale),
             covariance: self.covariance(&tracked, &world_from_keyframe, map),
         };
-        let wants = wants_keyframe(&tracked.fractions, self.min_fraction) || self.begins_depth(map);
+        let wants = wants_keyframe(&tracked.fractions, self.min_fraction);
         let weak = |limit: &f32| wants || fraction < *limit || expected < self.min_fraction;
         if let Some(limit) = self.probe_fraction.filter(weak)
             && map.may_grow()
@@ -307,7 +289,6 @@ impl Tracker {
             }
         };
         self.device.track_against(&handle)?;
-        self.depth.join_keyframe();
         let left = match state {
             State::Tracking(active) => Some(active.id),
             State::Empty | State::Lost(_) => None,
@@ -322,10 +303,9 @@ impl Tracker {
             true => map.return_loan(),
             false => {
                 let handle = self.device.stash_pointmap()?;
-                let own = self.device.keyframe_scale()?;
-                let scale = self.depth.of_left(own, &active.scale);
-                tracing::debug!(id = active.id, ?own, ?scale, "scale by depth");
-                map.finish_keyframe(active.id, handle, scale);
+                let (own, tracked) = (self.keyframe_scale()?, active.scale.scale());
+                tracing::debug!(id = active.id, ?own, ?tracked, "scale by depth");
+                map.finish_keyframe(active.id, handle, own.or(tracked));
             }
         }
         Ok(())
@@ -357,7 +337,8 @@ impl Tracker {
     /// Starts a submap at the last known pose, unconnected to the map so far.
     fn start_submap(&mut self, frame: &Frame<'_>, map: &mut MapLink) -> Result<Step, SlamError> {
         self.blank = 0;
-        let made = self.start_keyframe()?;
+        let handle = self.device.start_keyframe()?;
+        let made = (handle, self.keyframe_scale()?);
         let place = map.add_keyframe(frame, made, None, None)?;
         let outcome = FrameOutcome::at(TrackingState::Initialising, place);
         Ok((State::started(place.anchor.keyframe), outcome))
@@ -390,8 +371,9 @@ impl Tracker {
     ) -> Result<Step, SlamError> {
         tracing::info!("frame {}: the map goes on by wheel odometry", frame.index);
         self.blank = 0;
-        let made = self.start_keyframe()?;
+        let handle = self.device.start_keyframe()?;
         let motion = self.sensors.since_keyframe(frame.stamp);
+        let made = (handle, self.keyframe_scale()?);
         let place = map.add_keyframe(frame, made, Some(anchor), motion)?;
         let outcome = FrameOutcome::at(TrackingState::Initialising, place);
         Ok((State::started(place.anchor.keyframe), outcome))
@@ -407,7 +389,8 @@ impl Tracker {
         map: &mut MapLink,
     ) -> Result<Step, SlamError> {
         self.leave(&active, map)?;
-        let made = self.start_keyframe()?;
+        let handle = self.device.start_keyframe()?;
+        let made = (handle, self.keyframe_scale()?);
         let motion = self
             .sensors
             .keyframe_motion(frame.stamp, &anchor, map.poses());
@@ -457,20 +440,9 @@ impl Tracker {
         Ok((state, outcome))
     }
 
-    /// Makes the frame the device's active keyframe; returns it with its measured scale.
-    fn start_keyframe(&mut self) -> Result<(Handle, Option<KeyframeScale>), DeviceError> {
-        let handle = self.device.start_keyframe()?;
-        let found = self.device.keyframe_scale()?;
-        Ok((handle, self.depth.start_keyframe(found)))
-    }
-
-    /// Whether this frame is the first with depth in a map whose keyframes have none: it becomes a keyframe, since what
-    /// follows is measured against its pointmap.
-    fn begins_depth(&self, map: &mut MapLink) -> bool {
-        self.depth.lacks_scale()
-            && matches!(self.device.depth_found(), Some(Ok(_)))
-            && map.may_grow()
-            && map.poses().shared().load().scale.is_none()
+    /// The measured scale of the active keyframe.
+    fn keyframe_scale(&mut self) -> Result<Option<KeyframeScale>, DeviceError> {
+        Ok(self.device.keyframe_scale()?.map(KeyframeScale::from))
     }
 
     fn covariance(

@@ -1,20 +1,17 @@
 //! What depth says about the scale of frames and keyframes.
 
-use super::depth_clock::DepthClock;
 use super::scale::{KeyframeScale, ScaleSource};
 use crate::compute::depth::{DepthScale, NoScale};
 
 /// Number of consecutive frames whose depth cannot be used after which that is reported.
 const REPORTED: usize = 5;
 
-impl KeyframeScale {
-    /// By depth that depends on its offset as `clock` says.
-    pub fn by_depth(found: &DepthScale, clock: DepthClock) -> Self {
+impl From<DepthScale> for KeyframeScale {
+    fn from(found: DepthScale) -> Self {
         Self {
             log_scale: found.log_scale,
             sigma: found.sigma,
             source: ScaleSource::Depth,
-            clock,
         }
     }
 }

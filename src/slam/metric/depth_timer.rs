@@ -3,7 +3,6 @@
 //! The camera's motion carries depth to the frames of a camera that is faster than its depth sensor. Without it, the
 //! network's next passes, whose scales and shapes differ, would be corrected by what an earlier one got wrong.
 
-use super::depth_clock;
 use super::depth_moment::{Moment, exp, grid};
 use super::depth_offset::OffsetFinder;
 use super::wheels::seconds_between;
@@ -34,15 +33,6 @@ pub struct DepthTimer {
     /// The camera at the newest frame.
     here: Option<Moment>,
     finder: OffsetFinder,
-    rate: f64,
-    wanted: Option<Wanted>,
-}
-
-/// The frame whose rate is wanted, as the next velocity comes.
-#[derive(Debug, Clone, Copy)]
-enum Wanted {
-    OfFrame,
-    OfFrameBefore,
 }
 
 impl DepthTimer {
@@ -59,8 +49,6 @@ impl DepthTimer {
             last: None,
             here: None,
             finder: OffsetFinder::new(size, camera, offset),
-            rate: 0.0,
-            wanted: None,
         }
     }
 
@@ -105,47 +93,6 @@ impl DepthTimer {
         self.is_seen(&motion).then_some(motion)
     }
 
-    /// The offset that depth is corrected for, in seconds: negative if depth is older than its frame.
-    pub fn offset(&self) -> f64 {
-        self.finder.offset().unwrap_or(0.0)
-    }
-
-    /// Asks for [`DepthTimer::rate`] of the depth of the frame that is processed.
-    pub fn want_rate(&mut self) {
-        self.rate = 0.0;
-        self.wanted = Some(Wanted::OfFrame);
-    }
-
-    /// No rate is known.
-    pub fn forget_rate(&mut self) {
-        self.rate = 0.0;
-        self.wanted = None;
-    }
-
-    /// Change of mean log depth per second at the frame for which it was asked for; 0 until the velocity there is known.
-    pub fn rate(&self) -> f64 {
-        self.rate
-    }
-
-    /// Measures the rate that is wanted, now that this velocity is known.
-    fn measure_rate(&mut self, velocity: Option<Vector6<f64>>) {
-        let Some(wanted) = self.wanted else { return };
-        let metres = match wanted {
-            Wanted::OfFrame if self.has_next => &self.next,
-            // Carried depth is the newest, and that of the frame before has become it.
-            Wanted::OfFrame | Wanted::OfFrameBefore => &self.latest,
-        };
-        self.wanted = match (velocity, wanted) {
-            (Some(velocity), _) => {
-                self.rate = depth_clock::rate(metres, self.size, &self.camera, &velocity);
-                None
-            }
-            // The first frame's velocity is that of the step to the second.
-            (None, Wanted::OfFrame) => Some(Wanted::OfFrameBefore),
-            (None, Wanted::OfFrameBefore) => None,
-        };
-    }
-
     /// Whether enough of the newest depth's points are seen after this motion: a look at some of its pixels.
     fn is_seen(&self, motion: &DepthMotion) -> bool {
         let (mut had, mut has) = (0_usize, 0_usize);
@@ -172,7 +119,6 @@ impl DepthTimer {
             velocity: seconds.map(|seconds| log(step) / seconds),
             step: Sim3::from(step),
         });
-        self.measure_rate(moment.and_then(|moment| moment.velocity));
         if moment.is_none() {
             self.origin = None;
             self.finder.forget();

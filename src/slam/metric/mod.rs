@@ -1,7 +1,6 @@
 //! Metres: what sensors say about the scale of the map and about motions in it.
 
 pub mod depth;
-pub mod depth_clock;
 pub mod depth_moment;
 pub mod depth_offset;
 pub mod depth_timer;
@@ -11,7 +10,6 @@ pub mod gyro;
 pub mod gyro_calibration;
 pub mod gyro_mount;
 pub mod gyroscope;
-pub mod keyframe_depth;
 pub mod motion;
 pub mod motions;
 pub mod mount;

@@ -1,6 +1,5 @@
 //! Measured scales of keyframes, and what they say about the map (docs/algorithm.md, Metric scale).
 
-use super::depth_clock::DepthClock;
 use crate::compute::global::ScalePrior;
 use crate::geometry::Sim3;
 use rustc_hash::FxHashMap;
@@ -80,52 +79,33 @@ pub struct KeyframeScale {
     pub sigma: f64,
     /// The sensor.
     pub source: ScaleSource,
-    /// What the offset of depth does to it.
-    pub clock: DepthClock,
 }
 
 /// The measured scales of a graph's keyframes, by id: at most one for each.
 #[derive(Debug, Default)]
-pub struct Scales {
-    known: FxHashMap<u32, KeyframeScale>,
-    /// The newest keyframe with a scale, and the offset of depth as known there: earlier scales are corrected for it.
-    newest: Option<(u32, f64)>,
-}
+pub struct Scales(FxHashMap<u32, KeyframeScale>);
 
 impl Scales {
     /// Stores the scale of a keyframe, in place of an older one. One that is not a measurement is ignored.
     pub fn set(&mut self, id: u32, scale: KeyframeScale) {
         if scale.log_scale.is_finite() && scale.sigma.is_finite() && scale.sigma > 0.0 {
-            self.known.insert(id, scale);
-            if self.newest.is_none_or(|(newest, _)| id >= newest) {
-                self.newest = Some((id, scale.clock.offset));
-            }
+            self.0.insert(id, scale);
         }
     }
 
     /// Forgets a keyframe.
     pub fn remove(&mut self, id: u32) {
-        self.known.remove(&id);
-    }
-
-    /// The scale of a keyframe, corrected for the offset of depth.
-    fn get(&self, id: u32) -> Option<KeyframeScale> {
-        let scale = self.known.get(&id)?;
-        let offset = self.newest.map_or(scale.clock.offset, |(_, offset)| offset);
-        Some(KeyframeScale {
-            log_scale: scale.log_scale + scale.clock.correction(offset),
-            ..*scale
-        })
+        self.0.remove(&id);
     }
 
     /// The priors of keyframes `ids`, whose places in that list they name, with their information multiplied
     /// by `units`.
     pub fn priors(&self, ids: impl Iterator<Item = u32>, units: f64) -> Vec<ScalePrior> {
-        if self.known.is_empty() {
+        if self.0.is_empty() {
             return Vec::new();
         }
         let known = ids.enumerate().filter_map(|(k, id)| {
-            let scale = self.get(id)?;
+            let scale = self.0.get(&id)?;
             Some(ScalePrior {
                 k,
                 log_scale: scale.log_scale,
@@ -139,12 +119,12 @@ impl Scales {
     /// measured scale. Its standard deviation grows with the scatter if that is more than the measurements
     /// say (Birge's ratio).
     pub fn estimate(&self, ids: &[u32], poses: &[Sim3]) -> Option<ScaleEstimate> {
-        if self.known.is_empty() {
+        if self.0.is_empty() {
             return None;
         }
         let newest = ids.iter().zip(poses).rev().take(ESTIMATED);
         let known = newest.filter_map(|(id, pose)| {
-            let scale = self.get(*id)?;
+            let scale = self.0.get(id)?;
             let weight = 1.0 / (scale.sigma * scale.sigma);
             Some((scale.log_scale - pose.scale.ln(), weight, scale.source))
         });
@@ -176,7 +156,6 @@ mod tests {
             log_scale: factor.ln(),
             sigma,
             source: ScaleSource::Depth,
-            clock: DepthClock::default(),
         }
     }
 
@@ -217,29 +196,6 @@ mod tests {
         scales.remove(238);
         scales.remove(200);
         assert_eq!(scales.estimate(&ids, &poses(120, 1.0)), None);
-    }
-
-    #[test]
-    fn an_offset_of_depth_that_is_found_later_corrects_earlier_scales() {
-        let at = |offset, rate| KeyframeScale {
-            clock: DepthClock { offset, rate },
-            ..scale(2.0, 0.1)
-        };
-        let mut scales = Scales::default();
-        scales.set(0, at(0.0, 0.5));
-        scales.set(4, at(0.0, -1.0));
-        let log_scales = |scales: &Scales| -> Vec<f64> {
-            let priors = scales.priors([0, 4, 6].into_iter(), 1.0);
-            priors.iter().map(|p| p.log_scale - 2.0_f64.ln()).collect()
-        };
-        assert_eq!(log_scales(&scales), [0.0, 0.0]);
-        scales.set(6, at(-0.03, 2.0));
-        // That of keyframe 4 is read again as tracking leaves it, with the offset known as it was made.
-        scales.set(4, at(0.0, -1.0));
-        let found = log_scales(&scales);
-        for (found, expected) in found.iter().zip([0.015, -0.03, 0.0]) {
-            assert!((found - expected).abs() < 1e-12, "{found} for {expected}");
-        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The scale of a keyframe by the depth of the frames that were tracked against it: for keyframes whose own image came
 //! without depth, as of a sensor that is slower than the camera.
 
+use super::scale::{KeyframeScale, ScaleSource};
 use crate::compute::depth::DepthScale;
 use crate::geometry::Sim3;
 
@@ -34,10 +35,11 @@ impl TrackedScale {
     }
 
     /// Metres per unit of the keyframe; `None` without a measurement.
-    pub fn scale(&self) -> Option<DepthScale> {
-        (self.information > 0.0).then(|| DepthScale {
+    pub fn scale(&self) -> Option<KeyframeScale> {
+        (self.information > 0.0).then(|| KeyframeScale {
             log_scale: self.weighted / self.information,
             sigma: (1.0 / self.information + PAIR_SIGMA * PAIR_SIGMA).sqrt(),
+            source: ScaleSource::Depth,
         })
     }
 }
