@@ -1,6 +1,6 @@
 // Pixel matching (docs/algorithm.md, Matching): ray image, and iterative projective search. matching_refine.cu does the
-// rest. Only the directions of points count here, so that depth may still be measuring their scale meanwhile. Equals src/compute/matching bit for bit: compile with -fmad=false and IEEE division
-// and roots.
+// rest. Only the directions of points count here, so that the scale by depth may still be measured meanwhile. Equals
+// src/compute/matching bit for bit: compile with -fmad=false and IEEE division and roots.
 //
 // Limits at 512x384 (N = 196,608 pixels) on an H200 (4.8 TB/s of memory):
 // * rays: 12 B read, 48 B written a pixel: 12 MB, 2.5 us of memory.
