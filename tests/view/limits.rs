@@ -5,7 +5,7 @@ use crate::walk::{Walk, wait};
 use mast3r_slam::view::MAX_PAGES;
 use serde_json::Value;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Kind of a message with an image.
 const IMAGE: u8 = 3;
@@ -71,19 +71,12 @@ fn a_slow_page_misses_frames_and_tracking_does_not_notice() {
     };
     let mut last = next_image(&mut slow);
     let (mut newest, mut pace) = (next_image(&mut fast), 0);
-    // The slow one stands still while the fast one sees so many images that the buffers between do not hold them. In an
-    // emulator that takes longer than the minute after which the server takes a page for gone, so it reads a little then.
-    let mut taken = Instant::now();
+    // The slow one stands still while the fast one sees so many images that the buffers between do not hold them. An
+    // emulator needs longer for that than the minute after which the server takes a page for gone.
     for _ in 0..150 {
         let number = next_image(&mut fast);
         pace = pace.max(number - newest);
         newest = number;
-        if taken.elapsed() > Duration::from_secs(20) {
-            for _ in 0..5 {
-                last = next_image(&mut slow);
-            }
-            taken = Instant::now();
-        }
     }
     let frames = walk.frames.load(Ordering::Acquire) as u32;
     walk.pass(50);
@@ -95,7 +88,6 @@ fn a_slow_page_misses_frames_and_tracking_does_not_notice() {
         gap = gap.max(number - last);
         last = number;
     }
-    println!("gaps of {gap} frames, and of {pace} on the fast page");
     assert!(
         gap > 4 * pace,
         "a gap of {gap} frames; the fast page has gaps of {pace}"
