@@ -109,7 +109,7 @@ struct SearchArgs {
 
 namespace {
 
-__device__ __forceinline__ float dot(float3 a, float3 b) { return a.x * b.x + a.y * b.y + a.z * b.z; }
+using ms::dot;
 
 // Clamps to [1, last]; NaN becomes 1.
 __device__ __forceinline__ float clamp_to(float x, float last) { return fminf(fmaxf(x, 1.0f), last); }

@@ -133,8 +133,7 @@ __device__ __forceinline__ bool may_match(const RefineArgs& a, unsigned pixel) {
 __device__ __forceinline__ bool are_close(const RefineArgs& a, unsigned n, unsigned pixel) {
     const float3 x = ms::point(a.query_points, n), y = ms::point(a.target_points, pixel);
     const float3 apart = make_float3(y.x - x.x, y.y - x.y, y.z - x.z);
-    const float squared = apart.x * apart.x + apart.y * apart.y + apart.z * apart.z;
-    return sqrtf(squared) < a.distance && ms::usable(y);
+    return sqrtf(ms::dot(apart, apart)) < a.distance && ms::usable(y);
 }
 
 __device__ __forceinline__ int add_products(uint2 a, uint2 b, int sum) {

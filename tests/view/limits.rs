@@ -69,7 +69,7 @@ fn a_slow_page_misses_frames_and_tracking_does_not_notice() {
             return number(&message);
         }
     };
-    let mut last = next_image(&mut slow);
+    let first = next_image(&mut slow);
     let (mut newest, mut pace) = (next_image(&mut fast), 0);
     // The slow one stands still while the fast one sees so many images that the buffers between do not hold them. An
     // emulator needs longer for that than the minute after which the server takes a page for gone.
@@ -79,8 +79,10 @@ fn a_slow_page_misses_frames_and_tracking_does_not_notice() {
         newest = number;
     }
     let frames = walk.frames.load(Ordering::Acquire) as u32;
+    assert!(frames > first + 100);
     walk.pass(50);
     // What was under way comes first; then a gap.
+    let mut last = first;
     let mut gap = 0;
     while last < frames {
         let number = next_image(&mut slow);

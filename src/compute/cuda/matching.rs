@@ -279,11 +279,11 @@ impl Matcher {
         params: &MatchingConfig,
         task: &MatchTask<'_>,
     ) -> Result<(), CudaError> {
-        self.search(stream, params, task)?.finish()
+        self.search(stream, params, task)?.round()?.refine()
     }
 
     /// Enqueues the search, which depends only on the directions of points: they may be scaled, each along its
-    /// direction, before [`Searched::finish`].
+    /// direction, before [`Rounded::refine`].
     pub fn search<'a>(
         &'a self,
         stream: &'a Stream,
@@ -313,7 +313,6 @@ impl Matcher {
             stream,
             params,
             task,
-            descriptors: None,
         })
     }
 
@@ -495,40 +494,47 @@ pub struct Searched<'a> {
     stream: &'a Stream,
     params: &'a MatchingConfig,
     task: &'a MatchTask<'a>,
-    /// Padded, once they are also rounded.
-    descriptors: Option<[DeviceSlice<'a, f32>; 2]>,
 }
 
 impl<'a> Searched<'a> {
-    /// Enqueues what else does not depend on points, unless it is enqueued already.
-    pub fn prepare(&mut self) -> Result<(), CudaError> {
-        self.rounded().map(|_| ())
-    }
-
-    fn rounded(&mut self) -> Result<[DeviceSlice<'a, f32>; 2], CudaError> {
-        if let Some(descriptors) = self.descriptors {
-            return Ok(descriptors);
-        }
-        let (matcher, task) = (self.matcher, self.task);
-        let descriptors = [task.target.descriptors, task.query.descriptors];
-        let (_, levels) = matcher.extent(self.params);
-        let rounded = match levels > 0 && matcher.pixels() > 0 {
-            true => matcher.launch_round(self.stream, descriptors)?,
-            false => descriptors,
+    /// Enqueues the preparation of descriptors, which does not depend on points either.
+    pub fn round(self) -> Result<Rounded<'a>, CudaError> {
+        let descriptors = [self.task.target.descriptors, self.task.query.descriptors];
+        let (_, levels) = self.matcher.extent(self.params);
+        let descriptors = match levels {
+            0 => descriptors,
+            _ => self.matcher.launch_round(self.stream, descriptors)?,
         };
-        Ok(*self.descriptors.insert(rounded))
+        Ok(Rounded {
+            searched: self,
+            descriptors,
+        })
     }
+}
 
+/// A matching whose search and preparation of descriptors are enqueued.
+#[must_use]
+pub struct Rounded<'a> {
+    searched: Searched<'a>,
+    /// Padded if there is a refinement.
+    descriptors: [DeviceSlice<'a, f32>; 2],
+}
+
+impl Rounded<'_> {
     /// Enqueues the rest: occlusion check, refinement, qualities, gates and counts.
-    pub fn finish(mut self) -> Result<(), CudaError> {
-        if self.matcher.pixels() == 0 {
-            return self.stream.fill(self.task.counts, 0);
+    pub fn refine(self) -> Result<(), CudaError> {
+        let Searched {
+            matcher,
+            stream,
+            params,
+            task,
+        } = self.searched;
+        if matcher.pixels() == 0 {
+            return stream.fill(task.counts, 0);
         }
-        let descriptors = self.rounded()?;
-        let (stream, params, task) = (self.stream, self.params, self.task);
-        // SAFETY: `Matcher::search` checked the task and enqueued its search on this stream; the descriptors are
-        // rounded.
-        unsafe { (self.matcher).launch_refine(stream, params, task, descriptors) }
+        // SAFETY: `Matcher::search` checked the task and enqueued its search on this stream, and `Searched::round` the
+        // rounding.
+        unsafe { matcher.launch_refine(stream, params, task, self.descriptors) }
     }
 }
 

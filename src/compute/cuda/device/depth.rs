@@ -245,11 +245,7 @@ impl FrameDepth {
 
     /// Enqueues the measurement of a pass, whose view of the current frame this is, beside later work of `stream`. Until
     /// [`FrameDepth::join`] that must not change the view.
-    pub(super) fn measure(
-        &mut self,
-        stream: &Stream,
-        frame: DeviceView<'_>,
-    ) -> Result<(), CudaError> {
+    pub(super) fn measure(&self, stream: &Stream, frame: DeviceView<'_>) -> Result<(), CudaError> {
         self.beside.follow(stream)?;
         let task = MeasureTask {
             points: frame.points,
@@ -283,6 +279,18 @@ impl FrameDepth {
     /// Later work of `stream` waits for the points in metres.
     pub(super) fn join(&self, stream: &Stream) -> Result<(), CudaError> {
         self.beside.join(stream)
+    }
+
+    /// Enqueues all of this for a pass with a single view.
+    pub(super) fn scale_single(
+        &mut self,
+        stream: &Stream,
+        view: DeviceView<'_>,
+    ) -> Result<(), CudaError> {
+        self.measure(stream, view)?;
+        self.apply(stream, view.points, None)?;
+        self.join(stream)?;
+        self.correct(stream, view.points)
     }
 
     /// Takes note that the work with [`FrameDepth::measure`] has ended, with outputs of the network that could be used.

@@ -1,9 +1,8 @@
 //! The tracking half: from camera image to pose without leaving the GPU.
 //!
-//! The work before the network (from upload to network input) and after it (from sanitising to
-//! fusion) is the same for every frame, so each is captured once as a graph and launched as a
-//! whole. Everything that varies is in device memory: the index map and its validity flag, the
-//! initial pose, the fused pointmap. The host waits once, for the outcome.
+//! The work before the network (from upload to network input) and after it (from sanitising to fusion) is the same for
+//! every frame, so each is captured once as a graph and launched as a whole. Everything that varies is in device memory:
+//! the index map and its validity flag, the initial pose, the fused pointmap. The host waits once, for the outcome.
 
 use super::camera::{CameraBuffers, CameraFormat};
 use super::content;
@@ -135,7 +134,7 @@ impl Tracking {
             let of_keyframe = Floats::F32(frame.pointmap.confidence.all());
             masker.hide_as_in(stream, second, of_keyframe)?;
         }
-        if let Some(depth) = &mut frame.depth {
+        if let Some(depth) = &frame.depth {
             depth.measure(stream, first)?;
         }
         let gates = Gates {
@@ -159,14 +158,15 @@ impl Tracking {
             counts: frame.pair.counts.all(),
         };
         // The search needs only directions, and runs beside the measurement of their scale.
-        let matcher = &frame.pair.matcher;
-        let mut searched = matcher.search(stream, &config.matching, &task)?;
+        let searched = (frame.pair.matcher).search(stream, &config.matching, &task)?;
         if let Some(depth) = &mut frame.depth {
             depth.apply(stream, first.points, Some(second.points))?;
-            searched.prepare()?;
+        }
+        let rounded = searched.round()?;
+        if let Some(depth) = &frame.depth {
             depth.join(stream)?;
         }
-        searched.finish()?;
+        rounded.refine()?;
         if let Some(depth) = &frame.depth {
             depth.correct(stream, first.points)?;
         }
@@ -416,10 +416,7 @@ impl TrackingDevice for Tracking {
             masker.hide(&self.stream, view, mask.used())?;
         }
         if let Some(depth) = &mut frame.depth {
-            depth.measure(&self.stream, view)?;
-            depth.apply(&self.stream, view.points, None)?;
-            depth.join(&self.stream)?;
-            depth.correct(&self.stream, view.points)?;
+            depth.scale_single(&self.stream, view)?;
         }
         let visible = frame.mask.as_ref().map(FrameMask::visible);
         // Count of the only view.
