@@ -82,6 +82,8 @@ pub struct MappingCounts {
     pub unused_directions: usize,
     /// Candidates for reuse that contradict the map.
     pub unused_map: usize,
+    /// Motions between keyframes by their depth images.
+    pub depth_motions: usize,
     /// Keyframes removed because others cover what they show.
     pub removed_keyframes: usize,
     /// Frames that should have become keyframes but did not because mapping was behind.
@@ -90,7 +92,7 @@ pub struct MappingCounts {
 
 impl MappingCounts {
     /// Every counter with its name, for people.
-    pub fn rows(&self) -> [(&'static str, usize); 24] {
+    pub fn rows(&self) -> [(&'static str, usize); 25] {
         [
             ("loop edges", self.loop_edges),
             ("relocalisation edges", self.relocalisation_edges),
@@ -114,6 +116,7 @@ impl MappingCounts {
             ("not reused: few matches", self.unused_matches),
             ("not reused: directions differ", self.unused_directions),
             ("not reused: contradicts the map", self.unused_map),
+            ("motions by depth", self.depth_motions),
             ("removed keyframes", self.removed_keyframes),
             ("postponed keyframes", self.postponed_keyframes),
         ]

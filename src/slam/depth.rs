@@ -52,13 +52,13 @@ impl Slam {
         encoded.map(|()| motion.is_some())
     }
 
-    /// Notes what a processed frame shows: whether its depth can be used, if that `is_carried` from another frame, and its
-    /// motion from the frame before.
+    /// Notes what a processed frame shows: whether its depth can be used, if that `is_carried` from another frame, its
+    /// motion from the frame before, and the keyframe that it became. Depth then measures motions between keyframes.
     pub(super) fn note_depth(
         &mut self,
         frame: &Frame<'_>,
         is_carried: bool,
-        step: Option<&Isometry3<f64>>,
+        (step, keyframe): (Option<&Isometry3<f64>>, Option<u32>),
     ) {
         let found = self.tracker.device().depth_found();
         if !is_carried {
@@ -67,6 +67,9 @@ impl Slam {
         if let Some(timer) = &mut self.depth_timer {
             let refused = matches!(found, Some(Err(_)));
             timer.tracked(frame.stamp, step, refused);
+            if let Some(motion) = keyframe.and_then(|id| timer.start_keyframe(id)) {
+                self.map.add_motion(motion);
+            }
         }
     }
 

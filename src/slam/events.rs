@@ -4,6 +4,7 @@ use super::fit::SavedMapError;
 use super::graph::KeyframeInfo;
 use super::map_source::MapSource;
 use super::metric::motion::CameraMotion;
+use super::metric::motions::MeasuredMotion;
 use super::metric::scale::KeyframeScale;
 use super::pose_table::{Anchor, Origin};
 use super::relocaliser::RelocaliseRequest;
@@ -23,6 +24,8 @@ pub struct Finished {
 pub struct Event {
     /// The keyframe that tracking left before this event.
     pub finished: Option<Finished>,
+    /// The motion between two keyframes, as depth has measured it since the event before.
+    pub measured: Option<MeasuredMotion>,
     pub work: Work,
     /// Number of keyframes that had been made at the oldest frame that tracking keeps.
     pub oldest_made: u32,

@@ -37,6 +37,8 @@ pub struct Graph {
     factors: Factors,
     /// By wheel odometry, between keyframes of the graph.
     motions: Motions,
+    /// Motions between keyframes by their depth images.
+    depth_motions: Motions,
     scales: Scales,
     /// Those of removed edges.
     overlaps: Overlaps,
@@ -139,6 +141,20 @@ impl Graph {
         }
     }
 
+    /// Adds a motion between two keyframes that their depth images show; returns `false` unless both are in the graph.
+    pub fn add_depth_motion(&mut self, motion: MeasuredMotion) -> bool {
+        let is_known = self.index_of(motion.i).is_some() && self.index_of(motion.j).is_some();
+        if is_known {
+            self.depth_motions.add(motion);
+        }
+        is_known
+    }
+
+    /// Motions between keyframes that their depth images show.
+    pub fn depth_motions(&self) -> &Motions {
+        &self.depth_motions
+    }
+
     /// Motions between keyframes that wheel odometry has measured.
     pub fn motions(&self) -> &Motions {
         &self.motions
@@ -188,6 +204,7 @@ impl Graph {
         }
         self.factors.remove_of(id as usize);
         self.motions.remove(id);
+        self.depth_motions.remove(id);
         self.scales.remove(id);
         let shared = edges.iter();
         let shared = shared.filter_map(|e| Some((e.other_end(id)?, e.match_fraction)));

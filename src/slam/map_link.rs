@@ -12,6 +12,7 @@ use super::map_source::MapSource;
 use super::mapper::Mapper;
 use super::mapper_thread::MapperHandle;
 use super::metric::motion::CameraMotion;
+use super::metric::motions::MeasuredMotion;
 use super::metric::scale::KeyframeScale;
 use super::pose_table::{Anchor, KeyframePoses, Origin};
 use super::relocaliser::{RelocaliseRequest, Reply};
@@ -38,6 +39,7 @@ pub struct MapLink {
     next_keyframe: u32,
     /// A pointmap to send with the next event.
     finished: Option<Finished>,
+    measured: Option<MeasuredMotion>,
     /// The keyframe of the map that frames are tracked against.
     loan: Option<Loan>,
     pace: Pace,
@@ -76,6 +78,7 @@ impl MapLink {
             map: 0,
             next_keyframe: 0,
             finished: None,
+            measured: None,
             loan: None,
             pace,
             grows: true,
@@ -248,6 +251,11 @@ impl MapLink {
         Ok(Place::of_keyframe(info.id))
     }
 
+    /// Hands a motion between keyframes that depth has measured to the mapper, with the next event.
+    pub fn add_motion(&mut self, motion: MeasuredMotion) {
+        self.measured = Some(motion);
+    }
+
     /// Records that a lost frame became keyframe `id`.
     pub fn found_as_keyframe(&mut self, id: u32) {
         self.next_keyframe = id + 1;
@@ -361,6 +369,7 @@ impl MapLink {
         self.map += 1;
         self.next_keyframe = 0;
         self.finished = None;
+        self.measured = None;
         self.loading = None;
         self.loan = None;
         self.hint = None;
@@ -404,6 +413,7 @@ impl MapLink {
         let finished = self.finished.take();
         let sent = self.mapper.send(Event {
             finished,
+            measured: self.measured.take(),
             work,
             oldest_made: self.oldest_made,
         });

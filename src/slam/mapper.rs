@@ -134,6 +134,9 @@ impl Mapper {
         if let Some(finished) = event.finished {
             self.finish_keyframe(finished)?;
         }
+        if let Some(motion) = event.measured {
+            self.counts.depth_motions += usize::from(self.graph.add_depth_motion(motion));
+        }
         Ok(match event.work {
             Work::Keyframe {
                 info,

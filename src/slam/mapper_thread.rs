@@ -231,6 +231,7 @@ fn frozen(mapper: &mut Mapper, event: Event) -> Option<Event> {
     let finished = None;
     Some(Event {
         finished,
+        measured: None,
         work,
         oldest_made: event.oldest_made,
     })

@@ -232,7 +232,7 @@ impl Slam {
         let seen = outcome.as_ref().copied();
         let seen = seen.unwrap_or(FrameOutcome::lost());
         let tracked = self.record(frame, seen, start);
-        self.note_depth(frame, is_carried, seen.step.as_ref());
+        self.note_depth(frame, is_carried, (seen.step.as_ref(), seen.keyframe));
         outcome.map(|_| tracked)
     }
 

@@ -43,7 +43,8 @@ impl Optimiser {
         factors.extend(left.filter_map(|factor| indexed(factor, place)));
         let units = solver_units(device.shape().pixels_per_patch(), self.variance);
         let scales = graph.scale_priors(units);
-        let motions = graph.motions().priors(units, place);
+        let mut motions = graph.motions().priors(units, place);
+        motions.extend(graph.depth_motions().priors(units, place));
         let held = factors.iter().map(|f| (f.i, f.j));
         let held: Vec<_> = held.chain(motions.iter().map(|m| (m.i, m.j))).collect();
         let (count, solved) = (graph.keyframes().len(), graph.solved_edges());

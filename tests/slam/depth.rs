@@ -61,6 +61,8 @@ struct Run {
     /// Truth over estimate.
     scale: f64,
     estimate: Option<ScaleEstimate>,
+    /// Motions between keyframes by depth.
+    motions: usize,
     map: MapSnapshot,
 }
 
@@ -92,6 +94,7 @@ fn run(
         shape: similar.ate.rmse,
         scale: similar.alignment.scale,
         estimate: slam.scale(),
+        motions: slam.mapping_counts().depth_motions,
         map,
     }
 }
@@ -129,6 +132,11 @@ fn exact_depth_makes_the_map_metric() {
             estimate.source == ScaleSource::Depth
                 && estimate.keyframes == found.map.keyframes.len()
         );
+        // All but the last two keyframes': a motion goes to the map with the event after.
+        match calibrated {
+            true => assert!(found.motions + 3 >= found.map.keyframes.len() && found.motions > 2),
+            false => assert_eq!(found.motions, 0),
+        }
         // Without depth the same map is nearly a third too large.
         let without = run(calibrated, false, wrong, Spoil::default(), &|_, _| None);
         println!(
@@ -136,7 +144,7 @@ fn exact_depth_makes_the_map_metric() {
             without.error, without.scale
         );
         assert!(without.scale < 0.85 && without.error > 100.0 * found.error);
-        assert_eq!(without.estimate, None);
+        assert_eq!((without.estimate, without.motions), (None, 0));
     }
 }
 

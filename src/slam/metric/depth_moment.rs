@@ -4,9 +4,6 @@ use crate::geometry::Sim3;
 use crate::time::Stamp;
 use nalgebra::Vector6;
 
-/// Points along the longer side of the image that are looked at.
-const POINTS: usize = 32;
-
 /// The camera at a frame with depth.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment {
@@ -19,9 +16,12 @@ pub struct Moment {
     pub step: Sim3,
 }
 
-/// Columns and rows of the pixels that are looked at, every so many.
-pub fn grid((width, height): (usize, usize)) -> impl Iterator<Item = (usize, usize)> {
-    let step = width.max(height).div_ceil(POINTS).max(1);
+/// Columns and rows of the pixels that are looked at: at most `points` along the longer side.
+pub fn grid(
+    (width, height): (usize, usize),
+    points: usize,
+) -> impl Iterator<Item = (usize, usize)> {
+    let step = width.max(height).div_ceil(points).max(1);
     let rows = (step / 2..height).step_by(step);
     rows.flat_map(move |v| (step / 2..width).step_by(step).map(move |u| (u, v)))
 }

@@ -12,12 +12,12 @@
 //! and robots that turn show it within seconds. The network has no part in this, because only depth is compared to
 //! depth.
 
-use super::depth_moment::{Moment, exp, grid};
+use super::depth_moment::{Moment, exp};
+use super::depth_planes::{CORRELATED, Planes};
 use super::robust::huber_weight;
 use super::wheels::seconds_between;
-use crate::compute::depth::SIGMA_OVER_MAD;
-use crate::geometry::{Intrinsics, Sim3};
-use nalgebra::{Cholesky, Matrix6, Vector3, Vector6};
+use crate::geometry::Intrinsics;
+use nalgebra::{Cholesky, Matrix6, Vector6};
 
 /// Number of the newest pairs of depth images that the offset is found from.
 const PAIRS: usize = 40;
@@ -32,21 +32,17 @@ pub(super) const MAX_SIGMA: f64 = 0.011;
 pub(super) const MIN_CHANGE: f64 = 0.005;
 /// Maximum offset, in seconds: larger ones are too far for one velocity.
 const MAX_OFFSET: f64 = 0.1;
-/// Minimum number of distances for a pair.
-const MIN_POINTS: usize = 50;
-/// Distances err together within an image: so many count as one.
-const CORRELATED: f64 = 16.0;
+/// Pixels along the longer side of the image that are looked at.
+const POINTS: usize = 32;
+/// Minimum standard deviation of a distance, as a part of the depth.
+const LEAST: f64 = 0.002;
+/// Standard deviation of an offset of which nothing is known, in seconds: a frame of a camera with 30 a second.
+const UNKNOWN: f64 = 0.033;
 /// Standard deviations of a tracked motion: of its position in metres and in parts of the way, and of its rotation in
 /// radians (0.3 degrees).
 const POSITION: f64 = 0.01;
 const OF_WAY: f64 = 0.03;
 const TURN: f64 = 5.2e-3;
-/// Neighbours that differ by more of their depth do not belong to one surface.
-const MAX_JUMP: f64 = 0.05;
-/// Distances above this part of the depth belong to other surfaces.
-const MAX_DISTANCE: f64 = 0.1;
-/// Minimum standard deviation of a distance, as a part of the depth.
-const LEAST: f64 = 0.002;
 /// Rounds of reweighting.
 const ROUNDS: usize = 5;
 
@@ -66,45 +62,33 @@ struct Pair {
     information: f64,
 }
 
-/// A distance from a point of one image to the surface of another, over its depth, and its derivative by a motion
-/// `[τ, φ]` of the point.
-#[derive(Debug, Clone, Copy)]
-struct Distance {
-    value: f64,
-    jacobian: Vector6<f64>,
-}
-
 /// Finds the offset of depth. All memory is allocated in the beginning.
 #[derive(Debug)]
 pub struct OffsetFinder {
-    camera: Intrinsics,
-    size: (usize, usize),
     /// Depth of an earlier frame, and the camera there.
     earlier: Vec<f32>,
     moment: Option<Moment>,
     pairs: heapless::Deque<Pair, PAIRS>,
-    distances: Vec<Distance>,
-    sorted: Vec<f64>,
+    planes: Planes,
     /// The offset that is set, in seconds: what is found must differ from it.
     set: f64,
     found: Option<DepthOffset>,
+    /// Standard deviation of the offset that is corrected for.
+    uncertainty: f64,
     was_reported: bool,
 }
 
 impl OffsetFinder {
     /// For depth images of `width × height`, of this camera, with the offset `set`, in seconds.
     pub fn new(size: (usize, usize), camera: Intrinsics, set: f64) -> Self {
-        let points = grid(size).count();
         Self {
-            camera,
-            size,
             earlier: vec![0.0; size.0 * size.1],
             moment: None,
             pairs: heapless::Deque::new(),
-            distances: Vec::with_capacity(points),
-            sorted: Vec::with_capacity(points),
+            planes: Planes::new(size, camera, POINTS, LEAST),
             set,
             found: None,
+            uncertainty: UNKNOWN,
             was_reported: false,
         }
     }
@@ -113,6 +97,12 @@ impl OffsetFinder {
     pub fn offset(&self) -> Option<f64> {
         let seconds = self.found.map_or(self.set, |found| found.seconds);
         (seconds != 0.0).then_some(seconds)
+    }
+
+    /// Standard deviation of [`OffsetFinder::offset`], in seconds: what is left of an offset that was found but is not
+    /// significant counts as well.
+    pub fn uncertainty(&self) -> f64 {
+        self.uncertainty
     }
 
     /// The offset that was found, if it differs from the one that is set.
@@ -146,12 +136,19 @@ impl OffsetFinder {
             }
             // There is room now.
             let _ = self.pairs.push_back(pair);
-            self.found = self.solve().filter(|found| {
+            let solved = self.solve();
+            self.found = solved.filter(|found| {
                 let change = (found.seconds - self.set).abs();
                 change > SIGNIFICANT * found.sigma
                     && found.sigma <= MAX_SIGMA
                     && change >= MIN_CHANGE
                     && found.seconds.abs() <= MAX_OFFSET
+            });
+            let corrected = self.offset().unwrap_or(0.0);
+            self.uncertainty = solved.map_or(UNKNOWN, |solved| {
+                (solved.seconds - corrected)
+                    .hypot(solved.sigma)
+                    .min(UNKNOWN)
             });
             self.report();
         }
@@ -181,8 +178,9 @@ impl OffsetFinder {
         // Distances are measured at the offset that is corrected for.
         let known = self.offset().unwrap_or(0.0);
         let moved = exp(&(of_newest * -known)) * motion * exp(&(of_earlier * known));
-        self.measure(metres, &moved);
-        let (mut information, mut gradient) = self.normal_equations()?;
+        let (mut information, mut gradient) =
+            self.planes
+                .normal_equations(&self.earlier, metres, &moved)?;
         information /= CORRELATED;
         gradient /= CORRELATED;
         // The tracked motion errs as well, with covariance P⁻¹: (A⁻¹ + P⁻¹)⁻¹ = A − A (A + P)⁻¹ A.
@@ -200,75 +198,6 @@ impl OffsetFinder {
             seconds,
             information,
         })
-    }
-
-    /// Measures distances of the earlier depth image, moved by `newest_from_earlier`, to the newest, `metres`.
-    fn measure(&mut self, metres: &[f32], newest_from_earlier: &Sim3) {
-        let (width, height) = self.size;
-        self.distances.clear();
-        for (u, v) in grid(self.size) {
-            let Some(point) = surface_point(&self.earlier, &self.camera, width, u, v) else {
-                continue;
-            };
-            let point = newest_from_earlier.transform(&point);
-            let at = self.camera.project(&point).map(f64::round);
-            let inside = at.x >= 1.0
-                && at.y >= 1.0
-                && at.x < width as f64 - 1.0
-                && at.y < height as f64 - 1.0;
-            if !(inside && point.z > 0.0) {
-                continue;
-            }
-            let (u, v) = (at.x as usize, at.y as usize);
-            let surface = |u, v| surface_point(metres, &self.camera, width, u, v);
-            let around = [(u, v), (u - 1, v), (u + 1, v), (u, v - 1), (u, v + 1)];
-            let [
-                Some(centre),
-                Some(left),
-                Some(right),
-                Some(above),
-                Some(below),
-            ] = around.map(|(u, v)| surface(u, v))
-            else {
-                continue;
-            };
-            let depth = centre.z;
-            let is_smooth = [left, right, above, below]
-                .iter()
-                .all(|p| (p.z - depth).abs() < MAX_JUMP * depth);
-            let Some(normal) = (right - left).cross(&(below - above)).try_normalize(0.0) else {
-                continue;
-            };
-            let value = normal.dot(&(point - centre)) / depth;
-            if is_smooth
-                && value.abs() < MAX_DISTANCE
-                && self.distances.len() < self.distances.capacity()
-            {
-                let (shift, turn) = (normal / depth, point.cross(&normal) / depth);
-                let jacobian = Vector6::new(shift.x, shift.y, shift.z, turn.x, turn.y, turn.z);
-                self.distances.push(Distance { value, jacobian });
-            }
-        }
-    }
-
-    /// `Σ w J Jᵀ` and `Σ w J e` of the distances, with weights of a Cauchy distribution. `None` if there are too few.
-    fn normal_equations(&mut self) -> Option<(Matrix6<f64>, Vector6<f64>)> {
-        if self.distances.len() < MIN_POINTS {
-            return None;
-        }
-        self.sorted.clear();
-        self.sorted
-            .extend(self.distances.iter().map(|d| d.value.abs()));
-        let middle = self.sorted.len() / 2;
-        let (_, median, _) = self.sorted.select_nth_unstable_by(middle, f64::total_cmp);
-        let sigma = SIGMA_OVER_MAD * *median + LEAST;
-        let (mut information, mut gradient) = (Matrix6::zeros(), Vector6::zeros());
-        for Distance { value, jacobian } in &self.distances {
-            let weight = 1.0 / (1.0 + (value / (2.0 * sigma)).powi(2)) / sigma.powi(2);
-            information += jacobian * jacobian.transpose() * weight;
-            gradient += jacobian * (value * weight);
-        }
-        Some((information, gradient))
     }
 
     /// The mean of the pairs, weighted by information and Huber's function; its standard deviation grows with the
@@ -298,18 +227,4 @@ impl OffsetFinder {
             sigma,
         })
     }
-}
-
-/// The point at a pixel of a depth image; `None` if it was not measured.
-fn surface_point(
-    metres: &[f32],
-    camera: &Intrinsics,
-    width: usize,
-    u: usize,
-    v: usize,
-) -> Option<Vector3<f64>> {
-    let depth = metres
-        .get(v * width + u)
-        .filter(|z| **z > 0.0 && z.is_finite())?;
-    Some(camera.ray(u as f64, v as f64) * f64::from(*depth))
 }

@@ -4,7 +4,9 @@
 //! network's next passes, whose scales and shapes differ, would be corrected by what an earlier one got wrong.
 
 use super::depth_moment::{Moment, exp, grid};
+use super::depth_motion::{DepthMoment, DepthMotions, rigid};
 use super::depth_offset::OffsetFinder;
+use super::motions::MeasuredMotion;
 use super::wheels::seconds_between;
 use crate::compute::depth::moved::DepthMotion;
 use crate::geometry::{Intrinsics, Sim3, rotation_log};
@@ -17,6 +19,8 @@ const MAX_STEP: f64 = 0.5;
 /// second, while they see at least this part of its points.
 const CARRIED: f64 = 1.0;
 const SEEN: f64 = 0.3;
+/// Pixels along the longer side that are looked at for that.
+const LOOKS: usize = 32;
 
 /// Finds the motions that carry depth and correct it for its offset. All memory is allocated in the beginning.
 #[derive(Debug)]
@@ -33,6 +37,7 @@ pub struct DepthTimer {
     /// The camera at the newest frame.
     here: Option<Moment>,
     finder: OffsetFinder,
+    motions: DepthMotions,
 }
 
 impl DepthTimer {
@@ -49,6 +54,7 @@ impl DepthTimer {
             last: None,
             here: None,
             finder: OffsetFinder::new(size, camera, offset),
+            motions: DepthMotions::new(size, camera),
         }
     }
 
@@ -93,10 +99,29 @@ impl DepthTimer {
         self.is_seen(&motion).then_some(motion)
     }
 
+    /// The newest frame became keyframe `id`. If it has depth, returns its motion from the keyframe with depth before it.
+    pub fn start_keyframe(&mut self, id: u32) -> Option<MeasuredMotion> {
+        let here = self.here?;
+        self.origin.filter(|origin| origin.stamp == here.stamp)?;
+        let depth = (self.latest.as_slice(), self.moment_of(&here));
+        self.motions.start_keyframe(id, &here, depth)
+    }
+
+    /// The camera at the moment of a frame's depth, by the offset that is corrected for.
+    fn moment_of(&self, frame: &Moment) -> DepthMoment {
+        let seconds = self.finder.offset().unwrap_or(0.0);
+        let velocity = frame.velocity.unwrap_or(Vector6::zeros());
+        DepthMoment {
+            path_from_depth: rigid(&(frame.path_from_camera * exp(&(velocity * seconds)))),
+            velocity,
+            offset_sigma: self.finder.uncertainty(),
+        }
+    }
+
     /// Whether enough of the newest depth's points are seen after this motion: a look at some of its pixels.
     fn is_seen(&self, motion: &DepthMotion) -> bool {
         let (mut had, mut has) = (0_usize, 0_usize);
-        for (u, v) in grid(self.size) {
+        for (u, v) in grid(self.size, LOOKS) {
             let z = self.latest.get(v * self.size.0 + u).copied();
             if let Some(z) = z.filter(|z| *z > 0.0) {
                 had += 1;
@@ -122,6 +147,7 @@ impl DepthTimer {
         if moment.is_none() {
             self.origin = None;
             self.finder.forget();
+            self.motions.forget();
         }
         self.here = Some(moment.unwrap_or(Moment {
             stamp,

@@ -2,7 +2,9 @@
 
 pub mod depth;
 pub mod depth_moment;
+pub mod depth_motion;
 pub mod depth_offset;
+mod depth_planes;
 pub mod depth_timer;
 mod directions;
 pub mod gravity;
@@ -19,5 +21,7 @@ pub mod slip;
 pub mod tracked_scale;
 pub mod wheels;
 
+#[cfg(test)]
+mod depth_room;
 #[cfg(test)]
 mod drive;

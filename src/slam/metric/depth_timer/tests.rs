@@ -1,59 +1,10 @@
 //! Offsets of depth that is rendered at another moment than the frame's.
 
 use super::super::depth_offset::{MAX_SIGMA, MIN_CHANGE};
+use super::super::depth_room::{FRAME, SIZE, camera, depth, drift, pose, steady};
 use super::*;
 use crate::compute::depth::moved::move_depth;
-use nalgebra::{UnitQuaternion, Vector3};
-
-const SIZE: (usize, usize) = (128, 96);
-const FRAME: f64 = 1.0 / 30.0;
-
-fn camera() -> Intrinsics {
-    Intrinsics {
-        fx: 100.0,
-        fy: 100.0,
-        cx: 63.5,
-        cy: 47.5,
-    }
-}
-
-/// The camera in a room of 6 × 3 × 6 m, which it looks about in.
-fn pose(t: f64) -> Isometry3<f64> {
-    let yaw = 0.5 * (1.9 * t).sin() + 0.2 * (5.0 * t).sin();
-    let pitch = 0.2 * (2.6 * t).cos();
-    let place = Vector3::new(
-        0.5 * (1.3 * t).sin(),
-        0.1 * (3.1 * t).sin(),
-        0.6 * (0.9 * t).cos(),
-    );
-    Isometry3::from_parts(
-        place.into(),
-        UnitQuaternion::from_euler_angles(pitch, yaw, 0.0),
-    )
-}
-
-/// A constant velocity: a turn of 0.4 rad/s with 0.5 m/s ahead.
-fn steady(t: f64) -> Isometry3<f64> {
-    let twist = Vector6::new(0.0, 0.0, 0.5, 0.0, 0.4, 0.0) * t;
-    let moved = exp(&twist);
-    Isometry3::from_parts(moved.translation.into(), moved.rotation)
-}
-
-/// Depth of the room's walls along z.
-fn depth(at: &Isometry3<f64>) -> Vec<f32> {
-    let half = Vector3::new(3.0, 1.5, 3.0);
-    let pixels = (0..SIZE.0 * SIZE.1).map(|n| {
-        let ray = camera().ray((n % SIZE.0) as f64, (n / SIZE.0) as f64);
-        let way = at.rotation * ray;
-        let from = at.translation.vector;
-        let walls = (0..3).map(|k| {
-            let wall = f64::copysign(half[k], way[k]);
-            (wall - from[k]) / way[k]
-        });
-        walls.fold(f64::INFINITY, f64::min) as f32
-    });
-    pixels.collect()
-}
+use nalgebra::Vector3;
 
 /// A walk of `seconds`, with depth that was measured `offset` seconds after each third frame, and poses that err.
 fn walk(
@@ -88,13 +39,6 @@ fn walk_with(
 
 fn exact(_: f64) -> Isometry3<f64> {
     Isometry3::identity()
-}
-
-/// What tracking gets wrong: some millimetres and tenths of a degree, which change within seconds.
-fn drift(t: f64) -> Isometry3<f64> {
-    let shift = Vector3::new((7.0 * t).sin(), (5.0 * t).cos(), (11.0 * t).sin()) * 4e-3;
-    let turn = Vector3::new((6.0 * t).cos(), (9.0 * t).sin(), (4.0 * t).cos()) * 2e-3;
-    Isometry3::new(shift, turn)
 }
 
 #[test]

@@ -1,0 +1,161 @@
+//! Motions between keyframes by their depth images.
+//!
+//! Matches of a network err along the parallax, all in the same direction, so that motions come out too small. The depth
+//! images of two keyframes fit each other without the network: points of one lie on the surfaces of the other (iterative
+//! closest points, projected, with the distance from a plane). What that leaves open, as the way along a wall, is for the
+//! matches.
+
+use super::depth_moment::{Moment, exp};
+use super::depth_planes::{CORRELATED, Planes};
+use super::motion::CameraMotion;
+use super::motions::MeasuredMotion;
+use super::wheels::seconds_between;
+use crate::geometry::{Intrinsics, Sim3};
+use crate::time::Stamp;
+use nalgebra::{Cholesky, Isometry3, Matrix3, Matrix6, Vector6};
+
+/// Pixels along the longer side of the image that are looked at.
+const POINTS: usize = 64;
+/// Minimum standard deviation of a distance, as a part of the depth.
+const LEAST: f64 = 5e-4;
+/// Maximum number of rounds of Gauss-Newton, and the step, in metres and radians, after which there is no other.
+const ROUNDS: usize = 8;
+const SMALL_STEP: f64 = 1e-4;
+/// Standard deviations of the tracked motion at which the fit starts: of its position in metres and in parts of the way,
+/// and of its rotation in radians.
+const POSITION: f64 = 0.01;
+const OF_WAY: f64 = 0.05;
+const TURN: f64 = 0.01;
+/// A fit that is farther from the tracked motion is not believed: 99 % of χ² with six degrees of freedom.
+const FAR: f64 = 16.8;
+/// Information of what depth does not show at all, in 1/m² and 1/rad².
+const FLOOR: f64 = 1e-4;
+/// The camera at the moment of a keyframe's depth image.
+#[derive(Debug, Clone, Copy)]
+pub struct DepthMoment {
+    /// Its pose along the path of tracked steps, in metres.
+    pub path_from_depth: Isometry3<f64>,
+    /// Its velocity in its own frame, per second; zero if not known.
+    pub velocity: Vector6<f64>,
+    /// Standard deviation of the offset of depth's stamps, in seconds.
+    pub offset_sigma: f64,
+}
+
+/// A keyframe with a depth image of its own.
+#[derive(Debug, Clone, Copy)]
+struct Keyframe {
+    id: u32,
+    stamp: Stamp,
+    path_from_camera: Isometry3<f64>,
+    depth: DepthMoment,
+}
+
+/// Measures the motion from each keyframe with depth to the next one. All memory is allocated in the beginning.
+#[derive(Debug)]
+pub struct DepthMotions {
+    planes: Planes,
+    before: Option<Keyframe>,
+    /// Depth of the keyframe before, and of the newest one.
+    metres: [Vec<f32>; 2],
+}
+
+impl DepthMotions {
+    /// For depth images of `width × height` of this camera.
+    pub fn new(size: (usize, usize), camera: Intrinsics) -> Self {
+        let metres = || vec![0.0; size.0 * size.1];
+        Self {
+            planes: Planes::new(size, camera, POINTS, LEAST),
+            before: None,
+            metres: [metres(), metres()],
+        }
+    }
+
+    /// The path of tracked steps ended: earlier depth images are of no use.
+    pub fn forget(&mut self) {
+        self.before = None;
+    }
+
+    /// The frame `here`, which has depth of its own, became keyframe `id`. Returns its motion from the keyframe with
+    /// depth before it. `metres` has a value for each pixel.
+    pub fn start_keyframe(
+        &mut self,
+        id: u32,
+        here: &Moment,
+        (metres, depth): (&[f32], DepthMoment),
+    ) -> Option<MeasuredMotion> {
+        let newest = Keyframe {
+            id,
+            stamp: here.stamp,
+            path_from_camera: rigid(&here.path_from_camera),
+            depth,
+        };
+        self.metres[1].copy_from_slice(metres);
+        let before = self.before.replace(newest);
+        let fit = before.and_then(|before| self.fit(&before.depth, &depth));
+        self.metres.swap(0, 1);
+        let (before, fit) = before.zip(fit)?;
+        // A correction for an offset lies between a keyframe and its depth.
+        let lever = |of: &Keyframe| of.depth.path_from_depth.inverse() * of.path_from_camera;
+        Some(MeasuredMotion {
+            i: before.id,
+            j: id,
+            motion: CameraMotion {
+                i_from_j: lever(&before).inverse() * fit.i_from_j * lever(&newest),
+                seconds: seconds_between(before.stamp, newest.stamp),
+                ..fit
+            },
+        })
+    }
+
+    /// The motion between the depth images of both keyframes. `None` if they do not fit near the tracked motion.
+    fn fit(&mut self, before: &DepthMoment, newest: &DepthMoment) -> Option<CameraMotion> {
+        let tracked = before.path_from_depth.inverse() * newest.path_from_depth;
+        let way = (POSITION + OF_WAY * tracked.translation.vector.norm()).powi(-2);
+        let turn = TURN.powi(-2);
+        let prior = Matrix6::from_diagonal(&Vector6::new(way, way, way, turn, turn, turn));
+        let (mut motion, mut off) = (Sim3::from(&tracked), Vector6::zeros());
+        let mut information = Matrix6::zeros();
+        for _ in 0..ROUNDS {
+            let [to, from] = &self.metres;
+            let (hessian, gradient) = self.planes.normal_equations(from, to, &motion)?;
+            information = hessian / CORRELATED;
+            let both = Cholesky::new(information + prior)?;
+            let step = both.solve(&-(gradient / CORRELATED + prior * off));
+            motion = exp(&step) * motion;
+            off += step;
+            if step.norm() < SMALL_STEP {
+                break;
+            }
+        }
+        // Also false for NaN.
+        let is_near = off.dot(&(prior * off)) < FAR;
+        let found = is_near.then(|| rigid(&motion))?;
+        let mut covariance = Cholesky::new(information + Matrix6::identity() * FLOOR)?.inverse();
+        // Depth that is late by `o` at both ends moves by Exp(o η) (depth_offset).
+        let adjoint = motion.adjoint();
+        let change = adjoint.fixed_view::<6, 6>(0, 0) * newest.velocity - before.velocity;
+        covariance += change * change.transpose() * newest.offset_sigma.powi(2);
+        // From a left perturbation [τ, φ] to [e_p, e_R]: e_p = τ + φ × p, e_R = Rᵀ φ.
+        let mut to_residual = Matrix6::identity();
+        to_residual
+            .fixed_view_mut::<3, 3>(0, 3)
+            .copy_from(&-found.translation.vector.cross_matrix());
+        let back: Matrix3<f64> = found.rotation.inverse().to_rotation_matrix().into_inner();
+        to_residual.fixed_view_mut::<3, 3>(3, 3).copy_from(&back);
+        let covariance = to_residual * covariance * to_residual.transpose();
+        Some(CameraMotion {
+            i_from_j: found,
+            covariance: (covariance + covariance.transpose()) * 0.5,
+            driven: 0.0,
+            seconds: 0.0,
+        })
+    }
+}
+
+/// A motion of scale 1.
+pub fn rigid(motion: &Sim3) -> Isometry3<f64> {
+    Isometry3::from_parts(motion.translation.into(), motion.rotation)
+}
+
+#[cfg(test)]
+mod tests;

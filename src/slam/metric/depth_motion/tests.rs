@@ -1,0 +1,256 @@
+//! Motions between keyframes in a room, by depth images that are rendered.
+
+use super::super::depth_room::{FRAME, SIZE, camera, depth, drift, pose};
+use super::*;
+
+/// Frames from one keyframe to the next.
+const EVERY: usize = 10;
+
+type Path = fn(f64) -> Isometry3<f64>;
+
+/// What tracking sees: the truth, a hundredth too short.
+fn short(t: f64) -> Isometry3<f64> {
+    let mut short = pose(t);
+    short.translation.vector *= 0.99;
+    short
+}
+
+/// The same with some millimetres of noise.
+fn noisy(t: f64) -> Isometry3<f64> {
+    short(t) * drift(t) * drift(3.0 * t + 1.0)
+}
+
+fn moment(path: Path, t: f64, offset_sigma: f64) -> DepthMoment {
+    let step = pose(t - FRAME).inverse() * pose(t);
+    DepthMoment {
+        path_from_depth: path(t),
+        velocity: Sim3::from(&step).log().fixed_rows::<6>(0) / FRAME,
+        offset_sigma,
+    }
+}
+
+fn here(path: Path, t: f64) -> Moment {
+    Moment {
+        stamp: Stamp::from_seconds(t),
+        path_from_camera: Sim3::from(&path(t)),
+        velocity: None,
+        step: Sim3::identity(),
+    }
+}
+
+/// The motions of a walk of 20 keyframes, of which those that `has` have depth, made `spoilt`.
+fn walk(
+    path: Path,
+    has: impl Fn(usize) -> bool,
+    offset_sigma: f64,
+    spoil: impl Fn(usize, &mut f32),
+) -> Vec<MeasuredMotion> {
+    let mut motions = DepthMotions::new(SIZE, camera());
+    let mut found = Vec::new();
+    for keyframe in (0..20).filter(|keyframe| has(*keyframe)) {
+        let t = (keyframe * EVERY) as f64 * FRAME;
+        let mut metres = depth(&pose(t));
+        for (n, z) in metres.iter_mut().enumerate() {
+            spoil(keyframe * SIZE.0 * SIZE.1 + n, z);
+        }
+        let moment = moment(path, t, offset_sigma);
+        found.extend(motions.start_keyframe(keyframe as u32, &here(path, t), (&metres, moment)));
+    }
+    found
+}
+
+fn truth(of: &MeasuredMotion) -> Isometry3<f64> {
+    let at = |id: u32| pose(f64::from(id) * EVERY as f64 * FRAME);
+    at(of.i).inverse() * at(of.j)
+}
+
+/// Those that depth shows in every direction: where the camera sees one wall and the floor, the way along both is open.
+fn determined(motions: &[MeasuredMotion]) -> Vec<MeasuredMotion> {
+    let is_known = |of: &&MeasuredMotion| of.motion.covariance.diagonal().max() < 5e-3_f64.powi(2);
+    motions.iter().filter(is_known).copied().collect()
+}
+
+/// Root mean square of the errors of position, in metres, and of rotation, of measured and of tracked motions.
+fn errors(path: Path, motions: &[MeasuredMotion]) -> [(f64, f64); 2] {
+    let (mut by_depth, mut by_tracking) = ((0.0, 0.0), (0.0, 0.0));
+    for of in motions {
+        let truth = truth(of);
+        let at = |id: u32| path(f64::from(id) * EVERY as f64 * FRAME);
+        let add = |sum: &mut (f64, f64), motion: &Isometry3<f64>| {
+            let off = truth.inverse() * motion;
+            sum.0 += off.translation.vector.norm_squared() / motions.len() as f64;
+            sum.1 += off.rotation.angle().powi(2) / motions.len() as f64;
+        };
+        add(&mut by_depth, &of.motion.i_from_j);
+        add(&mut by_tracking, &(at(of.i).inverse() * at(of.j)));
+    }
+    [by_depth, by_tracking].map(|(p, r)| (p.sqrt(), r.sqrt()))
+}
+
+fn as_it_is(_: usize, _: &mut f32) {}
+
+#[test]
+fn depth_at_every_frame_measures_every_motion() {
+    let motions = walk(noisy, |_| true, 0.0, as_it_is);
+    let pairs: Vec<_> = motions.iter().map(|m| (m.i, m.j)).collect();
+    assert_eq!(pairs, (0..19).map(|i| (i, i + 1)).collect::<Vec<_>>());
+    let known = determined(&motions);
+    assert!(known.len() >= 10, "{}", known.len());
+    let [(position, turn), (tracked, tracked_turn)] = errors(noisy, &known);
+    assert!(
+        tracked > 8e-3 && tracked_turn > 2e-3,
+        "{tracked} {tracked_turn}"
+    );
+    assert!(position < 1e-3 && turn < 5e-4, "{position} {turn}");
+    for of in &motions {
+        let chi2 = of.motion.chi2(&truth(of), &Matrix6::zeros());
+        assert!(chi2.is_some_and(|chi2| chi2 < 16.8), "{of:?}: {chi2:?}");
+        assert!((of.motion.seconds - EVERY as f64 * FRAME).abs() < 1e-6);
+    }
+}
+
+#[test]
+fn noise_is_in_the_covariance() {
+    // Uniform in ±1 %.
+    let error = |n: usize| {
+        let hash = (n as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let hash = (hash ^ (hash >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        0.02 * ((hash >> 40) as f32 / (1_u64 << 24) as f32 - 0.5)
+    };
+    let spoilt = walk(noisy, |_| true, 0.0, |n, z| *z *= 1.0 + error(n));
+    let exact = walk(noisy, |_| true, 0.0, as_it_is);
+    assert_eq!(spoilt.len(), exact.len());
+    for (of, without) in spoilt.iter().zip(&exact) {
+        let chi2 = of.motion.chi2(&truth(of), &Matrix6::zeros());
+        assert!(chi2.is_some_and(|chi2| chi2 < 16.8), "{of:?}: {chi2:?}");
+        let information = |of: &MeasuredMotion| of.motion.information().map(|of| of.trace());
+        let (with, without) = (information(of), information(without));
+        assert!(
+            with.zip(without)
+                .is_some_and(|(with, without)| with < 0.25 * without),
+            "{with:?}"
+        );
+    }
+}
+
+#[test]
+fn keyframes_without_depth_are_passed_over() {
+    let motions = walk(noisy, |keyframe| keyframe % 3 != 1, 0.0, as_it_is);
+    let pairs: Vec<_> = motions.iter().map(|m| (m.i, m.j)).collect();
+    assert_eq!(pairs[..4], [(0, 2), (2, 3), (3, 5), (5, 6)]);
+    let known = determined(&motions);
+    assert!(known.iter().filter(|of| of.j == of.i + 2).count() >= 2);
+    let [(position, _), (tracked, _)] = errors(noisy, &known);
+    assert!(position < 0.3 * tracked, "{position} {tracked}");
+}
+
+/// The camera of a frame whose depth is late by 40 ms, which is corrected for, and that of the depth.
+#[test]
+fn a_known_offset_is_corrected() {
+    let mut motions = DepthMotions::new(SIZE, camera());
+    let late = 0.04;
+    let mut found = Vec::new();
+    for keyframe in 0..20 {
+        let t = (keyframe * EVERY) as f64 * FRAME;
+        let moment = moment(noisy, t, 0.0);
+        let path = Sim3::from(&noisy(t)) * exp(&(moment.velocity * -late));
+        let moment = DepthMoment {
+            path_from_depth: rigid(&path),
+            ..moment
+        };
+        let metres = depth(&pose(t - late));
+        found.extend(motions.start_keyframe(keyframe as u32, &here(noisy, t), (&metres, moment)));
+    }
+    let [(position, turn), (tracked, _)] = errors(noisy, &determined(&found));
+    assert!(
+        position < 0.5 * tracked && turn < 5e-3,
+        "{position} {turn} {tracked}"
+    );
+}
+
+#[test]
+fn an_unknown_offset_leaves_the_change_of_velocity_open() {
+    let (known, unknown) = (
+        walk(noisy, |_| true, 0.0, as_it_is),
+        walk(noisy, |_| true, 0.033, as_it_is),
+    );
+    for (known, unknown) in known.iter().zip(&unknown) {
+        let at = |id: u32| moment(short, f64::from(id) * EVERY as f64 * FRAME, 0.0).velocity;
+        let motion = Sim3::from(&known.motion.i_from_j);
+        let change = motion.adjoint().fixed_view::<6, 6>(0, 0) * at(known.j) - at(known.i);
+        let more = (unknown.motion.covariance - known.motion.covariance).trace();
+        // Rotations of the residual keep lengths, its lever adds to them.
+        let turn = change.fixed_rows::<3>(3).norm_squared();
+        assert!(more >= 0.99 * 0.033_f64.powi(2) * turn, "{more} {change}");
+        assert_eq!(known.motion.i_from_j, unknown.motion.i_from_j);
+    }
+}
+
+#[test]
+fn a_wall_shows_its_distance_alone() {
+    let mut motions = DepthMotions::new(SIZE, camera());
+    let wall = |z: f32| vec![z; SIZE.0 * SIZE.1];
+    let at = |z: f64, seconds: f64| {
+        let path = Isometry3::translation(0.0, 0.0, z);
+        let stamp = Stamp::from_seconds(seconds);
+        let (velocity, offset_sigma) = (Vector6::zeros(), 0.0);
+        let moment = DepthMoment {
+            path_from_depth: path,
+            velocity,
+            offset_sigma,
+        };
+        let (step, velocity) = (Sim3::identity(), None);
+        let here = Moment {
+            stamp,
+            path_from_camera: Sim3::from(&path),
+            velocity,
+            step,
+        };
+        (moment, here)
+    };
+    // The camera moves by 0.2 m; tracking says 0.19 m.
+    let ((first, start), (second, end)) = (at(0.0, 0.0), at(0.19, 1.0));
+    let none = motions.start_keyframe(4, &start, (&wall(3.0), first));
+    assert_eq!(none, None);
+    let found = motions.start_keyframe(5, &end, (&wall(2.8), second));
+    let found = found.expect("a motion");
+    let z = found.motion.i_from_j.translation.z;
+    assert!((z - 0.2).abs() < 2e-4, "{z}");
+    let sigma = |k: usize| found.motion.covariance[(k, k)].sqrt();
+    assert!(sigma(2) < 1e-3, "{}", sigma(2));
+    assert!(sigma(0) > 10.0 && sigma(1) > 10.0 && sigma(5) > 10.0);
+    assert!(found.motion.information().is_some());
+}
+
+#[test]
+fn what_does_not_fit_is_no_motion() {
+    // Few pixels have no planes.
+    let few = walk(
+        noisy,
+        |_| true,
+        0.0,
+        |n, z| {
+            if n % 31 != 0 {
+                *z = 0.0
+            }
+        },
+    );
+    assert!(few.is_empty(), "{few:?}");
+    let no_numbers = walk(noisy, |_| true, 0.0, |_, z| *z = f32::NAN);
+    assert!(no_numbers.is_empty());
+    // Depth of another place.
+    let mut motions = DepthMotions::new(SIZE, camera());
+    let elsewhere = Isometry3::translation(0.0, 0.0, 0.25) * pose(0.0);
+    let images = [pose(0.0), elsewhere, pose(0.2), pose(0.3)].map(|at| depth(&at));
+    let motion = |id: u32, motions: &mut DepthMotions| {
+        let t = 0.1 * f64::from(id);
+        let depth = (&images[id as usize][..], moment(short, t, 0.0));
+        motions.start_keyframe(id, &here(short, t), depth)
+    };
+    assert_eq!(motion(0, &mut motions), None);
+    assert_eq!(motion(1, &mut motions), None);
+    // A camera that was lost in between.
+    motions.forget();
+    assert_eq!(motion(2, &mut motions), None);
+    assert!(motion(3, &mut motions).is_some());
+}

@@ -1,0 +1,62 @@
+//! A room, the depth that a camera sees of it, and walks, for tests.
+
+use super::depth_moment::exp;
+use crate::geometry::Intrinsics;
+use nalgebra::{Isometry3, UnitQuaternion, Vector3, Vector6};
+
+pub const SIZE: (usize, usize) = (128, 96);
+pub const FRAME: f64 = 1.0 / 30.0;
+
+pub fn camera() -> Intrinsics {
+    Intrinsics {
+        fx: 100.0,
+        fy: 100.0,
+        cx: 63.5,
+        cy: 47.5,
+    }
+}
+
+/// The camera in a room of 6 × 3 × 6 m, which it looks about in.
+pub fn pose(t: f64) -> Isometry3<f64> {
+    let yaw = 0.5 * (1.9 * t).sin() + 0.2 * (5.0 * t).sin();
+    let pitch = 0.2 * (2.6 * t).cos();
+    let place = Vector3::new(
+        0.5 * (1.3 * t).sin(),
+        0.1 * (3.1 * t).sin(),
+        0.6 * (0.9 * t).cos(),
+    );
+    Isometry3::from_parts(
+        place.into(),
+        UnitQuaternion::from_euler_angles(pitch, yaw, 0.0),
+    )
+}
+
+/// A constant velocity: a turn of 0.4 rad/s with 0.5 m/s ahead.
+pub fn steady(t: f64) -> Isometry3<f64> {
+    let twist = Vector6::new(0.0, 0.0, 0.5, 0.0, 0.4, 0.0) * t;
+    let moved = exp(&twist);
+    Isometry3::from_parts(moved.translation.into(), moved.rotation)
+}
+
+/// Depth of the room's walls along z.
+pub fn depth(at: &Isometry3<f64>) -> Vec<f32> {
+    let half = Vector3::new(3.0, 1.5, 3.0);
+    let pixels = (0..SIZE.0 * SIZE.1).map(|n| {
+        let ray = camera().ray((n % SIZE.0) as f64, (n / SIZE.0) as f64);
+        let way = at.rotation * ray;
+        let from = at.translation.vector;
+        let walls = (0..3).map(|k| {
+            let wall = f64::copysign(half[k], way[k]);
+            (wall - from[k]) / way[k]
+        });
+        walls.fold(f64::INFINITY, f64::min) as f32
+    });
+    pixels.collect()
+}
+
+/// What tracking gets wrong: some millimetres and tenths of a degree, which change within seconds.
+pub fn drift(t: f64) -> Isometry3<f64> {
+    let shift = Vector3::new((7.0 * t).sin(), (5.0 * t).cos(), (11.0 * t).sin()) * 4e-3;
+    let turn = Vector3::new((6.0 * t).cos(), (9.0 * t).sin(), (4.0 * t).cos()) * 2e-3;
+    Isometry3::new(shift, turn)
+}
