@@ -39,6 +39,7 @@ pub struct MapLink {
     next_keyframe: u32,
     /// A pointmap to send with the next event.
     finished: Option<Finished>,
+    /// For the next event: the motion that depth has measured since the last one.
     measured: Option<MeasuredMotion>,
     /// The keyframe of the map that frames are tracked against.
     loan: Option<Loan>,

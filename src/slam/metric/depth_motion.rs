@@ -30,6 +30,7 @@ const TURN: f64 = 0.01;
 const FAR: f64 = 16.8;
 /// Information of what depth does not show at all, in 1/m² and 1/rad².
 const FLOOR: f64 = 1e-4;
+
 /// The camera at the moment of a keyframe's depth image.
 #[derive(Debug, Clone, Copy)]
 pub struct DepthMoment {
@@ -116,8 +117,8 @@ impl DepthMotions {
         let (mut motion, mut off) = (Sim3::from(&tracked), Vector6::zeros());
         let mut information = Matrix6::zeros();
         for _ in 0..ROUNDS {
-            let [to, from] = &self.metres;
-            let (hessian, gradient) = self.planes.normal_equations(from, to, &motion)?;
+            let [surface, points] = &self.metres;
+            let (hessian, gradient) = self.planes.normal_equations(points, surface, &motion)?;
             information = hessian / CORRELATED;
             let both = Cholesky::new(information + prior)?;
             let step = both.solve(&-(gradient / CORRELATED + prior * off));

@@ -48,16 +48,16 @@ impl Planes {
         }
     }
 
-    /// `Σ w J Jᵀ` and `Σ w J e` of the distances of points of `from`, moved by `to_from_from`, from the planes of `to`'s
-    /// pixels; `J` is the derivative by a left perturbation of the motion, and weights are those of a Cauchy
-    /// distribution. `None` if there are too few distances.
+    /// `Σ w J Jᵀ` and `Σ w J e` of the distances of one depth image's `points`, moved by `surface_from_points`, from the
+    /// planes of another's pixels, `surface`; `J` is the derivative by a left perturbation of the motion, and weights are
+    /// those of a Cauchy distribution. `None` if there are too few distances.
     pub fn normal_equations(
         &mut self,
-        from: &[f32],
-        to: &[f32],
-        to_from_from: &Sim3,
+        points: &[f32],
+        surface: &[f32],
+        surface_from_points: &Sim3,
     ) -> Option<(Matrix6<f64>, Vector6<f64>)> {
-        self.measure(from, to, to_from_from);
+        self.measure(points, surface, surface_from_points);
         if self.distances.len() < MIN_POINTS {
             return None;
         }
@@ -76,14 +76,14 @@ impl Planes {
         Some((information, gradient))
     }
 
-    fn measure(&mut self, from: &[f32], to: &[f32], to_from_from: &Sim3) {
+    fn measure(&mut self, points: &[f32], surface: &[f32], surface_from_points: &Sim3) {
         let (width, height) = self.size;
         self.distances.clear();
         for (u, v) in grid(self.size, self.points) {
-            let Some(point) = surface_point(from, &self.camera, width, u, v) else {
+            let Some(point) = surface_point(points, &self.camera, width, u, v) else {
                 continue;
             };
-            let point = to_from_from.transform(&point);
+            let point = surface_from_points.transform(&point);
             let at = self.camera.project(&point).map(f64::round);
             let inside = at.x >= 1.0
                 && at.y >= 1.0
@@ -93,7 +93,7 @@ impl Planes {
                 continue;
             }
             let (u, v) = (at.x as usize, at.y as usize);
-            let surface = |u, v| surface_point(to, &self.camera, width, u, v);
+            let measured = |u, v| surface_point(surface, &self.camera, width, u, v);
             let around = [(u, v), (u - 1, v), (u + 1, v), (u, v - 1), (u, v + 1)];
             let [
                 Some(centre),
@@ -101,7 +101,7 @@ impl Planes {
                 Some(right),
                 Some(above),
                 Some(below),
-            ] = around.map(|(u, v)| surface(u, v))
+            ] = around.map(|(u, v)| measured(u, v))
             else {
                 continue;
             };
