@@ -18,7 +18,6 @@ use crate::wire::messages::geometry::{Pose, PoseStamped};
 use crate::wire::messages::sensor::{CameraInfo, CompressedImage, Image};
 use crate::wire::names;
 use clap::{Args, Subcommand};
-use nalgebra::Isometry3;
 use serde_bytes::Bytes;
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -179,7 +178,7 @@ impl<'a> Output<'a> {
             let at = &pose.world_from_camera;
             let message = PoseStamped {
                 header: Header::new(pose.stamp, TRUTH_FRAME),
-                pose: Pose::from(&Isometry3::from_parts(at.translation.into(), at.rotation)),
+                pose: Pose::from(&at.rigid()),
             };
             self.bag.write(*channel, pose.stamp, &message)?;
         }

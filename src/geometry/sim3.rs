@@ -56,6 +56,11 @@ impl Sim3 {
         }
     }
 
+    /// The motion without its scale: a camera's pose in metres, where the scale is only that of a keyframe's points.
+    pub fn rigid(&self) -> Isometry3<f64> {
+        Isometry3::from_parts(self.translation.into(), self.rotation)
+    }
+
     /// From `[tx ty tz qx qy qz qw s]`; the quaternion is normalised.
     pub fn from_array(a: [f64; 8]) -> Self {
         let q = nalgebra::Quaternion::new(a[6], a[3], a[4], a[5]);

@@ -134,8 +134,7 @@ impl Graph {
     /// Adds the motion from an earlier keyframe, if there is one in the graph, to keyframe `id`.
     pub fn add_motion(&mut self, id: u32, motion: Option<(u32, CameraMotion)>) {
         if let Some((i, motion)) = motion
-            && self.index_of(i).is_some()
-            && self.index_of(id).is_some()
+            && self.has_both(i, id)
         {
             self.motions.add(MeasuredMotion { i, j: id, motion });
         }
@@ -143,11 +142,15 @@ impl Graph {
 
     /// Adds a motion between two keyframes that their depth images show; returns `false` unless both are in the graph.
     pub fn add_depth_motion(&mut self, motion: MeasuredMotion) -> bool {
-        let is_known = self.index_of(motion.i).is_some() && self.index_of(motion.j).is_some();
+        let is_known = self.has_both(motion.i, motion.j);
         if is_known {
             self.depth_motions.add(motion);
         }
         is_known
+    }
+
+    fn has_both(&self, i: u32, j: u32) -> bool {
+        self.index_of(i).is_some() && self.index_of(j).is_some()
     }
 
     /// Motions between keyframes that their depth images show.
@@ -162,8 +165,7 @@ impl Graph {
 
     /// Appends an edge; returns `false` unless it connects two different keyframes of the graph.
     pub fn connect(&mut self, edge: Edge) -> bool {
-        let known = |id: u32| self.index_of(id).is_some();
-        let valid = edge.i != edge.j && known(edge.i) && known(edge.j);
+        let valid = edge.i != edge.j && self.has_both(edge.i, edge.j);
         if valid {
             self.edges.push(edge);
         }

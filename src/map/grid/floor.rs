@@ -1,6 +1,5 @@
 //! Finds the floor of a map whose camera has no known mount.
 
-use super::rigid;
 use crate::geometry::Intrinsics;
 use crate::map::KeyframeRecord;
 use crate::map::cloud::camera_points;
@@ -46,7 +45,7 @@ pub fn find(
     min_confidence: f32,
     measured: Option<&Vector3<f64>>,
 ) -> Option<Floor> {
-    let first = rigid(&keyframes.first()?.world_from_camera);
+    let first = keyframes.first()?.world_from_camera.rigid();
     let points = sample(keyframes, intrinsics, min_confidence);
     let (up, upright) = match measured {
         Some(up) => (*up, MEASURED_UPRIGHT),

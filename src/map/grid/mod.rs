@@ -19,7 +19,6 @@ pub use local::LocalGrid;
 pub use snapshot::{Upright, of_snapshot};
 
 use crate::config::GridConfig;
-use crate::geometry::Sim3;
 use nalgebra::{Isometry3, Matrix2, Rotation2, UnitQuaternion, Vector2, Vector3};
 
 /// Cells of a local grid on either side of its keyframe: a larger `grid.max_range` is cut, so that a
@@ -104,9 +103,4 @@ impl FloorPose {
         let here = Self { at, heading, scale };
         (here, floor.inverse() * level_from_camera)
     }
-}
-
-/// The pose without scale.
-fn rigid(pose: &Sim3) -> Isometry3<f64> {
-    Isometry3::from_parts(pose.translation.into(), pose.rotation)
 }

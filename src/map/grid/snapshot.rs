@@ -1,6 +1,6 @@
 //! The grid of a finished map.
 
-use super::{FloorPose, GlobalGrid, GridOptions, LocalGrid, OccupancyMap, floor, rigid};
+use super::{FloorPose, GlobalGrid, GridOptions, LocalGrid, OccupancyMap, floor};
 use crate::geometry::Sim3;
 use crate::map::{KeyframeRecord, MapSnapshot};
 use nalgebra::{Isometry3, Vector3};
@@ -21,7 +21,7 @@ pub enum Upright {
 impl Upright {
     /// Where a keyframe's local grid lies, and the camera in its upright frame.
     pub fn of(&self, world_from_camera: &Sim3) -> (FloorPose, Isometry3<f64>) {
-        let camera = rigid(world_from_camera);
+        let camera = world_from_camera.rigid();
         match self {
             Self::Robot {
                 base_from_camera,

@@ -134,7 +134,7 @@ pub fn path(
     let shown = thinned(&own[own.len() - newest..], MAX_PATH);
     let poses = shown.into_iter().map(|(pose, stamp)| PoseStamped {
         header: Header::new(*stamp, frame),
-        pose: Pose::from(&(map_from_world * super::rep105::rigid(pose) * camera_from_base)),
+        pose: Pose::from(&(map_from_world * pose.rigid() * camera_from_base)),
     });
     let poses: Vec<PoseStamped> = poses.collect();
     let header = poses.last().map_or_else(

@@ -16,11 +16,6 @@ pub fn body_from_optical() -> Isometry3<f64> {
     Isometry3::from_parts(Translation3::identity(), rotation)
 }
 
-/// A pose without scale. SLAM's world is metric; a keyframe's scale only applies to its points.
-pub fn rigid(pose: &Sim3) -> Isometry3<f64> {
-    Isometry3::from_parts(pose.translation.into(), pose.rotation)
-}
-
 /// What the transforms may move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Freedom {
@@ -122,7 +117,7 @@ impl Rep105 {
         external: Option<&Isometry3<f64>>,
     ) -> Located {
         let camera_from_base = self.base_from_camera.inverse();
-        let world_from_base = rigid(world_from_camera) * camera_from_base;
+        let world_from_base = world_from_camera.rigid() * camera_from_base;
         self.world_from_base = Some(world_from_base);
         let start = match (external, &self.up) {
             (Some(external), _) => *external,
@@ -164,7 +159,7 @@ impl Rep105 {
     ) -> Option<Located> {
         self.map_from_world?;
         let before = self.odom_from_base?;
-        self.world_from_base = Some(rigid(world_from_camera) * self.base_from_camera.inverse());
+        self.world_from_base = Some(world_from_camera.rigid() * self.base_from_camera.inverse());
         let own = self.stepped(&before, step);
         let odom_from_base = self.odometry(own, external);
         let map_from_odom = self.map_from_odom;
@@ -225,7 +220,7 @@ impl Rep105 {
     /// Places a loaded map: its world has the same pose in the map frame as when it was saved. If
     /// that is unknown, the robot was at the map's origin at the `first` keyframe.
     pub fn load(&mut self, map_from_world: Option<&Isometry3<f64>>, first: &Sim3) {
-        let world_from_base = rigid(first) * self.base_from_camera.inverse();
+        let world_from_base = first.rigid() * self.base_from_camera.inverse();
         let placed = match map_from_world {
             Some(placed) => *placed,
             None => self.start * world_from_base.inverse(),

@@ -87,7 +87,7 @@ impl DepthMotions {
         let newest = Keyframe {
             id,
             stamp: here.stamp,
-            path_from_camera: rigid(&here.path_from_camera),
+            path_from_camera: here.path_from_camera.rigid(),
             depth,
         };
         self.metres[1].copy_from_slice(metres);
@@ -130,7 +130,7 @@ impl DepthMotions {
         }
         // Also false for NaN.
         let is_near = off.dot(&(prior * off)) < FAR;
-        let found = is_near.then(|| rigid(&motion))?;
+        let found = is_near.then(|| motion.rigid())?;
         let mut covariance = Cholesky::new(information + Matrix6::identity() * FLOOR)?.inverse();
         // Depth that is late by `o` at both ends moves by Exp(o η) (depth_offset).
         let adjoint = motion.adjoint();
@@ -151,11 +151,6 @@ impl DepthMotions {
             seconds: 0.0,
         })
     }
-}
-
-/// A motion of scale 1.
-pub fn rigid(motion: &Sim3) -> Isometry3<f64> {
-    Isometry3::from_parts(motion.translation.into(), motion.rotation)
 }
 
 #[cfg(test)]

@@ -34,8 +34,7 @@ pub fn pose(t: f64) -> Isometry3<f64> {
 /// A constant velocity: a turn of 0.4 rad/s with 0.5 m/s ahead.
 pub fn steady(t: f64) -> Isometry3<f64> {
     let twist = Vector6::new(0.0, 0.0, 0.5, 0.0, 0.4, 0.0) * t;
-    let moved = exp(&twist);
-    Isometry3::from_parts(moved.translation.into(), moved.rotation)
+    exp(&twist).rigid()
 }
 
 /// Depth of the room's walls along z.

@@ -4,7 +4,7 @@
 //! network's next passes, whose scales and shapes differ, would be corrected by what an earlier one got wrong.
 
 use super::depth_moment::{Moment, exp, grid};
-use super::depth_motion::{DepthMoment, DepthMotions, rigid};
+use super::depth_motion::{DepthMoment, DepthMotions};
 use super::depth_offset::OffsetFinder;
 use super::motions::MeasuredMotion;
 use super::wheels::seconds_between;
@@ -112,7 +112,7 @@ impl DepthTimer {
         let seconds = self.finder.offset().unwrap_or(0.0);
         let velocity = frame.velocity.unwrap_or(Vector6::zeros());
         DepthMoment {
-            path_from_depth: rigid(&(frame.path_from_camera * exp(&(velocity * seconds)))),
+            path_from_depth: (frame.path_from_camera * exp(&(velocity * seconds))).rigid(),
             velocity,
             offset_sigma: self.finder.uncertainty(),
         }

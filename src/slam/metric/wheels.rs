@@ -79,14 +79,10 @@ pub fn seconds_between(from: Stamp, to: Stamp) -> f64 {
     (i128::from(to.nanos) - i128::from(from.nanos)) as f64 * 1e-9
 }
 
-fn isometry(pose: &Sim3) -> Isometry3<f64> {
-    Isometry3::from_parts(pose.translation.into(), pose.rotation)
-}
-
 /// The point on the screw motion from `a` to `b` at the fraction `u` of it; `u` may exceed 1.
 fn interpolated(a: &Isometry3<f64>, b: &Isometry3<f64>, u: f64) -> Isometry3<f64> {
     let step = Sim3::from(&(a.inverse() * b)).log() * u;
-    a * isometry(&Sim3::exp(&step))
+    a * Sim3::exp(&step).rigid()
 }
 
 impl Sample {

@@ -13,8 +13,7 @@ fn tangent(limit: f64) -> impl Strategy<Value = Tangent> {
 }
 
 fn motion(xi: &Tangent) -> Isometry3<f64> {
-    let pose = Sim3::exp(xi);
-    Isometry3::from_parts(pose.translation.into(), pose.rotation)
+    Sim3::exp(xi).rigid()
 }
 
 fn information(rows: &[Tangent]) -> Matrix6<f64> {

@@ -15,7 +15,7 @@ fn near(a: &Isometry3<f64>, b: &Isometry3<f64>) -> bool {
 }
 
 fn step(from: &Sim3, to: &Sim3) -> Isometry3<f64> {
-    rigid(from).inverse() * rigid(to)
+    from.rigid().inverse() * to.rigid()
 }
 
 /// A camera 0.2 m in front of the base and 0.5 m above it, looking forward.
@@ -78,7 +78,7 @@ fn a_loop_closure_with_a_change_of_scale_moves_map_to_odom_and_never_odom_to_bas
         "the correction is nowhere"
     );
     // The chain of transforms agrees with SLAM.
-    let expected = *frames.map_from_world().unwrap() * rigid(&closed) * mount().inverse();
+    let expected = *frames.map_from_world().unwrap() * closed.rigid() * mount().inverse();
     assert!(near(
         &(after.map_from_odom * after.odom_from_base),
         &expected
@@ -170,7 +170,7 @@ fn in_a_plane_a_tilting_world_neither_tilts_nor_lifts_the_robot() {
             let chain = seen.map_from_odom * seen.odom_from_base;
             assert!(near(&chain, &seen.map_from_base));
             // Where SLAM sees the robot, but for what leaves the plane.
-            let free = frames.map_from_world().unwrap() * rigid(&now) * mount().inverse();
+            let free = frames.map_from_world().unwrap() * now.rigid() * mount().inverse();
             let gap = (free.translation.vector - seen.map_from_base.translation.vector).xy();
             assert!(gap.norm() < 1e-9, "{gap}");
             let yaw = (first.map_from_base.rotation.inverse() * seen.map_from_base.rotation)
@@ -229,7 +229,7 @@ fn a_loaded_map_lies_where_it_lay_and_the_odometry_goes_on() {
     let found = pose(0.5, 0.0, 3.0, 0.4);
     let after = frames.tracked(&found, None, None);
     assert!(near(&after.odom_from_base, &before.odom_from_base));
-    let expected = placed * rigid(&found) * mount().inverse();
+    let expected = placed * found.rigid() * mount().inverse();
     assert!(near(&after.map_from_base, &expected));
     assert!(near(
         &(after.map_from_odom * after.odom_from_base),
@@ -289,7 +289,7 @@ fn a_map_that_begins_on_a_slope_is_level_if_up_was_measured() {
     // The robot stands on a ramp: its nose is up by 0.2 rad.
     let ramp = UnitQuaternion::from_axis_angle(&Vector3::y_axis(), -0.2);
     let camera = pose(0.3, -0.1, 2.0, 0.4);
-    let world_from_base = rigid(&camera) * mount().inverse();
+    let world_from_base = camera.rigid() * mount().inverse();
     let up_in_base = ramp.inverse() * Vector3::z();
     let up = world_from_base.rotation * up_in_base;
     let mut frames = Rep105::new(mount());

@@ -155,7 +155,7 @@ fn a_known_offset_is_corrected() {
         let moment = moment(noisy, t, 0.0);
         let path = Sim3::from(&noisy(t)) * exp(&(moment.velocity * -late));
         let moment = DepthMoment {
-            path_from_depth: rigid(&path),
+            path_from_depth: path.rigid(),
             ..moment
         };
         let metres = depth(&pose(t - late));
