@@ -1,5 +1,6 @@
 //! A small HTTP client.
 
+use socket2::{Domain, Socket, Type};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use testkit::patience::patience;
@@ -42,7 +43,20 @@ pub struct Stream {
 impl Stream {
     /// Asks for `path` and reads the headers.
     pub fn open(address: SocketAddr, path: &str) -> Self {
-        let mut socket = TcpStream::connect(address).expect("a connection");
+        let socket = TcpStream::connect(address).expect("a connection");
+        Self::ask(socket, address, path)
+    }
+
+    /// The same, on a socket that holds little of what is not read yet.
+    pub fn open_narrow(address: SocketAddr, path: &str) -> Self {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None);
+        let socket = socket.expect("a socket");
+        socket.set_recv_buffer_size(4096).expect("a buffer");
+        socket.connect(&address.into()).expect("a connection");
+        Self::ask(socket.into(), address, path)
+    }
+
+    fn ask(mut socket: TcpStream, address: SocketAddr, path: &str) -> Self {
         socket
             .set_read_timeout(Some(patience(PATIENCE)))
             .expect("a timeout");
