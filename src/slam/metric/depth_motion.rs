@@ -6,7 +6,8 @@
 //! matches.
 
 use super::depth_moment::{Moment, exp};
-use super::depth_planes::{CORRELATED, Planes};
+use super::depth_planes::{CORRELATED, Distances};
+use super::depth_surface::Surface;
 use super::motion::CameraMotion;
 use super::motions::MeasuredMotion;
 use super::wheels::seconds_between;
@@ -14,8 +15,8 @@ use crate::geometry::{Intrinsics, Sim3};
 use crate::time::Stamp;
 use nalgebra::{Cholesky, Isometry3, Matrix3, Matrix6, Vector6};
 
-/// Pixels along the longer side of the image that are looked at.
-const POINTS: usize = 64;
+/// Blocks of pixels along the longer side of the image.
+const BLOCKS: usize = 64;
 /// Minimum standard deviation of a distance, as a part of the depth.
 const LEAST: f64 = 5e-4;
 /// Maximum number of rounds of Gauss-Newton, and the step, in metres and radians, after which there is no other.
@@ -54,20 +55,21 @@ struct Keyframe {
 /// Measures the motion from each keyframe with depth to the next one. All memory is allocated in the beginning.
 #[derive(Debug)]
 pub struct DepthMotions {
-    planes: Planes,
+    distances: Distances,
     before: Option<Keyframe>,
-    /// Depth of the keyframe before, and of the newest one.
-    metres: [Vec<f32>; 2],
+    /// Of the keyframe before, and of the newest one.
+    surfaces: [Surface; 2],
 }
 
 impl DepthMotions {
     /// For depth images of `width × height` of this camera.
     pub fn new(size: (usize, usize), camera: Intrinsics) -> Self {
-        let metres = || vec![0.0; size.0 * size.1];
+        let surfaces = [0, 1].map(|_| Surface::new(size, camera, BLOCKS));
+        let [surface, _] = &surfaces;
         Self {
-            planes: Planes::new(size, camera, POINTS, LEAST),
+            distances: Distances::new(surface.capacity(), LEAST),
             before: None,
-            metres: [metres(), metres()],
+            surfaces,
         }
     }
 
@@ -90,10 +92,10 @@ impl DepthMotions {
             path_from_camera: here.path_from_camera.rigid(),
             depth,
         };
-        self.metres[1].copy_from_slice(metres);
+        self.surfaces[1].fit(metres);
         let before = self.before.replace(newest);
         let fit = before.and_then(|before| self.fit(&before.depth, &depth));
-        self.metres.swap(0, 1);
+        self.surfaces.swap(0, 1);
         let (before, fit) = before.zip(fit)?;
         // A correction for an offset lies between a keyframe and its depth.
         let lever = |of: &Keyframe| of.depth.path_from_depth.inverse() * of.path_from_camera;
@@ -117,8 +119,9 @@ impl DepthMotions {
         let (mut motion, mut off) = (Sim3::from(&tracked), Vector6::zeros());
         let mut information = Matrix6::zeros();
         for _ in 0..ROUNDS {
-            let [surface, points] = &self.metres;
-            let (hessian, gradient) = self.planes.normal_equations(points, surface, &motion)?;
+            let [surface, points] = &self.surfaces;
+            let found = self.distances.normal_equations(points, surface, &motion);
+            let (hessian, gradient) = found?;
             information = hessian / CORRELATED;
             let both = Cholesky::new(information + prior)?;
             let step = both.solve(&-(gradient / CORRELATED + prior * off));

@@ -13,7 +13,8 @@
 //! depth.
 
 use super::depth_moment::{Moment, exp};
-use super::depth_planes::{CORRELATED, Planes};
+use super::depth_planes::{CORRELATED, Distances};
+use super::depth_surface::Surface;
 use super::robust::huber_weight;
 use super::wheels::seconds_between;
 use crate::geometry::Intrinsics;
@@ -32,8 +33,8 @@ pub(super) const MAX_SIGMA: f64 = 0.011;
 pub(super) const MIN_CHANGE: f64 = 0.005;
 /// Maximum offset, in seconds: larger ones are too far for one velocity.
 const MAX_OFFSET: f64 = 0.1;
-/// Pixels along the longer side of the image that are looked at.
-const POINTS: usize = 32;
+/// Blocks of pixels along the longer side of the image.
+const BLOCKS: usize = 32;
 /// Minimum standard deviation of a distance, as a part of the depth.
 const LEAST: f64 = 0.002;
 /// Standard deviation of an offset of which nothing is known, in seconds: a frame of a camera with 30 a second.
@@ -65,11 +66,12 @@ struct Pair {
 /// Finds the offset of depth. All memory is allocated in the beginning.
 #[derive(Debug)]
 pub struct OffsetFinder {
-    /// Depth of an earlier frame, and the camera there.
-    earlier: Vec<f32>,
+    /// Depth of an earlier frame and of the newest one.
+    surfaces: [Surface; 2],
+    /// The camera at the earlier one.
     moment: Option<Moment>,
     pairs: heapless::Deque<Pair, PAIRS>,
-    planes: Planes,
+    distances: Distances,
     /// The offset that is set, in seconds: what is found must differ from it.
     set: f64,
     found: Option<DepthOffset>,
@@ -81,11 +83,13 @@ pub struct OffsetFinder {
 impl OffsetFinder {
     /// For depth images of `width × height`, of this camera, with the offset `set`, in seconds.
     pub fn new(size: (usize, usize), camera: Intrinsics, set: f64) -> Self {
+        let surfaces = [0, 1].map(|_| Surface::new(size, camera, BLOCKS));
+        let [surface, _] = &surfaces;
         Self {
-            earlier: vec![0.0; size.0 * size.1],
+            distances: Distances::new(surface.capacity(), LEAST),
+            surfaces,
             moment: None,
             pairs: heapless::Deque::new(),
-            planes: Planes::new(size, camera, POINTS, LEAST),
             set,
             found: None,
             uncertainty: UNKNOWN,
@@ -130,7 +134,8 @@ impl OffsetFinder {
             return;
         }
         let earlier = self.moment.filter(|of| apart(of) <= APART[1]);
-        if let Some(pair) = earlier.and_then(|earlier| self.compare(&earlier, metres, newest)) {
+        self.surfaces[1].fit(metres);
+        if let Some(pair) = earlier.and_then(|earlier| self.compare(&earlier, newest)) {
             if self.pairs.is_full() {
                 self.pairs.pop_front();
             }
@@ -152,7 +157,7 @@ impl OffsetFinder {
             });
             self.report();
         }
-        self.earlier.copy_from_slice(metres);
+        self.surfaces.swap(0, 1);
         self.moment = Some(*newest);
     }
 
@@ -171,16 +176,16 @@ impl OffsetFinder {
         }
     }
 
-    /// The offset by two depth images: that of `earlier`, and the newest, `metres`.
-    fn compare(&mut self, earlier: &Moment, metres: &[f32], newest: &Moment) -> Option<Pair> {
+    /// The offset by the depth images of two frames.
+    fn compare(&mut self, earlier: &Moment, newest: &Moment) -> Option<Pair> {
         let motion = newest.path_from_camera.inverse() * earlier.path_from_camera;
         let (of_earlier, of_newest) = earlier.velocity.zip(newest.velocity)?;
         // Distances are measured at the offset that is corrected for.
         let known = self.offset().unwrap_or(0.0);
         let moved = exp(&(of_newest * -known)) * motion * exp(&(of_earlier * known));
+        let [points, surface] = &self.surfaces;
         let (mut information, mut gradient) =
-            self.planes
-                .normal_equations(&self.earlier, metres, &moved)?;
+            self.distances.normal_equations(points, surface, &moved)?;
         information /= CORRELATED;
         gradient /= CORRELATED;
         // The tracked motion errs as well, with covariance P⁻¹: (A⁻¹ + P⁻¹)⁻¹ = A − A (A + P)⁻¹ A.

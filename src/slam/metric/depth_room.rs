@@ -4,15 +4,15 @@ use super::depth_moment::exp;
 use crate::geometry::Intrinsics;
 use nalgebra::{Isometry3, UnitQuaternion, Vector3, Vector6};
 
-pub const SIZE: (usize, usize) = (128, 96);
+pub const SIZE: (usize, usize) = (256, 192);
 pub const FRAME: f64 = 1.0 / 30.0;
 
 pub fn camera() -> Intrinsics {
     Intrinsics {
-        fx: 100.0,
-        fy: 100.0,
-        cx: 63.5,
-        cy: 47.5,
+        fx: 200.0,
+        fy: 200.0,
+        cx: 127.5,
+        cy: 95.5,
     }
 }
 
@@ -39,9 +39,18 @@ pub fn steady(t: f64) -> Isometry3<f64> {
 
 /// Depth of the room's walls along z.
 pub fn depth(at: &Isometry3<f64>) -> Vec<f32> {
+    depth_of(at, SIZE, &camera())
+}
+
+/// The same as an image of another camera.
+pub fn depth_of(
+    at: &Isometry3<f64>,
+    (width, height): (usize, usize),
+    camera: &Intrinsics,
+) -> Vec<f32> {
     let half = Vector3::new(3.0, 1.5, 3.0);
-    let pixels = (0..SIZE.0 * SIZE.1).map(|n| {
-        let ray = camera().ray((n % SIZE.0) as f64, (n / SIZE.0) as f64);
+    let pixels = (0..width * height).map(|n| {
+        let ray = camera.ray((n % width) as f64, (n / width) as f64);
         let way = at.rotation * ray;
         let from = at.translation.vector;
         let walls = (0..3).map(|k| {
@@ -51,6 +60,19 @@ pub fn depth(at: &Isometry3<f64>) -> Vec<f32> {
         walls.fold(f64::INFINITY, f64::min) as f32
     });
     pixels.collect()
+}
+
+/// Uniform in 0..1, the same for the same `n`.
+pub fn random(n: usize) -> f64 {
+    let hash = (n as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let hash = (hash ^ (hash >> 31)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    (hash >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+/// Normally distributed with variance 1.
+pub fn normal(n: usize) -> f64 {
+    let (a, b) = (random(2 * n), random(2 * n + 1));
+    (-2.0 * (1.0 - a).ln()).sqrt() * (std::f64::consts::TAU * b).cos()
 }
 
 /// What tracking gets wrong: some millimetres and tenths of a degree, which change within seconds.

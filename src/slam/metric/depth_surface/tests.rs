@@ -1,0 +1,171 @@
+use super::super::depth_room::{depth_of, normal, pose, random};
+use super::*;
+
+const SIZE: (usize, usize) = (516, 390);
+const BLOCKS: usize = 64;
+
+fn camera() -> Intrinsics {
+    Intrinsics {
+        fx: 400.0,
+        fy: 410.0,
+        cx: 255.5,
+        cy: 191.5,
+    }
+}
+
+/// The depth of the plane `normal · P = 1`.
+fn plane(normal: Vector3<f64>) -> Vec<f32> {
+    let pixel = |n: usize| {
+        let ray = camera().ray((n % SIZE.0) as f64, (n / SIZE.0) as f64);
+        (1.0 / normal.dot(&ray)) as f32
+    };
+    (0..SIZE.0 * SIZE.1).map(pixel).collect()
+}
+
+fn fit(metres: &[f32]) -> Surface {
+    let mut surface = Surface::new(SIZE, camera(), BLOCKS);
+    surface.fit(metres);
+    surface
+}
+
+fn tilted() -> Vector3<f64> {
+    Vector3::new(0.1, -0.15, 0.4)
+}
+
+#[test]
+fn a_plane_is_found_in_every_window() {
+    let surface = fit(&plane(tilted()));
+    assert_eq!(surface.capacity(), 57 * 43, "blocks of 9 × 9 pixels");
+    assert_eq!(surface.planes().count(), surface.capacity());
+    for plane in surface.planes() {
+        assert!((plane.normal - tilted()).norm() < 2e-4, "{plane:?}");
+        assert!((tilted().dot(&plane.point) - 1.0).abs() < 1e-6, "{plane:?}");
+    }
+    let point = camera().ray(300.0, 100.0) * 2.0;
+    let near = surface.plane_at(&point).expect("a plane");
+    let at = camera().project(&near.point);
+    assert!((at.x - 300.0).abs() < 9.0 && (at.y - 100.0).abs() < 9.0);
+    for outside in [
+        camera().ray(-1.0, 100.0),
+        camera().ray(600.0, 100.0),
+        camera().ray(300.0, 400.0),
+        -camera().ray(300.0, 100.0),
+        Vector3::repeat(f64::NAN),
+        Vector3::zeros(),
+    ] {
+        assert!(surface.plane_at(&outside).is_none(), "{outside}");
+    }
+}
+
+#[test]
+fn noise_has_a_mean_of_zero_in_the_planes() {
+    for sigma in [0.05, 0.1] {
+        let mut metres = plane(tilted());
+        for (n, z) in metres.iter_mut().enumerate() {
+            *z *= (1.0 + sigma * normal(n)) as f32;
+        }
+        let surface = fit(&metres);
+        let count = surface.planes().count();
+        assert!(count > surface.capacity() * 95 / 100, "{count}");
+        let off: Vec<_> = surface
+            .planes()
+            .map(|plane| tilted().dot(&plane.point) - 1.0)
+            .collect();
+        let mean = off.iter().sum::<f64>() / count as f64;
+        let rms = (off.iter().map(|off| off * off).sum::<f64>() / count as f64).sqrt();
+        // 729 pixels a window; a fit of 1/z would be wrong by the square of sigma.
+        assert!(mean.abs() < 0.1 * sigma * sigma, "{mean}");
+        assert!(rms < 1.2 * sigma / 27.0, "{rms}");
+    }
+}
+
+#[test]
+fn few_pixels_show_planes() {
+    let mut metres = plane(tilted());
+    for (n, z) in metres.iter_mut().enumerate() {
+        if random(n) > 0.03 {
+            *z = 0.0;
+        }
+    }
+    let surface = fit(&metres);
+    let count = surface.planes().count();
+    assert!(count > surface.capacity() * 9 / 10, "{count}");
+    for plane in surface.planes() {
+        assert!((tilted().dot(&plane.point) - 1.0).abs() < 1e-6, "{plane:?}");
+        assert!((plane.normal - tilted()).norm() < 1e-3, "{plane:?}");
+    }
+}
+
+#[test]
+fn a_window_with_an_edge_has_no_plane() {
+    let edge = |sigma: f64| {
+        let mut metres = plane(Vector3::new(0.0, 0.0, 0.5));
+        for (n, z) in metres.iter_mut().enumerate() {
+            if n % SIZE.0 >= 258 {
+                *z *= 1.5;
+            }
+            *z *= (1.0 + sigma * normal(n)) as f32;
+        }
+        fit(&metres)
+    };
+    for sigma in [0.0, 0.05] {
+        let surface = edge(sigma);
+        let at = |u: f64| surface.plane_at(&(camera().ray(u, 190.0) * 2.0));
+        assert!(at(258.0).is_none(), "{sigma}");
+        // Windows are larger if there is noise.
+        assert_eq!(at(248.0).is_none(), sigma > 0.0);
+        assert!(at(235.0).is_some() && at(285.0).is_some(), "{sigma}");
+    }
+    // The corners of a room.
+    let surface = fit(&depth_of(&pose(0.0), SIZE, &camera()));
+    for plane in surface.planes() {
+        let corner = (pose(0.0) * nalgebra::Point3::from(plane.point))
+            .coords
+            .abs();
+        let wall = (corner - Vector3::new(3.0, 1.5, 3.0)).abs().min();
+        assert!(wall < 0.03, "{corner}");
+    }
+}
+
+#[test]
+fn what_was_not_measured_is_left_out() {
+    for invalid in [0.0, -1.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        let mut metres = plane(tilted());
+        for (n, z) in metres.iter_mut().enumerate() {
+            if random(n) < 0.5 || n / SIZE.0 < 100 {
+                *z = invalid;
+            }
+        }
+        let surface = fit(&metres);
+        assert!(surface.planes().count() > 30 * 57);
+        for plane in surface.planes() {
+            assert!((tilted().dot(&plane.point) - 1.0).abs() < 1e-6, "{invalid}");
+        }
+        let nothing = fit(&vec![invalid; SIZE.0 * SIZE.1]);
+        assert_eq!(nothing.planes().count(), 0);
+    }
+    // Pixels along a line, such as a lidar's, have no plane.
+    for along in [0, 1] {
+        let mut metres = plane(tilted());
+        for (n, z) in metres.iter_mut().enumerate() {
+            if [n % SIZE.0, n / SIZE.0][along] % 60 != 30 {
+                *z = 0.0;
+            }
+        }
+        assert_eq!(fit(&metres).planes().count(), 0, "{along}");
+    }
+    let mut diagonal = plane(tilted());
+    for (n, z) in diagonal.iter_mut().enumerate() {
+        if n % SIZE.0 != n / SIZE.0 {
+            *z = 0.0;
+        }
+    }
+    assert_eq!(fit(&diagonal).planes().count(), 0);
+}
+
+#[test]
+fn a_surface_keeps_nothing_of_an_image_before() {
+    let mut surface = fit(&plane(tilted()));
+    surface.fit(&vec![0.0; SIZE.0 * SIZE.1]);
+    assert_eq!(surface.planes().count(), 0);
+}
