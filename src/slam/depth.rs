@@ -67,7 +67,10 @@ impl Slam {
         if let Some(timer) = &mut self.depth_timer {
             let refused = matches!(found, Some(Err(_)));
             timer.tracked(frame.stamp, step, refused);
-            if let Some(motion) = keyframe.and_then(|id| timer.start_keyframe(id)) {
+            if let Some(id) = keyframe {
+                timer.start_keyframe(id);
+            }
+            if let Some(motion) = timer.motion() {
                 self.map.add_motion(motion);
             }
         }

@@ -29,6 +29,9 @@ const OF_WAY: f64 = 0.05;
 const TURN: f64 = 0.01;
 /// A fit that is farther from the tracked motion is not believed: 99 % of χ² with six degrees of freedom.
 const FAR: f64 = 16.8;
+/// Standard deviation of the tracked motion between a keyframe and the frame whose depth stands for it, as a part of the
+/// way and of the turn.
+const LEVER: f64 = 0.02;
 /// Information of what depth does not show at all, in 1/m² and 1/rad².
 const FLOOR: f64 = 1e-4;
 
@@ -43,20 +46,30 @@ pub struct DepthMoment {
     pub offset_sigma: f64,
 }
 
-/// A keyframe with a depth image of its own.
+/// A keyframe at its place along the path.
 #[derive(Debug, Clone, Copy)]
 struct Keyframe {
     id: u32,
     stamp: Stamp,
     path_from_camera: Isometry3<f64>,
-    depth: DepthMoment,
 }
 
-/// Measures the motion from each keyframe with depth to the next one. All memory is allocated in the beginning.
+impl Keyframe {
+    /// The keyframe's camera in the frame of the depth that stands for it.
+    fn in_depth(&self, depth: &DepthMoment) -> Isometry3<f64> {
+        depth.path_from_depth.inverse() * self.path_from_camera
+    }
+}
+
+/// Measures the motion from each keyframe with depth to the next one. For a keyframe without depth of its own, that of
+/// the first frame after it stands. All memory is allocated in the beginning.
 #[derive(Debug)]
 pub struct DepthMotions {
     distances: Distances,
-    before: Option<Keyframe>,
+    /// The newest keyframe, while it has no depth.
+    newest: Option<Keyframe>,
+    /// The newest keyframe with depth.
+    before: Option<(Keyframe, DepthMoment)>,
     /// Of the keyframe before, and of the newest one.
     surfaces: [Surface; 2],
 }
@@ -68,42 +81,43 @@ impl DepthMotions {
         let [surface, _] = &surfaces;
         Self {
             distances: Distances::new(surface.capacity(), LEAST),
+            newest: None,
             before: None,
             surfaces,
         }
     }
 
-    /// The path of tracked steps ended: earlier depth images are of no use.
+    /// The path of tracked steps ended: earlier keyframes and their depth are of no use.
     pub fn forget(&mut self) {
-        self.before = None;
+        (self.newest, self.before) = (None, None);
     }
 
-    /// The frame `here`, which has depth of its own, became keyframe `id`. Returns its motion from the keyframe with
-    /// depth before it. `metres` has a value for each pixel.
-    pub fn start_keyframe(
-        &mut self,
-        id: u32,
-        here: &Moment,
-        (metres, depth): (&[f32], DepthMoment),
-    ) -> Option<MeasuredMotion> {
-        let newest = Keyframe {
+    /// The frame `here` became keyframe `id`.
+    pub fn start_keyframe(&mut self, id: u32, here: &Moment) {
+        self.newest = Some(Keyframe {
             id,
             stamp: here.stamp,
             path_from_camera: here.path_from_camera.rigid(),
-            depth,
-        };
+        });
+    }
+
+    /// Takes the depth of a frame, with a value in metres for each pixel. Returns the motion to the newest keyframe from
+    /// the one with depth before it, if the newest one had no depth until now.
+    pub fn note(&mut self, metres: &[f32], depth: DepthMoment) -> Option<MeasuredMotion> {
+        let newest = self.newest.take()?;
         self.surfaces[1].fit(metres);
-        let before = self.before.replace(newest);
-        let fit = before.and_then(|before| self.fit(&before.depth, &depth));
+        let before = self.before.replace((newest, depth));
+        let fit = before.and_then(|(_, of_before)| self.fit(&of_before, &depth));
         self.surfaces.swap(0, 1);
-        let (before, fit) = before.zip(fit)?;
-        // A correction for an offset lies between a keyframe and its depth.
-        let lever = |of: &Keyframe| of.depth.path_from_depth.inverse() * of.path_from_camera;
+        let ((before, of_before), fit) = before.zip(fit)?;
+        let levers = [before.in_depth(&of_before), newest.in_depth(&depth)];
+        let covariance = fit.covariance + of_levers(&fit.i_from_j, &levers);
         Some(MeasuredMotion {
             i: before.id,
-            j: id,
+            j: newest.id,
             motion: CameraMotion {
-                i_from_j: lever(&before).inverse() * fit.i_from_j * lever(&newest),
+                i_from_j: levers[0].inverse() * fit.i_from_j * levers[1],
+                covariance,
                 seconds: seconds_between(before.stamp, newest.stamp),
                 ..fit
             },
@@ -154,6 +168,20 @@ impl DepthMotions {
             seconds: 0.0,
         })
     }
+}
+
+/// Covariance of the motion `i_from_j` between depth images by the motions from them to their keyframes.
+fn of_levers(i_from_j: &Isometry3<f64>, levers: &[Isometry3<f64>; 2]) -> Matrix6<f64> {
+    let variances = levers.map(|lever| {
+        let way = LEVER * lever.translation.vector.norm();
+        let turn = LEVER * lever.rotation.angle();
+        (way * way, turn * turn)
+    });
+    let [(way, turn), (way_of_j, turn_of_j)] = variances;
+    // A turn at `i` moves `j`, which is this far away.
+    let far = i_from_j.translation.vector.norm_squared();
+    let (way, turn) = (way + way_of_j + far * turn, turn + turn_of_j);
+    Matrix6::from_diagonal(&Vector6::new(way, way, way, turn, turn, turn))
 }
 
 #[cfg(test)]

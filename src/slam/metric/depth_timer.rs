@@ -99,12 +99,20 @@ impl DepthTimer {
         self.is_seen(&motion).then_some(motion)
     }
 
-    /// The newest frame became keyframe `id`. If it has depth, returns its motion from the keyframe with depth before it.
-    pub fn start_keyframe(&mut self, id: u32) -> Option<MeasuredMotion> {
+    /// The newest frame became keyframe `id`.
+    pub fn start_keyframe(&mut self, id: u32) {
+        if let Some(here) = &self.here {
+            self.motions.start_keyframe(id, here);
+        }
+    }
+
+    /// If the newest frame has depth of its own, and the newest keyframe had none until now: the motion to it from the
+    /// keyframe with depth before it.
+    pub fn motion(&mut self) -> Option<MeasuredMotion> {
         let here = self.here?;
         self.origin.filter(|origin| origin.stamp == here.stamp)?;
-        let depth = (self.latest.as_slice(), self.moment_of(&here));
-        self.motions.start_keyframe(id, &here, depth)
+        let depth = self.moment_of(&here);
+        self.motions.note(&self.latest, depth)
     }
 
     /// The camera at the moment of a frame's depth, by the offset that is corrected for.

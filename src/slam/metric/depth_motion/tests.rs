@@ -54,7 +54,8 @@ fn walk(
             spoil(keyframe * SIZE.0 * SIZE.1 + n, z);
         }
         let moment = moment(path, t, offset_sigma);
-        found.extend(motions.start_keyframe(keyframe as u32, &here(path, t), (&metres, moment)));
+        motions.start_keyframe(keyframe as u32, &here(path, t));
+        found.extend(motions.note(&metres, moment));
     }
     found
 }
@@ -172,6 +173,36 @@ fn keyframes_without_depth_are_passed_over() {
     assert!(position < 0.3 * tracked, "{position} {tracked}");
 }
 
+/// Depth at every tenth frame, and keyframes four frames before it: a sensor that is slower than the camera.
+#[test]
+fn depth_of_a_later_frame_stands_for_a_keyframe_without() {
+    let mut motions = DepthMotions::new(SIZE, camera());
+    let mut found = Vec::new();
+    let at = |frame: usize| frame as f64 * FRAME;
+    for keyframe in 0..20 {
+        let frame = keyframe * EVERY;
+        motions.start_keyframe(keyframe as u32, &here(short, at(frame)));
+        for frame in [frame + 4, frame + 5] {
+            let depth = depth(&pose(at(frame)));
+            found.extend(motions.note(&depth, moment(short, at(frame), 0.0)));
+        }
+    }
+    let pairs: Vec<_> = found.iter().map(|m| (m.i, m.j)).collect();
+    assert_eq!(pairs, (0..19).map(|i| (i, i + 1)).collect::<Vec<_>>());
+    let of_own = walk(short, |_| true, 0.0, as_it_is);
+    for (of, own) in found.iter().zip(&of_own) {
+        let chi2 = of.motion.chi2(&truth(of), &Matrix6::zeros());
+        assert!(chi2.is_some_and(|chi2| chi2 < 16.8), "{of:?}: {chi2:?}");
+        let trace = |of: &MeasuredMotion| of.motion.covariance.trace();
+        let start = at(of.i as usize * EVERY);
+        let lever = short(start).inverse() * short(start + 4.0 * FRAME);
+        let least = (0.02 * lever.rotation.angle()).powi(2);
+        assert!(trace(of) > least && own.motion.seconds > 0.0);
+    }
+    let [(position, _), (tracked, _)] = errors(short, &determined(&found));
+    assert!(position < 0.5 * tracked, "{position} {tracked}");
+}
+
 /// The camera of a frame whose depth is late by 40 ms, which is corrected for, and that of the depth.
 #[test]
 fn a_known_offset_is_corrected() {
@@ -187,7 +218,8 @@ fn a_known_offset_is_corrected() {
             ..moment
         };
         let metres = depth(&pose(t - late));
-        found.extend(motions.start_keyframe(keyframe as u32, &here(noisy, t), (&metres, moment)));
+        motions.start_keyframe(keyframe as u32, &here(noisy, t));
+        found.extend(motions.note(&metres, moment));
     }
     let [(position, turn), (tracked, _)] = errors(noisy, &determined(&found));
     assert!(
@@ -238,9 +270,10 @@ fn a_wall_shows_its_distance_alone() {
     };
     // The camera moves by 0.2 m; tracking says 0.19 m.
     let ((first, start), (second, end)) = (at(0.0, 0.0), at(0.19, 1.0));
-    let none = motions.start_keyframe(4, &start, (&wall(3.0), first));
-    assert_eq!(none, None);
-    let found = motions.start_keyframe(5, &end, (&wall(2.8), second));
+    motions.start_keyframe(4, &start);
+    assert_eq!(motions.note(&wall(3.0), first), None);
+    motions.start_keyframe(5, &end);
+    let found = motions.note(&wall(2.8), second);
     let found = found.expect("a motion");
     let z = found.motion.i_from_j.translation.z;
     assert!((z - 0.2).abs() < 2e-4, "{z}");
@@ -272,8 +305,8 @@ fn what_does_not_fit_is_no_motion() {
     let images = [pose(0.0), elsewhere, pose(0.2), pose(0.3)].map(|at| depth(&at));
     let motion = |id: u32, motions: &mut DepthMotions| {
         let t = 0.1 * f64::from(id);
-        let depth = (&images[id as usize][..], moment(short, t, 0.0));
-        motions.start_keyframe(id, &here(short, t), depth)
+        motions.start_keyframe(id, &here(short, t));
+        motions.note(&images[id as usize], moment(short, t, 0.0))
     };
     assert_eq!(motion(0, &mut motions), None);
     assert_eq!(motion(1, &mut motions), None);
