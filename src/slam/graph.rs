@@ -1,7 +1,7 @@
 //! The factor graph: keyframes, edges and priors.
 
 use super::factors::Factors;
-use super::metric::motion::CameraMotion;
+use super::metric::motion::{CameraMotion, visual_motion};
 use super::metric::motions::{MeasuredMotion, Motions};
 use super::metric::scale::{ScaleEstimate, Scales};
 use super::overlaps::Overlaps;
@@ -12,8 +12,13 @@ use crate::compute::global::{Matrix7, PoseFactor, ScalePrior};
 use crate::geometry::Sim3;
 use crate::map::{EdgeKind, MapEdge};
 use crate::time::Stamp;
+use nalgebra::{Matrix6, Vector6};
 use std::sync::Arc;
 
+/// Standard deviations of the place of a removed keyframe, as parts of the way and of the turn to the keyframe that has
+/// its place.
+const OF_WAY: f64 = 0.02;
+const OF_TURN: f64 = 0.02;
 /// Information of a chain prior: weak compared with any real edge (a thousand matches at one sigma
 /// contribute 1e3 or more), but sufficient to keep the normal matrix regular.
 const CHAIN_INFORMATION: f64 = 1.0;
@@ -140,13 +145,37 @@ impl Graph {
         }
     }
 
-    /// Adds a motion between two keyframes that their depth images show; returns `false` unless both are in the graph.
-    pub fn add_depth_motion(&mut self, motion: MeasuredMotion) -> bool {
-        let is_known = self.has_both(motion.i, motion.j);
+    /// Adds a motion between two keyframes that their depth images show. If the first one was removed, the motion starts
+    /// at the keyframe that has its place. Returns `false` if one of the two is unknown.
+    pub fn add_depth_motion(&mut self, measured: MeasuredMotion) -> bool {
+        let MeasuredMotion { i, j, motion } = measured;
+        let Some(place) = self.resolve(Anchor::at(i)) else {
+            return false;
+        };
+        let is_known = self.has_both(place.keyframe, j);
         if is_known {
-            self.depth_motions.add(motion);
+            let motion = match place.keyframe == i {
+                true => motion,
+                false => self.motion_to(&place).then(&motion),
+            };
+            let i = place.keyframe;
+            self.depth_motions.add(MeasuredMotion { i, j, motion });
         }
         is_known
+    }
+
+    /// The motion from the keyframe of `place` to `place`, as the map has it.
+    fn motion_to(&self, place: &Anchor) -> CameraMotion {
+        let world_from_i = self.pose_of(place.keyframe);
+        let to = visual_motion(&world_from_i, &(world_from_i * place.keyframe_from_camera));
+        let way = (OF_WAY * to.translation.vector.norm()).powi(2);
+        let turn = (OF_TURN * to.rotation.angle()).powi(2);
+        CameraMotion {
+            i_from_j: to,
+            covariance: Matrix6::from_diagonal(&Vector6::new(way, way, way, turn, turn, turn)),
+            driven: 0.0,
+            seconds: 0.0,
+        }
     }
 
     fn has_both(&self, i: u32, j: u32) -> bool {
@@ -205,8 +234,9 @@ impl Graph {
             self.factors.forget(edge.id);
         }
         self.factors.remove_of(id as usize);
-        self.motions.remove(id);
-        self.depth_motions.remove(id);
+        self.motions.remove(id, None);
+        let by_map = (place.keyframe, self.motion_to(&place));
+        self.depth_motions.remove(id, Some(by_map));
         self.scales.remove(id);
         let shared = edges.iter();
         let shared = shared.filter_map(|e| Some((e.other_end(id)?, e.match_fraction)));

@@ -3,9 +3,11 @@
 //! Matches of a network err along the parallax, all in the same direction, so that motions come out too small. The depth
 //! images of two keyframes fit each other without the network: points of one lie on the surfaces of the other (iterative
 //! closest points, projected, with the distance from a plane). What that leaves open, as the way along a wall, is for the
-//! matches.
+//! matches. Motions start at one keyframe, the anchor, for as long as the images overlap, because the error of a motion
+//! does not grow with its length.
 
 use super::depth_moment::{Moment, exp};
+use super::depth_offset::DepthOffset;
 use super::depth_planes::{CORRELATED, Distances};
 use super::depth_surface::Surface;
 use super::motion::CameraMotion;
@@ -23,27 +25,36 @@ const LEAST: f64 = 5e-4;
 const ROUNDS: usize = 8;
 const SMALL_STEP: f64 = 1e-4;
 /// Standard deviations of the tracked motion at which the fit starts: of its position in metres and in parts of the way,
-/// and of its rotation in radians.
+/// and of its rotation in radians and in parts of the turns.
 const POSITION: f64 = 0.01;
 const OF_WAY: f64 = 0.05;
 const TURN: f64 = 0.01;
+const OF_TURNS: f64 = 0.02;
 /// A fit that is farther from the tracked motion is not believed: 99 % of χ² with six degrees of freedom.
 const FAR: f64 = 16.8;
 /// Standard deviation of the tracked motion between a keyframe and the frame whose depth stands for it, as a part of the
 /// way and of the turn.
 const LEVER: f64 = 0.02;
+/// Part of the newest image's points that the anchor's must show.
+const MIN_OVERLAP: f64 = 0.5;
 /// Information of what depth does not show at all, in 1/m² and 1/rad².
 const FLOOR: f64 = 1e-4;
 
-/// The camera at the moment of a keyframe's depth image.
+/// The camera at a frame with depth.
 #[derive(Debug, Clone, Copy)]
 pub struct DepthMoment {
     /// Its pose along the path of tracked steps, in metres.
-    pub path_from_depth: Isometry3<f64>,
+    pub path_from_camera: Isometry3<f64>,
     /// Its velocity in its own frame, per second; zero if not known.
     pub velocity: Vector6<f64>,
-    /// Standard deviation of the offset of depth's stamps, in seconds.
-    pub offset_sigma: f64,
+}
+
+impl DepthMoment {
+    /// The camera at the time at which depth was measured.
+    fn path_from_depth(&self, offset: &DepthOffset) -> Isometry3<f64> {
+        let moved = exp(&(self.velocity * offset.seconds)).rigid();
+        self.path_from_camera * moved
+    }
 }
 
 /// A keyframe at its place along the path.
@@ -54,42 +65,72 @@ struct Keyframe {
     path_from_camera: Isometry3<f64>,
 }
 
-impl Keyframe {
-    /// The keyframe's camera in the frame of the depth that stands for it.
-    fn in_depth(&self, depth: &DepthMoment) -> Isometry3<f64> {
-        depth.path_from_depth.inverse() * self.path_from_camera
+/// A keyframe and the depth that stands for it.
+#[derive(Debug, Clone, Copy)]
+struct Measured {
+    keyframe: Keyframe,
+    depth: DepthMoment,
+}
+
+impl Measured {
+    /// The camera of the keyframe in the frame of the depth. It is as certain as the tracked motion between the keyframe
+    /// and the frame with depth.
+    fn lever(&self, offset: &DepthOffset) -> CameraMotion {
+        let tracked = self.depth.path_from_camera.inverse() * self.keyframe.path_from_camera;
+        let way = (LEVER * tracked.translation.vector.norm()).powi(2);
+        let turn = (LEVER * tracked.rotation.angle()).powi(2);
+        let variances = Vector6::new(way, way, way, turn, turn, turn);
+        CameraMotion {
+            i_from_j: self.depth.path_from_depth(offset).inverse() * self.keyframe.path_from_camera,
+            covariance: Matrix6::from_diagonal(&variances),
+            driven: 0.0,
+            seconds: 0.0,
+        }
     }
 }
 
-/// Measures the motion from each keyframe with depth to the next one. For a keyframe without depth of its own, that of
-/// the first frame after it stands. All memory is allocated in the beginning.
+/// Measures the motion from an earlier keyframe with depth to each new one. For a keyframe without depth of its own,
+/// that of the first frame after it stands. All memory is allocated in the beginning.
 #[derive(Debug)]
 pub struct DepthMotions {
     distances: Distances,
     /// The newest keyframe, while it has no depth.
     newest: Option<Keyframe>,
-    /// The newest keyframe with depth.
-    before: Option<(Keyframe, DepthMoment)>,
-    /// Of the keyframe before, and of the newest one.
-    surfaces: [Surface; 2],
+    /// Where motions start, and the keyframe with depth before the newest one.
+    anchor: Option<Measured>,
+    before: Option<Measured>,
+    /// Way and turns from the anchor to the newest keyframe, in metres and radians.
+    travelled: [f64; 2],
+    /// Of the anchor, of the keyframe before, and of the newest one.
+    surfaces: [Surface; 3],
+}
+
+/// A fit of two depth images.
+struct Fit {
+    /// From one keyframe to the other.
+    motion: CameraMotion,
+    /// Part of the points of one image that the other sees.
+    overlap: f64,
 }
 
 impl DepthMotions {
     /// For depth images of `width × height` of this camera.
     pub fn new(size: (usize, usize), camera: Intrinsics) -> Self {
-        let surfaces = [0, 1].map(|_| Surface::new(size, camera, BLOCKS));
-        let [surface, _] = &surfaces;
+        let surfaces = [(); 3].map(|()| Surface::new(size, camera, BLOCKS));
+        let [surface, ..] = &surfaces;
         Self {
             distances: Distances::new(surface.capacity(), LEAST),
             newest: None,
+            anchor: None,
             before: None,
+            travelled: [0.0; 2],
             surfaces,
         }
     }
 
     /// The path of tracked steps ended: earlier keyframes and their depth are of no use.
     pub fn forget(&mut self) {
-        (self.newest, self.before) = (None, None);
+        (self.newest, self.anchor, self.before) = (None, None, None);
     }
 
     /// The frame `here` became keyframe `id`.
@@ -101,39 +142,66 @@ impl DepthMotions {
         });
     }
 
-    /// Takes the depth of a frame, with a value in metres for each pixel. Returns the motion to the newest keyframe from
-    /// the one with depth before it, if the newest one had no depth until now.
-    pub fn note(&mut self, metres: &[f32], depth: DepthMoment) -> Option<MeasuredMotion> {
-        let newest = self.newest.take()?;
-        self.surfaces[1].fit(metres);
-        let before = self.before.replace((newest, depth));
-        let fit = before.and_then(|(_, of_before)| self.fit(&of_before, &depth));
-        self.surfaces.swap(0, 1);
-        let ((before, of_before), fit) = before.zip(fit)?;
-        let levers = [before.in_depth(&of_before), newest.in_depth(&depth)];
-        let covariance = fit.covariance + of_levers(&fit.i_from_j, &levers);
-        Some(MeasuredMotion {
-            i: before.id,
-            j: newest.id,
-            motion: CameraMotion {
-                i_from_j: levers[0].inverse() * fit.i_from_j * levers[1],
-                covariance,
-                seconds: seconds_between(before.stamp, newest.stamp),
-                ..fit
-            },
-        })
+    /// Takes the depth of a frame, with a value in metres for each pixel, and the offset of depth as far as it is known.
+    /// Returns the motion to the newest keyframe from an earlier one, if the newest one had no depth until now.
+    pub fn note(
+        &mut self,
+        metres: &[f32],
+        depth: DepthMoment,
+        offset: &DepthOffset,
+    ) -> Option<MeasuredMotion> {
+        let keyframe = self.newest.take()?;
+        let newest = Measured { keyframe, depth };
+        self.surfaces[2].fit(metres);
+        let found = self.measure(&newest, offset);
+        if found.is_some() {
+            self.surfaces.swap(1, 2);
+        } else {
+            self.anchor = Some(newest);
+            self.travelled = [0.0; 2];
+            self.surfaces.swap(0, 2);
+        }
+        self.before = Some(newest);
+        let (i, motion) = found?;
+        let j = keyframe.id;
+        Some(MeasuredMotion { i, j, motion })
     }
 
-    /// The motion between the depth images of both keyframes. `None` if they do not fit near the tracked motion.
-    fn fit(&mut self, before: &DepthMoment, newest: &DepthMoment) -> Option<CameraMotion> {
-        let tracked = before.path_from_depth.inverse() * newest.path_from_depth;
-        let way = (POSITION + OF_WAY * tracked.translation.vector.norm()).powi(-2);
-        let turn = TURN.powi(-2);
+    /// The anchor's id and the motion from it to the newest keyframe. Where the anchor is out of sight, the keyframe
+    /// before becomes the anchor.
+    fn measure(&mut self, newest: &Measured, offset: &DepthOffset) -> Option<(u32, CameraMotion)> {
+        let (anchor, before) = self.anchor.zip(self.before)?;
+        let since = before.keyframe.path_from_camera.inverse() * newest.keyframe.path_from_camera;
+        let since = [since.translation.vector.norm(), since.rotation.angle()];
+        for (all, part) in self.travelled.iter_mut().zip(since) {
+            *all += part;
+        }
+        let fit = self.fit(&anchor, newest, offset);
+        let is_before = anchor.keyframe.id == before.keyframe.id;
+        let fit = fit.filter(|fit| is_before || fit.overlap > MIN_OVERLAP);
+        if fit.is_some() || is_before {
+            return fit.map(|fit| (anchor.keyframe.id, fit.motion));
+        }
+        self.anchor = Some(before);
+        self.travelled = since;
+        self.surfaces.swap(0, 1);
+        let fit = self.fit(&before, newest, offset);
+        fit.map(|fit| (before.keyframe.id, fit.motion))
+    }
+
+    /// The motion from the anchor to the newest keyframe, by their depth images. `None` if they do not fit near the
+    /// tracked motion.
+    fn fit(&mut self, anchor: &Measured, newest: &Measured, offset: &DepthOffset) -> Option<Fit> {
+        let path_from = |of: &Measured| of.depth.path_from_depth(offset);
+        let start = path_from(anchor).inverse() * path_from(newest);
+        let [way, turns] = self.travelled;
+        let way = (POSITION + OF_WAY * way).powi(-2);
+        let turn = (TURN + OF_TURNS * turns).powi(-2);
         let prior = Matrix6::from_diagonal(&Vector6::new(way, way, way, turn, turn, turn));
-        let (mut motion, mut off) = (Sim3::from(&tracked), Vector6::zeros());
+        let (mut motion, mut off) = (Sim3::from(&start), Vector6::zeros());
         let mut information = Matrix6::zeros();
         for _ in 0..ROUNDS {
-            let [surface, points] = &self.surfaces;
+            let [surface, _, points] = &self.surfaces;
             let found = self.distances.normal_equations(points, surface, &motion);
             let (hessian, gradient) = found?;
             information = hessian / CORRELATED;
@@ -148,11 +216,17 @@ impl DepthMotions {
         // Also false for NaN.
         let is_near = off.dot(&(prior * off)) < FAR;
         let found = is_near.then(|| motion.rigid())?;
-        let mut covariance = Cholesky::new(information + Matrix6::identity() * FLOOR)?.inverse();
+        let shown = information - self.distances.information_of_noise() / CORRELATED;
+        let mut shown = shown.symmetric_eigen();
+        shown
+            .eigenvalues
+            .apply(|shown| *shown = shown.max(0.0) + FLOOR);
+        let mut covariance = Cholesky::new(shown.recompose())?.inverse();
         // Depth that is late by `o` at both ends moves by Exp(o η) (depth_offset).
         let adjoint = motion.adjoint();
-        let change = adjoint.fixed_view::<6, 6>(0, 0) * newest.velocity - before.velocity;
-        covariance += change * change.transpose() * newest.offset_sigma.powi(2);
+        let turned = adjoint.fixed_view::<6, 6>(0, 0) * newest.depth.velocity;
+        let change = turned - anchor.depth.velocity;
+        covariance += change * change.transpose() * offset.sigma.powi(2);
         // From a left perturbation [τ, φ] to [e_p, e_R]: e_p = τ + φ × p, e_R = Rᵀ φ.
         let mut to_residual = Matrix6::identity();
         to_residual
@@ -161,27 +235,22 @@ impl DepthMotions {
         let back: Matrix3<f64> = found.rotation.inverse().to_rotation_matrix().into_inner();
         to_residual.fixed_view_mut::<3, 3>(3, 3).copy_from(&back);
         let covariance = to_residual * covariance * to_residual.transpose();
-        Some(CameraMotion {
+        let between_depths = CameraMotion {
             i_from_j: found,
             covariance: (covariance + covariance.transpose()) * 0.5,
             driven: 0.0,
-            seconds: 0.0,
+            seconds: seconds_between(anchor.keyframe.stamp, newest.keyframe.stamp),
+        };
+        let [to_anchor, to_newest] = [anchor, newest].map(|of| of.lever(offset));
+        let from_anchor = CameraMotion {
+            i_from_j: to_anchor.i_from_j.inverse(),
+            ..to_anchor
+        };
+        Some(Fit {
+            motion: from_anchor.then(&between_depths).then(&to_newest),
+            overlap: self.distances.count() as f64 / self.surfaces[2].planes().count() as f64,
         })
     }
-}
-
-/// Covariance of the motion `i_from_j` between depth images by the motions from them to their keyframes.
-fn of_levers(i_from_j: &Isometry3<f64>, levers: &[Isometry3<f64>; 2]) -> Matrix6<f64> {
-    let variances = levers.map(|lever| {
-        let way = LEVER * lever.translation.vector.norm();
-        let turn = LEVER * lever.rotation.angle();
-        (way * way, turn * turn)
-    });
-    let [(way, turn), (way_of_j, turn_of_j)] = variances;
-    // A turn at `i` moves `j`, which is this far away.
-    let far = i_from_j.translation.vector.norm_squared();
-    let (way, turn) = (way + way_of_j + far * turn, turn + turn_of_j);
-    Matrix6::from_diagonal(&Vector6::new(way, way, way, turn, turn, turn))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::depth_surface::Surface;
 use crate::compute::depth::SIGMA_OVER_MAD;
 use crate::geometry::Sim3;
-use nalgebra::{Matrix6, Vector6};
+use nalgebra::{Matrix3, Matrix6, Matrix6x3, Vector3, Vector6};
 
 /// Minimum number of distances between two images.
 const MIN_POINTS: usize = 50;
@@ -18,6 +18,10 @@ const MAX_DISTANCE: f64 = 0.1;
 struct Distance {
     value: f64,
     jacobian: Vector6<f64>,
+    /// The point, and covariance of the normal over the depth.
+    point: Vector3<f64>,
+    tilt: Matrix3<f64>,
+    weight: f64,
 }
 
 /// Compares depth images of one camera. All memory is allocated in the beginning.
@@ -58,12 +62,35 @@ impl Distances {
         let (_, median, _) = self.sorted.select_nth_unstable_by(middle, f64::total_cmp);
         let sigma = SIGMA_OVER_MAD * *median + self.least;
         let (mut information, mut gradient) = (Matrix6::zeros(), Vector6::zeros());
-        for Distance { value, jacobian } in &self.distances {
+        for distance in &mut self.distances {
+            let Distance {
+                value, jacobian, ..
+            } = *distance;
             let weight = 1.0 / (1.0 + (value / (2.0 * sigma)).powi(2)) / sigma.powi(2);
+            distance.weight = weight;
             information += jacobian * jacobian.transpose() * weight;
             gradient += jacobian * (value * weight);
         }
         Some((information, gradient))
+    }
+
+    /// What of the last equations' `Σ w J Jᵀ` comes from the noise of normals: planes that are tilted at random seem to
+    /// show motions along a wall. With `δJ = [δn, P × δn] / z`, this is `Σ w E[δJ δJᵀ]`.
+    pub fn information_of_noise(&self) -> Matrix6<f64> {
+        let mut sum = Matrix6::zeros();
+        for distance in &self.distances {
+            let mut by_normal = Matrix6x3::identity();
+            by_normal
+                .fixed_view_mut::<3, 3>(3, 0)
+                .copy_from(&distance.point.cross_matrix());
+            sum += by_normal * distance.tilt * by_normal.transpose() * distance.weight;
+        }
+        sum
+    }
+
+    /// Number of distances that the last equations are made of.
+    pub fn count(&self) -> usize {
+        self.distances.len()
     }
 
     fn measure(&mut self, points: &Surface, surface: &Surface, surface_from_points: &Sim3) {
@@ -73,13 +100,18 @@ impl Distances {
             let Some(plane) = surface.plane_at(&point) else {
                 continue;
             };
-            let (length, depth) = (plane.normal.norm(), point.z);
-            let normal = plane.normal / length;
-            let value = (normal.dot(&point) - 1.0 / length) / depth;
+            let (normal, depth) = (plane.normal, point.z);
+            let value = (normal.dot(&point) - plane.distance) / depth;
             if value.abs() < MAX_DISTANCE && self.distances.len() < self.distances.capacity() {
                 let (shift, turn) = (normal / depth, point.cross(&normal) / depth);
                 let jacobian = Vector6::new(shift.x, shift.y, shift.z, turn.x, turn.y, turn.z);
-                self.distances.push(Distance { value, jacobian });
+                self.distances.push(Distance {
+                    value,
+                    jacobian,
+                    point,
+                    tilt: plane.tilt / (depth * depth),
+                    weight: 0.0,
+                });
             }
         }
     }

@@ -11,7 +11,7 @@
 //! bridge gaps, but corners and edges of the scene are in more of them.
 
 use crate::geometry::Intrinsics;
-use nalgebra::{Matrix2, Vector2, Vector3};
+use nalgebra::{Matrix2, Matrix3, Matrix3x2, Vector2, Vector3};
 use std::ops::Add;
 
 /// Minimum number of measured pixels of a window.
@@ -34,8 +34,12 @@ const FINE: f64 = 5e-4;
 pub struct Plane {
     /// Its point amid the measured pixels, in metres in the camera's frame.
     pub point: Vector3<f64>,
-    /// `n · P = 1` holds for its points `P`.
+    /// Unit vector, away from the camera.
     pub normal: Vector3<f64>,
+    /// `normal · P = distance` holds for its points `P`.
+    pub distance: f64,
+    /// Covariance of the normal, by the noise of the pixels.
+    pub tilt: Matrix3<f64>,
     /// Variance of the pixels' depth about the plane, over the depth.
     variance: f64,
 }
@@ -290,19 +294,29 @@ fn plane_of(window: &Sums, side: f64, camera: &Intrinsics) -> Option<Plane> {
         return None;
     }
     let right = window.x - mean * window.n;
-    let slope = moments.try_inverse()? * right;
+    let inverse_moments = moments.try_inverse()?;
+    let slope = inverse_moments * right;
     let inverse = window.n / window.z;
     let squares = window.inverse - inverse * window.n - slope.dot(&right);
     let freedom = (window.n - 3.0) / window.n;
+    let variance = squares.max(0.0) / window.inverse / freedom;
     let ray = camera.ray(mean.x + camera.cx, mean.y + camera.cy);
+    // In the camera's frame `n · P = 1`; errors of z, over z, of this variance give M⁻¹ σ²/z̄ for the slopes.
+    let n = Vector3::new(
+        slope.x * camera.fx,
+        slope.y * camera.fy,
+        inverse - slope.dot(&mean),
+    );
+    let length = n.norm();
+    let normal = n / length;
+    let by_slope = Matrix3x2::new(camera.fx, 0.0, 0.0, camera.fy, -mean.x, -mean.y) / length;
+    let turned = (Matrix3::identity() - normal * normal.transpose()) * by_slope;
     let plane = Plane {
         point: ray / inverse,
-        normal: Vector3::new(
-            slope.x * camera.fx,
-            slope.y * camera.fy,
-            inverse - slope.dot(&mean),
-        ),
-        variance: squares.max(0.0) / window.inverse / freedom,
+        normal,
+        distance: 1.0 / length,
+        tilt: turned * inverse_moments * turned.transpose() * (variance * inverse),
+        variance,
     };
     plane.variance.is_finite().then_some(plane)
 }

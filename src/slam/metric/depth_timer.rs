@@ -5,7 +5,7 @@
 
 use super::depth_moment::{Moment, exp, grid};
 use super::depth_motion::{DepthMoment, DepthMotions};
-use super::depth_offset::OffsetFinder;
+use super::depth_offset::{DepthOffset, OffsetFinder};
 use super::motions::MeasuredMotion;
 use super::wheels::seconds_between;
 use crate::compute::depth::moved::DepthMotion;
@@ -36,6 +36,8 @@ pub struct DepthTimer {
     last: Option<Stamp>,
     /// The camera at the newest frame.
     here: Option<Moment>,
+    /// The path of steps starts at the newest frame.
+    starts: bool,
     finder: OffsetFinder,
     motions: DepthMotions,
 }
@@ -53,6 +55,7 @@ impl DepthTimer {
             origin: None,
             last: None,
             here: None,
+            starts: true,
             finder: OffsetFinder::new(size, camera, offset),
             motions: DepthMotions::new(size, camera),
         }
@@ -106,24 +109,21 @@ impl DepthTimer {
         }
     }
 
-    /// If the newest frame has depth of its own, and the newest keyframe had none until now: the motion to it from the
-    /// keyframe with depth before it.
+    /// If the newest frame has depth of its own, and the newest keyframe had none until now: the motion to it from an
+    /// earlier one. Depth of the first frame of a path does not count, because its velocity and so the effect of an offset
+    /// are unknown.
     pub fn motion(&mut self) -> Option<MeasuredMotion> {
-        let here = self.here?;
+        let here = self.here.filter(|_| !self.starts)?;
         self.origin.filter(|origin| origin.stamp == here.stamp)?;
-        let depth = self.moment_of(&here);
-        self.motions.note(&self.latest, depth)
-    }
-
-    /// The camera at the moment of a frame's depth, by the offset that is corrected for.
-    fn moment_of(&self, frame: &Moment) -> DepthMoment {
-        let seconds = self.finder.offset().unwrap_or(0.0);
-        let velocity = frame.velocity.unwrap_or(Vector6::zeros());
-        DepthMoment {
-            path_from_depth: (frame.path_from_camera * exp(&(velocity * seconds))).rigid(),
-            velocity,
-            offset_sigma: self.finder.uncertainty(),
-        }
+        let depth = DepthMoment {
+            path_from_camera: here.path_from_camera.rigid(),
+            velocity: here.velocity.unwrap_or(Vector6::zeros()),
+        };
+        let offset = DepthOffset {
+            seconds: self.finder.offset().unwrap_or(0.0),
+            sigma: self.finder.uncertainty(),
+        };
+        self.motions.note(&self.latest, depth, &offset)
     }
 
     /// Whether enough of the newest depth's points are seen after this motion: a look at some of its pixels.
@@ -152,7 +152,8 @@ impl DepthTimer {
             velocity: seconds.map(|seconds| log(step) / seconds),
             step: Sim3::from(step),
         });
-        if moment.is_none() {
+        self.starts = moment.is_none();
+        if self.starts {
             self.origin = None;
             self.finder.forget();
             self.motions.forget();

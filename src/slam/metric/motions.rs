@@ -17,7 +17,7 @@ pub struct MeasuredMotion {
     pub motion: CameraMotion,
 }
 
-/// The measured motions of a graph. There is at most one from a keyframe and at most one to it.
+/// The measured motions of a graph. There is at most one to a keyframe.
 #[derive(Debug, Default)]
 pub struct Motions(Vec<MeasuredMotion>);
 
@@ -25,26 +25,23 @@ impl Motions {
     /// Adds a motion; ignored if it connects a keyframe with itself.
     pub fn add(&mut self, motion: MeasuredMotion) {
         if motion.i != motion.j {
-            self.0.retain(|m| m.i != motion.i && m.j != motion.j);
+            self.0.retain(|m| m.j != motion.j);
             self.0.push(motion);
         }
     }
 
-    /// Removes keyframe `id`: the motion to it and the motion from it become one.
-    pub fn remove(&mut self, id: u32) {
-        let find =
-            |found: fn(&MeasuredMotion, u32) -> bool| self.0.iter().position(|m| found(m, id));
-        let (to, from) = (find(|m, id| m.j == id), find(|m, id| m.i == id));
-        let get = |at: Option<usize>| at.and_then(|at| self.0.get(at)).copied();
-        let joined = get(to).zip(get(from)).map(|(to, from)| MeasuredMotion {
-            i: to.i,
-            j: from.j,
-            motion: to.motion.then(&from.motion),
+    /// Removes keyframe `id`: motions from it start where the motion to it does, or else at another keyframe, from which
+    /// that to `id` is known as `otherwise`. Without either, they end.
+    pub fn remove(&mut self, id: u32, otherwise: Option<(u32, CameraMotion)>) {
+        let to = self.0.iter().find(|m| m.j == id);
+        let to = to.map(|to| (to.i, to.motion)).or(otherwise);
+        self.0.retain_mut(|m| {
+            if let Some((i, motion)) = to.filter(|_| m.i == id) {
+                m.motion = motion.then(&m.motion);
+                m.i = i;
+            }
+            m.i != id && m.j != id && m.i != m.j
         });
-        self.0.retain(|m| m.i != id && m.j != id);
-        if let Some(joined) = joined {
-            self.add(joined);
-        }
     }
 
     /// Priors between the keyframes that `index` knows, with their information multiplied by `units`
@@ -163,7 +160,7 @@ mod tests {
             motions.add(motion(i, i + 1, x, 0.5));
         }
         motions.add(motion(3, 3, 1.0, 1.0));
-        motions.remove(2);
+        motions.remove(2, None);
         let all = motions.priors(1.0, |id| Some(id as usize));
         let pairs: Vec<_> = all.iter().map(|p| (p.i, p.j)).collect();
         assert_eq!(pairs, [(0, 1), (1, 3)]);
@@ -180,8 +177,35 @@ mod tests {
             "{}",
             priors[0].information
         );
-        motions.remove(3);
-        motions.remove(0);
+        motions.remove(3, None);
+        motions.remove(0, None);
         assert!(motions.0.is_empty());
+    }
+
+    #[test]
+    fn motions_from_a_removed_keyframe_start_elsewhere() {
+        let start = |id: u32| -> Motions {
+            let mut motions = Motions::default();
+            motions.add(motion(0, id, 1.0, 0.5));
+            for (j, x) in [(4, 2.0), (5, 3.0), (6, 4.0)] {
+                motions.add(motion(3, j, x, 0.25));
+            }
+            motions
+        };
+        let pairs = |motions: &Motions| -> Vec<_> {
+            let all = motions.priors(1.0, |id| Some(id as usize));
+            let all = all.iter().map(|p| (p.i, p.j, p.i_from_j.translation.x));
+            all.collect()
+        };
+        let mut with = start(3);
+        with.remove(3, None);
+        assert_eq!(pairs(&with), [(0, 4, 3.0), (0, 5, 4.0), (0, 6, 5.0)]);
+        // Nothing leads to it: the map says where it is.
+        let mut without = start(9);
+        let by_map = motion(5, 3, -3.0, 0.01).motion;
+        without.remove(3, Some((5, by_map)));
+        assert_eq!(pairs(&without), [(0, 9, 1.0), (5, 4, -1.0), (5, 6, 1.0)]);
+        without.remove(5, None);
+        assert_eq!(pairs(&without), [(0, 9, 1.0)]);
     }
 }

@@ -32,13 +32,20 @@ fn tilted() -> Vector3<f64> {
     Vector3::new(0.1, -0.15, 0.4)
 }
 
+/// Unit vectors across a normal.
+fn tangents(normal: &Vector3<f64>) -> (Vector3<f64>, Vector3<f64>) {
+    let across = normal.cross(&Vector3::x()).normalize();
+    (across, normal.cross(&across))
+}
+
 #[test]
 fn a_plane_is_found_in_every_window() {
     let surface = fit(&plane(tilted()));
     assert_eq!(surface.capacity(), 57 * 43, "blocks of 9 × 9 pixels");
     assert_eq!(surface.planes().count(), surface.capacity());
     for plane in surface.planes() {
-        assert!((plane.normal - tilted()).norm() < 2e-4, "{plane:?}");
+        let normal = plane.normal / plane.distance;
+        assert!((normal - tilted()).norm() < 2e-4, "{plane:?}");
         assert!((tilted().dot(&plane.point) - 1.0).abs() < 1e-6, "{plane:?}");
     }
     let point = camera().ray(300.0, 100.0) * 2.0;
@@ -76,6 +83,17 @@ fn noise_has_a_mean_of_zero_in_the_planes() {
         // 729 pixels a window; a fit of 1/z would be wrong by the square of sigma.
         assert!(mean.abs() < 0.1 * sigma * sigma, "{mean}");
         assert!(rms < 1.2 * sigma / 27.0, "{rms}");
+        // Normals err as their covariances say.
+        let chi2 = surface.planes().map(|plane| {
+            let off = plane.normal - tilted().normalize();
+            let (across, along) = tangents(&plane.normal);
+            let basis = nalgebra::Matrix3x2::from_columns(&[across, along]);
+            let covariance = basis.transpose() * plane.tilt * basis;
+            let off = basis.transpose() * off;
+            off.dot(&(covariance.try_inverse().expect("a covariance") * off))
+        });
+        let mean = chi2.sum::<f64>() / count as f64;
+        assert!(mean > 1.8 && mean < 2.0 + 4.0 * sigma, "{mean}");
     }
 }
 
@@ -92,7 +110,8 @@ fn few_pixels_show_planes() {
     assert!(count > surface.capacity() * 9 / 10, "{count}");
     for plane in surface.planes() {
         assert!((tilted().dot(&plane.point) - 1.0).abs() < 1e-6, "{plane:?}");
-        assert!((plane.normal - tilted()).norm() < 1e-3, "{plane:?}");
+        let normal = plane.normal / plane.distance;
+        assert!((normal - tilted()).norm() < 1e-3, "{plane:?}");
     }
 }
 
