@@ -20,7 +20,7 @@ use nalgebra::{Cholesky, Isometry3, Matrix3, Matrix6, Vector6};
 /// Blocks of pixels along the longer side of the image.
 const BLOCKS: usize = 64;
 /// Minimum standard deviation of a distance, as a part of the depth.
-const LEAST: f64 = 5e-4;
+const LEAST: f64 = 2e-4;
 /// Maximum number of rounds of Gauss-Newton, and the step, in metres and radians, after which there is no other.
 const ROUNDS: usize = 8;
 const SMALL_STEP: f64 = 1e-4;
@@ -36,7 +36,7 @@ const FAR: f64 = 16.8;
 /// way and of the turn.
 const LEVER: f64 = 0.02;
 /// Part of the newest image's points that the anchor's must show.
-const MIN_OVERLAP: f64 = 0.5;
+const MIN_OVERLAP: f64 = 0.7;
 /// Information of what depth does not show at all, in 1/m² and 1/rad².
 const FLOOR: f64 = 1e-4;
 
@@ -216,12 +216,7 @@ impl DepthMotions {
         // Also false for NaN.
         let is_near = off.dot(&(prior * off)) < FAR;
         let found = is_near.then(|| motion.rigid())?;
-        let shown = information - self.distances.information_of_noise() / CORRELATED;
-        let mut shown = shown.symmetric_eigen();
-        shown
-            .eigenvalues
-            .apply(|shown| *shown = shown.max(0.0) + FLOOR);
-        let mut covariance = Cholesky::new(shown.recompose())?.inverse();
+        let mut covariance = Cholesky::new(information + Matrix6::identity() * FLOOR)?.inverse();
         // Depth that is late by `o` at both ends moves by Exp(o η) (depth_offset).
         let adjoint = motion.adjoint();
         let turned = adjoint.fixed_view::<6, 6>(0, 0) * newest.depth.velocity;

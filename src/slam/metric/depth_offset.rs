@@ -40,10 +40,10 @@ const LEAST: f64 = 0.002;
 /// Standard deviation of an offset of which nothing is known, in seconds: a frame of a camera with 30 a second.
 const UNKNOWN: f64 = 0.033;
 /// Standard deviations of a tracked motion: of its position in metres and in parts of the way, and of its rotation in
-/// radians (0.3 degrees).
-const POSITION: f64 = 0.01;
-const OF_WAY: f64 = 0.03;
-const TURN: f64 = 5.2e-3;
+/// radians (0.15 degrees).
+const POSITION: f64 = 0.005;
+const OF_WAY: f64 = 0.015;
+const TURN: f64 = 2.6e-3;
 /// Rounds of reweighting.
 const ROUNDS: usize = 5;
 

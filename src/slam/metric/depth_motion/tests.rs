@@ -101,7 +101,7 @@ fn depth_at_every_frame_measures_every_motion() {
     let motions = walk(noisy, |_| true, 0.0, as_it_is);
     assert_eq!(ends(&motions), (1..20).collect::<Vec<_>>());
     // Many start at one keyframe.
-    assert!(motions.iter().filter(|of| of.j > of.i + 1).count() >= 8);
+    assert!(motions.iter().filter(|of| of.j > of.i + 1).count() >= 4);
     let known = determined(&motions);
     assert!(known.len() >= 5, "{}", known.len());
     let [(position, turn), (tracked, tracked_turn)] = errors(noisy, &known);
@@ -285,6 +285,39 @@ fn a_wall_shows_its_distance_alone() {
     assert!(sigma(2) < 1e-3, "{}", sigma(2));
     assert!(sigma(0) > 10.0 && sigma(1) > 10.0 && sigma(5) > 10.0);
     assert!(found.motion.information().is_some());
+}
+
+/// Windows that noise has tilted fit best where they are, in front of the same pixels.
+#[test]
+fn noise_does_not_hold_a_camera_that_moves_along_a_wall() {
+    for (seed, sigma) in [(0, 0.02), (1, 0.05), (2, 0.1)] {
+        let mut motions = DepthMotions::new(SIZE, camera());
+        let wall = |image: usize| -> Vec<f32> {
+            let count = SIZE.0 * SIZE.1;
+            let pixel = |n: usize| 2.0 * (1.0 + sigma * normal((2 * seed + image) * count + n));
+            (0..count).map(|n| pixel(n) as f32).collect()
+        };
+        let mut found = None;
+        for (id, x) in [(0, 0.0), (1, 0.03)] {
+            let path_from_camera = Isometry3::translation(x, 0.0, 0.0);
+            let here = Moment {
+                stamp: Stamp::from_seconds(f64::from(id)),
+                path_from_camera: Sim3::from(&path_from_camera),
+                velocity: None,
+                step: Sim3::identity(),
+            };
+            let moment = DepthMoment {
+                path_from_camera,
+                velocity: Vector6::zeros(),
+            };
+            motions.start_keyframe(id, &here);
+            found = motions.note(&wall(id as usize), moment, &offset(0.0, 0.0));
+        }
+        let motion = found.expect("a motion").motion;
+        let off = motion.i_from_j.translation.x - 0.03;
+        assert!(off.abs() < 8e-3, "{sigma}: {off}");
+        assert!(motion.covariance[(0, 0)].sqrt() > 0.03, "{sigma}");
+    }
 }
 
 #[test]
