@@ -29,25 +29,19 @@ constexpr uint32_t RELU_INPUT = 1, GELU = 2, RELU = 4, OUT_F32 = 8, ADD_F32 = 16
 constexpr int BK = 64;         // values of k in a stage
 constexpr int CHUNKS = BK / 8; // 16-byte chunks of them
 
-// x · Φ(x) = max(x, 0) − |x|/2 · (1 − erf(|x|/√2)), with the error function of Abramowitz and Stegun, Handbook of
-// Mathematical Functions, 1964, 7.1.28: within 1.5e-7 · |x|. It takes one division, of which the GPU does few at a time.
+// x · Φ(x) = max(x, 0) − |x| · Φ(−|x|), with Φ(−z) as a power of two. The polynomial is fitted to log2(Φ(−z)) on
+// 0 ≤ z ≤ 5.5 such that the result is within 9.4e-6, and for x < 0 within half of what binary16 rounds it by.
 __device__ inline float gelu(float x) {
     const float z = fabsf(x);
-    // The book's coefficients, times 2^(−i/2).
-    float p = fmaf(z, 5.3829750e-6f, 4.8890628e-5f);
-    p = fmaf(z, p, 3.8003575e-5f);
-    p = fmaf(z, p, 3.2776264e-3f);
-    p = fmaf(z, p, 2.1141006e-2f);
-    p = fmaf(z, p, 4.9867347e-2f);
-    p = fmaf(z, p, 1.0f);
-    p *= p;
-    p *= p;
-    p *= p;
-    p *= p;
+    float p = fmaf(z, -3.4662190e-4f, 6.0765254e-3f);
+    p = fmaf(z, p, -4.9059063e-2f);
+    p = fmaf(z, p, -4.6303302e-1f);
+    p = fmaf(z, p, -1.1496694f);
+    p = fmaf(z, p, -1.0000860f);
     float tail;
-    asm("rcp.approx.ftz.f32 %0, %1;\n" : "=f"(tail) : "f"(p));
-    // max(x, 0) would lose NaN.
-    return fmaf(-0.5f * z, tail, x < 0.0f ? 0.0f : x);
+    asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(tail) : "f"(p));
+    // fmaxf(NaN, 0) is 0, but then the tail is NaN.
+    return fmaf(-z, tail, fmaxf(x, 0.0f));
 }
 
 template <typename T> __device__ inline void add8(float (&v)[8], uint4 bits) {

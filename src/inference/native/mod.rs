@@ -49,7 +49,7 @@ const RUNTIME: &str = "native";
 
 /// The kernels of `kernels/native`.
 // SAFETY: the build wrote each image as a whole fat binary and aligned it to 16 bytes.
-static KERNELS: KernelImages =
+pub static KERNELS: KernelImages =
     unsafe { KernelImages::new(embedded::RELEASE, embedded::ARCHITECTURES, embedded::IMAGES) };
 
 /// The fat binaries that the build made of `kernels/native/*.cu`.

@@ -2,6 +2,7 @@
 
 mod in_place;
 mod layers;
+mod linear;
 
 use crate::cuda;
 use mast3r_slam::image::RgbImage;
