@@ -2,7 +2,7 @@
 // shared memory, warpgroups multiply them.
 #pragma once
 
-#include "linear.cuh"
+#include "finish.cuh"
 #include "tma.cuh"
 #include "wide.cuh"
 
@@ -33,41 +33,54 @@ __device__ __forceinline__ void fed(const LinearArgs &p, const FeedArgs &feed, c
                                     const TensorMap &weight_map) {
     constexpr int BM = WARPGROUPS * 64, STRIDE = BN + 8, WORKERS = WARPGROUPS * 128;
     constexpr uint32_t A_BYTES = BM * BK * 2, B_BYTES = BN * BK * 2, STAGE_BYTES = A_BYTES + B_BYTES;
+    constexpr bool FETCHER = Threads<WARPGROUPS, BN>::FETCHER;
     static_assert(SPLIT == 1 || SPLIT == 2, "whole, or halves");
-    // Rows that a block finishes, whose sums it keeps in shared memory; behind them those from the other part. Threads
-    // and warps that finish.
+    // Rows that a block finishes, whose sums it keeps in shared memory. Threads and warps that finish.
     constexpr int FINISHED = BM / SPLIT, FINISHERS = WORKERS / SPLIT, FINISHING_WARPS = FINISHERS / 32;
-    static_assert(FINISHED * (STRIDE + (SPLIT - 1) * BN) * 4 <= STAGES * STAGE_BYTES, "room for the sums");
+    static_assert(FINISHED * STRIDE * 4 <= STAGES * STAGE_BYTES, "room for the sums");
 
     extern __shared__ __align__(1024) uint8_t shared[];
     const uint32_t base = shared_address(shared);
     // Barriers of each stage: its data are there; they are no longer needed.
     const uint32_t full = base + STAGES * STAGE_BYTES, empty = full + STAGES * 8;
-    // The bias of the block's outputs.
-    constexpr uint32_t BIAS = STAGES * (STAGE_BYTES + 16);
+    // The bias of the block's outputs; the other part's sums.
+    constexpr uint32_t BIAS = STAGES * (STAGE_BYTES + 16), OTHER = BIAS + BN * 4;
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
     const int group = blockIdx.z / SPLIT, part = blockIdx.z % SPLIT, n0 = blockIdx.y * BN;
 
-    if (threadIdx.x == 0) {
-        prepare_map(a_map);
-        prepare_map(weight_map);
+    // Steps of k: those of each tap, then of this part.
+    const int depth = SOURCE == ROWS ? p.k : p.channels;
+    const int steps_each = static_cast<uint32_t>(depth + BK - 1) / BK;
+    const int all_steps = SOURCE == ROWS ? steps_each : 9 * steps_each;
+    const int begin = part * all_steps / SPLIT, steps = (part + 1) * all_steps / SPLIT - begin;
+    const int at_once = min(steps, STAGES);
+
+    auto fetch_weight = [&](int step) {
+        const int stage = step % STAGES, k = begin + step;
+        const int tap = SOURCE == ROWS ? 0 : k / steps_each;
+        fetch(base + stage * STAGE_BYTES + A_BYTES, weight_map, full + stage * 8,
+              tap * p.channels + (k - tap * steps_each) * BK, n0, group);
+    };
+    // Before anything else, so that they are on their way as soon as possible: the weights do not depend on launches
+    // before this one.
+    if (threadIdx.x == (FETCHER ? WORKERS : 0)) {
         for (int i = 0; i < STAGES; i++) {
             barrier_make(full + i * 8, 1);
             barrier_make(empty + i * 8, WARPGROUPS * 4);
         }
         barriers_made();
+        fence_for_products();
+#pragma unroll 1
+        for (int step = 0; step < at_once; step++) {
+            barrier_expect(full + step * 8, STAGE_BYTES);
+            fetch_weight(step);
+        }
+        prepare_map(a_map);
     }
+    __syncwarp();
+    // The other block exists from where this is waited for.
+    if (SPLIT > 1) cluster_arrive();
     __syncthreads();
-    for (int i = threadIdx.x; i < BN && threadIdx.x < WORKERS; i += WORKERS) {
-        const float *bias = reinterpret_cast<const float *>(p.bias) + group * p.bias_group + n0;
-        reinterpret_cast<float *>(shared + BIAS)[i] = p.bias && n0 + i < p.n ? bias[i] : 0.0f;
-    }
-
-    // Steps of k: those of each tap, then of this part.
-    const int depth = SOURCE == ROWS ? p.k : p.channels;
-    const int steps_each = (depth + BK - 1) / BK;
-    const int all_steps = SOURCE == ROWS ? steps_each : 9 * steps_each;
-    const int begin = part * all_steps / SPLIT, steps = (part + 1) * all_steps / SPLIT - begin;
 
     // Where the rectangle of pixels lies.
     int image = 0, top = 0, left = 0;
@@ -79,12 +92,6 @@ __device__ __forceinline__ void fed(const LinearArgs &p, const FeedArgs &feed, c
         left = (place - place / feed.across * feed.across) << feed.width_log2;
     }
 
-    auto fetch_weight = [&](int step) {
-        const int stage = step % STAGES, k = begin + step;
-        const int tap = SOURCE == ROWS ? 0 : k / steps_each;
-        fetch(base + stage * STAGE_BYTES + A_BYTES, weight_map, full + stage * 8,
-              tap * p.channels + (k - tap * steps_each) * BK, n0, group);
-    };
     auto fetch_a = [&](int step) {
         const int stage = step % STAGES, k = begin + step;
         const uint32_t to = base + stage * STAGE_BYTES, barrier = full + stage * 8;
@@ -98,13 +105,8 @@ __device__ __forceinline__ void fed(const LinearArgs &p, const FeedArgs &feed, c
         }
     };
     auto fetch_first = [&] {
-        // The weights do not depend on launches before this one.
-        const int at_once = min(steps, STAGES);
-        for (int step = 0; step < at_once; step++) {
-            barrier_expect(full + step * 8, STAGE_BYTES);
-            fetch_weight(step);
-        }
         wait_for_launches();
+#pragma unroll 1
         for (int step = 0; step < at_once; step++) fetch_a(step);
     };
     auto fetch_further = [&](int step) {
@@ -113,15 +115,14 @@ __device__ __forceinline__ void fed(const LinearArgs &p, const FeedArgs &feed, c
         fetch_weight(step);
         fetch_a(step);
     };
-    constexpr bool FETCHER = Threads<WARPGROUPS, BN>::FETCHER;
     if (FETCHER && warp == WARPGROUPS * 4) {
         if (lane == 0) {
             fetch_first();
+#pragma unroll 1
             for (int step = STAGES; step < steps; step++) fetch_further(step);
         }
         __syncwarp();
         if (SPLIT > 1) {
-            cluster_arrive();
             cluster_wait();
             cluster_arrive();
             cluster_wait();
@@ -130,6 +131,21 @@ __device__ __forceinline__ void fed(const LinearArgs &p, const FeedArgs &feed, c
     }
     if (!FETCHER && threadIdx.x == 0) fetch_first();
     __syncwarp();
+    for (int i = threadIdx.x; i < BN; i += WORKERS) {
+        const float *bias = reinterpret_cast<const float *>(p.bias) + group * p.bias_group + n0;
+        reinterpret_cast<float *>(shared + BIAS)[i] = p.bias && n0 + i < p.n ? bias[i] : 0.0f;
+    }
+    const bool finishes = SPLIT == 1 || warp / FINISHING_WARPS == part;
+    const Finish finish = SOURCE == ROWS ? finish_of(p) : Finish::ANY;
+    const Sixteen<T, BN> sixteen = {p, group, static_cast<int>(blockIdx.x) * BM + warp * 16, n0, threadIdx.x & 31};
+    typename Sixteen<T, BN>::More more;
+    // Without a fetcher there are no registers for it.
+    constexpr bool EARLY = FETCHER && SOURCE == ROWS;
+    if (EARLY && finishes) {
+        // How outputs turn does not depend on launches before this one.
+        if (finish != Finish::TURNED) wait_for_launches();
+        sixteen.before(finish, more);
+    }
 
     // Set before the first product begins: otherwise the compiler lets the products wait for each other.
     float sums[BN / 2] = {};
@@ -138,6 +154,7 @@ __device__ __forceinline__ void fed(const LinearArgs &p, const FeedArgs &feed, c
     auto release = [&](int step) {
         if (lane == 0) barrier_arrive(empty + step % STAGES * 8);
     };
+#pragma unroll 1
     for (int step = 0; step < steps; step++) {
         const int stage = step % STAGES;
         const uint32_t from = base + stage * STAGE_BYTES;
@@ -175,7 +192,52 @@ __device__ __forceinline__ void fed(const LinearArgs &p, const FeedArgs &feed, c
     products_wait<0>();
     let_next_launch();
     wait_for_launches();
-    // Sixteen rows a warp, 64 outputs at a time: eight a lane in each of four rows.
+    if (SPLIT > 1) {
+        // Each of the two blocks finishes the rows of half of the warps, and gets the other's sums of them.
+        cluster_wait();
+        if (!finishes) {
+            const uint32_t other = address_at(base + OTHER + threadIdx.x % FINISHERS * 16, 1 - part);
+#pragma unroll
+            for (int j = 0; j < BN / 8; j++)
+                store_there(other + j * FINISHERS * 16,
+                            make_float4(sums[4 * j], sums[4 * j + 1], sums[4 * j + 2], sums[4 * j + 3]));
+        }
+        cluster_arrive();
+        cluster_wait();
+        if (!finishes) return;
+        const float4 *theirs = reinterpret_cast<const float4 *>(shared + OTHER) + threadIdx.x % FINISHERS;
+#pragma unroll
+        for (int j = 0; j < BN / 8; j++) {
+            const float4 more = theirs[j * FINISHERS];
+            sums[4 * j] += more.x;
+            sums[4 * j + 1] += more.y;
+            sums[4 * j + 2] += more.z;
+            sums[4 * j + 3] += more.w;
+        }
+    } else {
+        // What the last stage's readers need is no longer there after this.
+        asm volatile("bar.sync 1, %0;\n" ::"n"(WORKERS) : "memory");
+    }
+    float *staged = reinterpret_cast<float *>(shared) + warp * 16 % FINISHED * STRIDE;
+#pragma unroll
+    for (int j = 0; j < BN / 8; j++) {
+        float *to = staged + (lane >> 2) * STRIDE + j * 8 + (lane & 3) * 2;
+        *reinterpret_cast<float2 *>(to) = make_float2(sums[4 * j], sums[4 * j + 1]);
+        *reinterpret_cast<float2 *>(to + 8 * STRIDE) = make_float2(sums[4 * j + 2], sums[4 * j + 3]);
+    }
+    __syncwarp();
+    const float *biases = reinterpret_cast<const float *>(shared + BIAS);
+    if constexpr (SOURCE == ROWS) {
+        if (!EARLY) sixteen.before(finish, more);
+        switch (finish) {
+        case Finish::PLAIN: sixteen.template write<Finish::PLAIN>(staged, biases, more); return;
+        case Finish::TURNED: sixteen.template write<Finish::TURNED>(staged, biases, more); return;
+        case Finish::ACTIVATED: sixteen.template write<Finish::ACTIVATED>(staged, biases, more); return;
+        case Finish::ADDED: sixteen.add(staged, biases, more); return;
+        case Finish::ANY: break;
+        }
+    }
+    // 64 outputs at a time: eight a lane in each of four rows.
     int m[4];
     bool inside[4];
 #pragma unroll
@@ -190,56 +252,21 @@ __device__ __forceinline__ void fed(const LinearArgs &p, const FeedArgs &feed, c
             inside[i] = image < feed.images && y < p.out_height && x < p.out_width;
         }
     }
-    const bool finishes = SPLIT == 1 || warp / FINISHING_WARPS == part;
-    const int first = (lane & 7) * 8;
-    Addends addends[4];
-    auto ask = [&](int column) {
+#pragma unroll 1
+    for (int column = (lane & 7) * 8; column < BN && n0 + column < p.n; column += 64) {
         const Outputs<T> outputs(p, group, n0 + column);
+        Addends addends[4];
 #pragma unroll
         for (int i = 0; i < 4; i++)
             if (inside[i]) addends[i] = outputs.addends(m[i]);
-    };
-    // How outputs turn is the same for all of a lane, as whole heads lie between them; asked for early where there are
-    // registers for it.
-    constexpr bool EARLY = SOURCE == ROWS && BN <= 192;
-    if (EARLY && p.rotary && finishes && first < BN && n0 + first < p.n) ask(first);
-    // What the last stage's readers need is no longer there after this.
-    asm volatile("bar.sync 1, %0;\n" ::"n"(WORKERS) : "memory");
-    float *staged = reinterpret_cast<float *>(shared) + warp * 16 % FINISHED * STRIDE;
-    if (SPLIT > 1) {
-        // Each of the two blocks finishes the rows of half of the warps, and gets the other's sums of them.
-        const uint32_t other = address_at(base + FINISHED * STRIDE * 4 + threadIdx.x % FINISHERS * 4,
-                                          1 - part);
-        cluster_arrive();
-        cluster_wait();
-        if (!finishes) {
-#pragma unroll
-            for (int i = 0; i < BN / 2; i++) store_there(other + i * FINISHERS * 4, sums[i]);
-        }
-        cluster_arrive();
-        cluster_wait();
-    }
-    if (finishes) {
-        const float *theirs = reinterpret_cast<const float *>(shared) + FINISHED * STRIDE + threadIdx.x % FINISHERS;
-#pragma unroll
-        for (int j = 0; j < BN / 8; j++) {
-            float all[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++) all[i] = sums[4 * j + i] + (SPLIT > 1 ? theirs[(4 * j + i) * FINISHERS] : 0.0f);
-            float *to = staged + (lane >> 2) * STRIDE + j * 8 + (lane & 3) * 2;
-            *reinterpret_cast<float2 *>(to) = make_float2(all[0], all[1]);
-            *reinterpret_cast<float2 *>(to + 8 * STRIDE) = make_float2(all[2], all[3]);
-        }
-    }
-    __syncwarp();
-    for (int column = first; finishes && column < BN && n0 + column < p.n; column += 64) {
-        if (SOURCE != ROWS || !p.rotary || (!EARLY && column == first)) ask(column);
-        const Outputs<T> outputs(p, group, n0 + column);
+        float bias[8];
+        load8(bias, biases + column);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            float v[8] = {};
-            add8(v, reinterpret_cast<const float *>(shared + BIAS) + column);
-            add8(v, staged + (i * 4 + (lane >> 3)) * STRIDE + column);
+            float v[8];
+            load8(v, staged + (i * 4 + (lane >> 3)) * STRIDE + column);
+#pragma unroll
+            for (int k = 0; k < 8; k++) v[k] += bias[k];
             if (inside[i]) outputs.finish(v, m[i], addends[i]);
         }
     }

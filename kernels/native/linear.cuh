@@ -44,6 +44,12 @@ __device__ inline float gelu(float x) {
     return fmaf(-z, tail, fmaxf(x, 0.0f));
 }
 
+__device__ __forceinline__ void turn(float &x, float &y, float cosine, float sine) {
+    const float turned = x * cosine - y * sine;
+    y = y * cosine + x * sine;
+    x = turned;
+}
+
 template <typename T> __device__ inline void add8(float (&v)[8], uint4 bits) {
     const uint32_t pairs[4] = {bits.x, bits.y, bits.z, bits.w};
 #pragma unroll
@@ -123,11 +129,7 @@ template <typename T> struct Outputs {
             *reinterpret_cast<uint4 *>(t) = addends.first[0];
             *reinterpret_cast<uint4 *>(t + 4) = addends.first[1];
 #pragma unroll
-            for (int i = 0; i < 8; i += 2) {
-                const float x = v[i], y = v[i + 1];
-                v[i] = x * t[i] - y * t[i + 1];
-                v[i + 1] = y * t[i] + x * t[i + 1];
-            }
+            for (int i = 0; i < 8; i += 2) turn(v[i], v[i + 1], t[i], t[i + 1]);
         }
         if (p.flags & GELU) {
 #pragma unroll

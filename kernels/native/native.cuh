@@ -63,6 +63,13 @@ template <int PENDING> __device__ inline void copies_wait() {
     asm volatile("cp.async.wait_group %0;\n" ::"n"(PENDING));
 }
 
+// Stores 16 bytes at once, where the compiler would make four stores, to memory that the thread does not read
+// afterwards.
+__device__ inline void store16(void *to, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};\n" ::"l"(__cvta_generic_to_global(to)), "r"(a), "r"(b),
+                 "r"(c), "r"(d));
+}
+
 __device__ inline void load_matrices(uint32_t (&r)[4], uint32_t address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])

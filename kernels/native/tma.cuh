@@ -43,8 +43,10 @@ __device__ inline void barrier_wait(uint32_t barrier, uint32_t parity) {
 }
 __device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;\n" ::: "memory"); }
 __device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;\n" ::: "memory"); }
-__device__ inline void store_there(uint32_t address, float value) {
-    asm volatile("st.shared::cluster.f32 [%0], %1;\n" ::"r"(address), "f"(value) : "memory");
+__device__ inline void store_there(uint32_t address, float4 values) {
+    asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};\n" ::"r"(address), "f"(values.x), "f"(values.y),
+                 "f"(values.z), "f"(values.w)
+                 : "memory");
 }
 // Copies a box at these coordinates to shared memory; the barrier counts the bytes.
 __device__ inline void fetch(uint32_t to, const TensorMap &map, uint32_t barrier, int x, int y, int z) {

@@ -7,7 +7,8 @@
 
 namespace native {
 
-// Makes this thread's writes to shared memory visible to the products of the block's next barrier.
+// Makes this thread's writes to shared memory visible to its own copies by the tensor memory accelerator, and to those
+// and to products after the block's next barrier.
 __device__ inline void fence_for_products() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
 
 // A tile with rows of 128 bytes whose 16-byte chunks are exchanged as tile_offset<8> does it, k along the rows.

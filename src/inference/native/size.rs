@@ -23,16 +23,16 @@ const MAX_OUTPUTS_OF_SPLIT: usize = 1536;
 
 /// Kernels of linear layers.
 pub(super) const SIZES: [Kind; 10] = [
-    of_rows("ms_native_fed_low_64_f16", (64, 64), 6, 1, 5000),
-    of_rows("ms_native_fed_64_f16", (128, 64), 8, 1, 5500),
-    of_rows("ms_native_fed_128_f16", (128, 128), 6, 1, 7000),
-    of_rows("ms_native_fed_144_f16", (128, 144), 6, 1, 9000),
-    of_rows("ms_native_fed_192_f16", (128, 192), 5, 1, 9000),
-    of_rows("ms_native_fed_tall_48_f16", (192, 48), 7, 1, 7500),
-    of_rows("ms_native_fed_tall_192_f16", (192, 192), 4, 1, 12_000),
-    of_rows("ms_native_fed_tall_240_f16", (192, 240), 4, 1, 16_000),
-    of_rows("ms_native_fed_split_f16", (128, 96), 7, 2, 10_000),
-    of_rows("ms_native_fed_tall_split_f16", (192, 96), 6, 2, 10_000),
+    of_rows("ms_native_fed_low_64_f16", (64, 64), 6, 1, 3500),
+    of_rows("ms_native_fed_64_f16", (128, 64), 8, 1, 3500),
+    of_rows("ms_native_fed_128_f16", (128, 128), 6, 1, 4500),
+    of_rows("ms_native_fed_144_f16", (128, 144), 6, 1, 6500),
+    of_rows("ms_native_fed_192_f16", (128, 192), 5, 1, 7000),
+    of_rows("ms_native_fed_tall_48_f16", (192, 48), 7, 1, 6000),
+    of_rows("ms_native_fed_tall_192_f16", (192, 192), 4, 1, 9000),
+    of_rows("ms_native_fed_tall_240_f16", (192, 240), 4, 1, 12_000),
+    of_rows("ms_native_fed_split_f16", (128, 96), 7, 2, 11_000),
+    of_rows("ms_native_fed_tall_split_f16", (192, 96), 5, 2, 11_000),
 ];
 
 /// A kernel of `fed.cuh`: its tiles, and what it takes.
@@ -89,7 +89,9 @@ impl Kind {
 
     pub(super) fn shared_bytes(&self) -> u32 {
         let stage = (self.rows + self.outputs) * DEPTH * HALF + BARRIERS;
-        (self.stages * stage + self.outputs * size_of::<f32>()) as u32
+        // The bias; of halves, the other block's sums of half of the rows.
+        let halves = (self.parts - 1) * self.rows / 2 * self.outputs;
+        (self.stages * stage + (self.outputs + halves) * size_of::<f32>()) as u32
     }
 
     /// Blocks of a layer of rows.
