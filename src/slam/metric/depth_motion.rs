@@ -9,7 +9,7 @@
 use super::depth_moment::{Moment, exp};
 use super::depth_offset::DepthOffset;
 use super::depth_planes::{CORRELATED, Distances};
-use super::depth_surface::Surface;
+use super::depth_surface::{Range, Surface};
 use super::motion::CameraMotion;
 use super::motions::MeasuredMotion;
 use super::wheels::seconds_between;
@@ -114,9 +114,9 @@ struct Fit {
 }
 
 impl DepthMotions {
-    /// For depth images of `width × height` of this camera.
-    pub fn new(size: (usize, usize), camera: Intrinsics) -> Self {
-        let surfaces = [(); 3].map(|()| Surface::new(size, camera, BLOCKS));
+    /// For depth images of `width × height` of this camera, with depth between these limits.
+    pub fn new(size: (usize, usize), camera: Intrinsics, limits: Range) -> Self {
+        let surfaces = [(); 3].map(|()| Surface::new(size, camera, limits, BLOCKS));
         let [surface, ..] = &surfaces;
         Self {
             distances: Distances::new(surface.capacity(), LEAST),

@@ -14,7 +14,7 @@
 
 use super::depth_moment::{Moment, exp};
 use super::depth_planes::{CORRELATED, Distances};
-use super::depth_surface::Surface;
+use super::depth_surface::{Range, Surface};
 use super::robust::huber_weight;
 use super::wheels::seconds_between;
 use crate::geometry::Intrinsics;
@@ -81,9 +81,10 @@ pub struct OffsetFinder {
 }
 
 impl OffsetFinder {
-    /// For depth images of `width × height`, of this camera, with the offset `set`, in seconds.
-    pub fn new(size: (usize, usize), camera: Intrinsics, set: f64) -> Self {
-        let surfaces = [0, 1].map(|_| Surface::new(size, camera, BLOCKS));
+    /// For depth images of `width × height`, of this camera, with depth between these limits and the offset `set`, in
+    /// seconds.
+    pub fn new(size: (usize, usize), camera: Intrinsics, limits: Range, set: f64) -> Self {
+        let surfaces = [0, 1].map(|_| Surface::new(size, camera, limits, BLOCKS));
         let [surface, _] = &surfaces;
         Self {
             distances: Distances::new(surface.capacity(), LEAST),

@@ -1,11 +1,18 @@
 //! A room, the depth that a camera sees of it, and walks, for tests.
 
 use super::depth_moment::exp;
+use super::depth_surface::Range;
 use crate::geometry::Intrinsics;
 use nalgebra::{Isometry3, UnitQuaternion, Vector3, Vector6};
 
 pub const SIZE: (usize, usize) = (256, 192);
 pub const FRAME: f64 = 1.0 / 30.0;
+
+/// All depth is within these limits.
+pub const LIMITS: Range = Range {
+    min: 0.1,
+    max: 100.0,
+};
 
 pub fn camera() -> Intrinsics {
     Intrinsics {

@@ -26,8 +26,18 @@ const ROUGH: f64 = 2.0;
 const RELIEF: f64 = 0.002;
 /// Maximum number of blocks on each side of a window's middle one.
 const MAX_RADIUS: usize = 2;
+/// Pixels within so many standard deviations of the limits of depth are missing where they err beyond them, so that the
+/// others are too near or too far.
+const TRUNCATED: f64 = 3.0;
 /// Standard deviation of a window's mean depth, as a part of the depth, above which noise is averaged over more blocks.
 const FINE: f64 = 5e-4;
+
+/// Limits of the depth that is used, in metres.
+#[derive(Debug, Clone, Copy)]
+pub struct Range {
+    pub min: f64,
+    pub max: f64,
+}
 
 /// The plane of a window.
 #[derive(Debug, Clone, Copy)]
@@ -153,6 +163,7 @@ impl Columns {
 #[derive(Debug)]
 pub struct Surface {
     camera: Intrinsics,
+    limits: Range,
     width: usize,
     block: usize,
     /// Columns and rows of blocks.
@@ -165,12 +176,19 @@ pub struct Surface {
 }
 
 impl Surface {
-    /// For depth images of `width × height` of this camera, with at most `blocks` blocks along the longer side.
-    pub fn new((width, height): (usize, usize), camera: Intrinsics, blocks: usize) -> Self {
+    /// For depth images of `width × height` of this camera, with depth between these limits, and at most `blocks` blocks
+    /// along the longer side.
+    pub fn new(
+        (width, height): (usize, usize),
+        camera: Intrinsics,
+        limits: Range,
+        blocks: usize,
+    ) -> Self {
         let block = width.max(height).div_ceil(blocks).max(1);
         let (across, down) = (width / block, height / block);
         Self {
             camera,
+            limits,
             width,
             block,
             blocks: (across, down),
@@ -273,8 +291,16 @@ impl Surface {
         }
         let (_, median, _) = self.sorted.select_nth_unstable_by(middle, f64::total_cmp);
         let max = ROUGH * *median + RELIEF.powi(2);
+        let far = TRUNCATED * median.sqrt();
+        let limits = (
+            self.limits.min / (1.0 - far).max(0.0),
+            self.limits.max / (1.0 + far),
+        );
         for plane in &mut self.planes {
-            *plane = plane.filter(|plane| plane.variance <= max);
+            *plane = plane.filter(|plane| {
+                let depth = plane.point.z;
+                plane.variance <= max && limits.0 <= depth && depth <= limits.1
+            });
         }
         *median * count as f64 / pixels
     }

@@ -6,6 +6,7 @@
 use super::depth_moment::{Moment, exp, grid};
 use super::depth_motion::{DepthMoment, DepthMotions};
 use super::depth_offset::{DepthOffset, OffsetFinder};
+use super::depth_surface::Range;
 use super::motions::MeasuredMotion;
 use super::wheels::seconds_between;
 use crate::compute::depth::moved::DepthMotion;
@@ -43,8 +44,9 @@ pub struct DepthTimer {
 }
 
 impl DepthTimer {
-    /// For depth images of `width × height`, of this camera, measured `offset` seconds after their stamps.
-    pub fn new(size: (usize, usize), camera: Intrinsics, offset: f64) -> Self {
+    /// For depth images of `width × height`, of this camera, with depth between these limits, measured `offset` seconds
+    /// after their stamps.
+    pub fn new(size: (usize, usize), camera: Intrinsics, limits: Range, offset: f64) -> Self {
         let pixels = size.0 * size.1;
         Self {
             camera,
@@ -56,8 +58,8 @@ impl DepthTimer {
             last: None,
             here: None,
             starts: true,
-            finder: OffsetFinder::new(size, camera, offset),
-            motions: DepthMotions::new(size, camera),
+            finder: OffsetFinder::new(size, camera, limits, offset),
+            motions: DepthMotions::new(size, camera, limits),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Motions between keyframes in a room, by depth images that are rendered.
 
-use super::super::depth_room::{FRAME, SIZE, camera, depth, drift, normal, pose, random};
+use super::super::depth_room::{FRAME, LIMITS, SIZE, camera, depth, drift, normal, pose, random};
 use super::*;
 
 /// Frames from one keyframe to the next.
@@ -48,7 +48,7 @@ fn walk(
     offset_sigma: f64,
     spoil: impl Fn(usize, &mut f32),
 ) -> Vec<MeasuredMotion> {
-    let mut motions = DepthMotions::new(SIZE, camera());
+    let mut motions = DepthMotions::new(SIZE, camera(), LIMITS);
     let mut found = Vec::new();
     for keyframe in (0..20).filter(|keyframe| has(*keyframe)) {
         let t = (keyframe * EVERY) as f64 * FRAME;
@@ -184,7 +184,7 @@ fn keyframes_without_depth_are_passed_over() {
 /// Depth at every tenth frame, and keyframes four frames before it: a sensor that is slower than the camera.
 #[test]
 fn depth_of_a_later_frame_stands_for_a_keyframe_without() {
-    let mut motions = DepthMotions::new(SIZE, camera());
+    let mut motions = DepthMotions::new(SIZE, camera(), LIMITS);
     let mut found = Vec::new();
     let at = |frame: usize| frame as f64 * FRAME;
     for keyframe in 0..20 {
@@ -212,7 +212,7 @@ fn depth_of_a_later_frame_stands_for_a_keyframe_without() {
 /// The camera of a frame whose depth is late by 40 ms, which is corrected for, and that of the depth.
 #[test]
 fn a_known_offset_is_corrected() {
-    let mut motions = DepthMotions::new(SIZE, camera());
+    let mut motions = DepthMotions::new(SIZE, camera(), LIMITS);
     let late = 0.04;
     let mut found = Vec::new();
     for keyframe in 0..20 {
@@ -254,7 +254,7 @@ fn an_unknown_offset_leaves_the_change_of_velocity_open() {
 
 #[test]
 fn a_wall_shows_its_distance_alone() {
-    let mut motions = DepthMotions::new(SIZE, camera());
+    let mut motions = DepthMotions::new(SIZE, camera(), LIMITS);
     let wall = |z: f32| vec![z; SIZE.0 * SIZE.1];
     let at = |z: f64, seconds: f64| {
         let path = Isometry3::translation(0.0, 0.0, z);
@@ -291,7 +291,7 @@ fn a_wall_shows_its_distance_alone() {
 #[test]
 fn noise_does_not_hold_a_camera_that_moves_along_a_wall() {
     for (seed, sigma) in [(0, 0.02), (1, 0.05), (2, 0.1)] {
-        let mut motions = DepthMotions::new(SIZE, camera());
+        let mut motions = DepthMotions::new(SIZE, camera(), LIMITS);
         let wall = |image: usize| -> Vec<f32> {
             let count = SIZE.0 * SIZE.1;
             let pixel = |n: usize| 2.0 * (1.0 + sigma * normal((2 * seed + image) * count + n));
@@ -337,7 +337,7 @@ fn what_does_not_fit_is_no_motion() {
     let no_numbers = walk(noisy, |_| true, 0.0, |_, z| *z = f32::NAN);
     assert!(no_numbers.is_empty());
     // Depth of another place.
-    let mut motions = DepthMotions::new(SIZE, camera());
+    let mut motions = DepthMotions::new(SIZE, camera(), LIMITS);
     let elsewhere = Isometry3::translation(0.0, 0.0, 0.25) * pose(0.0);
     let images = [pose(0.0), elsewhere, pose(0.2), pose(0.3)].map(|at| depth(&at));
     let motion = |id: u32, motions: &mut DepthMotions| {

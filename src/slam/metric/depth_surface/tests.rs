@@ -1,4 +1,4 @@
-use super::super::depth_room::{depth_of, normal, pose, random};
+use super::super::depth_room::{LIMITS, depth_of, normal, pose, random};
 use super::*;
 
 const SIZE: (usize, usize) = (516, 390);
@@ -23,7 +23,7 @@ fn plane(normal: Vector3<f64>) -> Vec<f32> {
 }
 
 fn fit(metres: &[f32]) -> Surface {
-    let mut surface = Surface::new(SIZE, camera(), BLOCKS);
+    let mut surface = Surface::new(SIZE, camera(), LIMITS, BLOCKS);
     surface.fit(metres);
     surface
 }
@@ -187,4 +187,25 @@ fn a_surface_keeps_nothing_of_an_image_before() {
     let mut surface = fit(&plane(tilted()));
     surface.fit(&vec![0.0; SIZE.0 * SIZE.1]);
     assert_eq!(surface.planes().count(), 0);
+}
+
+/// Of a wall near a limit, noise leaves the pixels within it.
+#[test]
+fn what_noise_truncates_has_no_planes() {
+    let limits = Range { min: 1.0, max: 8.0 };
+    let count = |depth: f32, sigma: f64| {
+        let mut metres = plane(Vector3::new(0.0, 0.0, 1.0 / f64::from(depth)));
+        for (n, z) in metres.iter_mut().enumerate() {
+            *z *= (1.0 + sigma * normal(n)) as f32;
+            if !(1.0..8.0).contains(z) {
+                *z = 0.0;
+            }
+        }
+        let mut surface = Surface::new(SIZE, camera(), limits, BLOCKS);
+        surface.fit(&metres);
+        surface.planes().count()
+    };
+    assert!(count(7.5, 0.0) > 2000 && count(1.05, 0.0) > 2000);
+    assert!(count(6.0, 0.05) > 2000 && count(1.5, 0.05) > 2000);
+    assert_eq!((count(7.5, 0.05), count(1.05, 0.05)), (0, 0));
 }

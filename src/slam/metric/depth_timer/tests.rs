@@ -1,7 +1,7 @@
 //! Offsets of depth that is rendered at another moment than the frame's.
 
 use super::super::depth_offset::{MAX_SIGMA, MIN_CHANGE};
-use super::super::depth_room::{FRAME, SIZE, camera, depth, drift, pose, steady};
+use super::super::depth_room::{FRAME, LIMITS, SIZE, camera, depth, drift, pose, steady};
 use super::*;
 use crate::compute::depth::moved::move_depth;
 use nalgebra::Vector3;
@@ -24,7 +24,7 @@ fn walk_with(
     seconds: f64,
     error: impl Fn(f64) -> Isometry3<f64>,
 ) -> DepthTimer {
-    let mut timer = DepthTimer::new(SIZE, camera(), set);
+    let mut timer = DepthTimer::new(SIZE, camera(), LIMITS, set);
     let seen = |t: f64| path(t) * error(t);
     for frame in 0..(seconds / FRAME) as usize {
         let t = frame as f64 * FRAME;
@@ -115,7 +115,7 @@ fn depth_is_moved_into_the_moment_of_its_frame() {
 
 #[test]
 fn newest_depth_is_carried_to_frames_without() {
-    let mut timer = DepthTimer::new(SIZE, camera(), 0.0);
+    let mut timer = DepthTimer::new(SIZE, camera(), LIMITS, 0.0);
     let pose = |t: f64| pose(0.4 * t);
     let off = |metres: &[f32], t: f64| {
         let expected = depth(&pose(t));
@@ -186,7 +186,7 @@ fn newest_depth_is_carried_to_frames_without() {
 
 #[test]
 fn what_shows_nothing_is_left_alone() {
-    let mut timer = DepthTimer::new(SIZE, camera(), 0.0);
+    let mut timer = DepthTimer::new(SIZE, camera(), LIMITS, 0.0);
     let pixels = SIZE.0 * SIZE.1;
     let odd = [
         vec![f32::NAN; pixels],
@@ -203,7 +203,7 @@ fn what_shows_nothing_is_left_alone() {
     assert_eq!(timer.finder.pairs(), 0);
     // Frames that were not tracked, far apart, or of one moment, have no velocity.
     for (n, seconds) in [(0, 0.4), (1, 0.6), (2, 0.0)] {
-        let mut timer = DepthTimer::new(SIZE, camera(), 0.0);
+        let mut timer = DepthTimer::new(SIZE, camera(), LIMITS, 0.0);
         for k in 0..20 {
             let t = seconds * f64::from(k);
             timer.give(&depth(&pose(t)));
