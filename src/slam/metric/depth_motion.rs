@@ -101,7 +101,7 @@ pub struct DepthMotions {
     before: Option<Measured>,
     /// Way and turns from the anchor to the newest keyframe, in metres and radians.
     travelled: [f64; 2],
-    /// Of the anchor, of the keyframe before, and of the newest one.
+    /// Surfaces of the anchor, the keyframe before and the newest one.
     surfaces: [Surface; 3],
 }
 

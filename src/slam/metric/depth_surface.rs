@@ -169,7 +169,7 @@ pub struct Surface {
     /// Columns and rows of blocks.
     blocks: (usize, usize),
     columns: Columns,
-    /// Of each block; then of the blocks of a window in its row.
+    /// Sums of each block; then of the blocks of a window in its row.
     sums: [Vec<Sums>; 2],
     planes: Vec<Option<Plane>>,
     sorted: Vec<f64>,

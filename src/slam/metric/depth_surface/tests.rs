@@ -189,7 +189,7 @@ fn a_surface_keeps_nothing_of_an_image_before() {
     assert_eq!(surface.planes().count(), 0);
 }
 
-/// Of a wall near a limit, noise leaves the pixels within it.
+/// Noise leaves the pixels of a near or far wall that are within the limits.
 #[test]
 fn what_noise_truncates_has_no_planes() {
     let limits = Range { min: 1.0, max: 8.0 };
