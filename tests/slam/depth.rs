@@ -209,10 +209,12 @@ fn noise_and_missing_depth_cost_little() {
         Some(depth)
     });
     println!("every 11th column: {}, all {}", alone.shape, best.shape);
+    // Columns show no planes, so that depth measures no motions there, nor with noise in images as small as these.
+    assert_eq!(alone.motions, 0);
     assert!(best.shape < 0.9 * alone.shape);
     let sensors: [(&str, Box<Sensor>, f64, &Run); 4] = [
-        ("5 % noise", Box::new(noisy(0.05)), 1.25, &best),
-        ("10 % noise", Box::new(noisy(0.1)), 1.6, &best),
+        ("5 % noise", Box::new(noisy(0.05)), 1.25, &alone),
+        ("10 % noise", Box::new(noisy(0.1)), 1.6, &alone),
         ("3 % of the pixels", Box::new(sparse), 1.05, &alone),
         ("every tenth missing", Box::new(missing), 1.03, &best),
     ];

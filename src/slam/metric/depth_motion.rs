@@ -142,6 +142,11 @@ impl DepthMotions {
         });
     }
 
+    /// A frame became a keyframe whose motion depth does not measure.
+    pub fn pass_over(&mut self) {
+        self.newest = None;
+    }
+
     /// Takes the depth of a frame, with a value in metres for each pixel, and the offset of depth as far as it is known.
     /// Returns the motion to the newest keyframe from an earlier one, if the newest one had no depth until now.
     pub fn note(

@@ -184,7 +184,8 @@ impl Surface {
         limits: Range,
         blocks: usize,
     ) -> Self {
-        let block = width.max(height).div_ceil(blocks).max(1);
+        let block = width.max(height).div_ceil(blocks);
+        let block = block.min(width.min(height)).max(1);
         let (across, down) = (width / block, height / block);
         Self {
             camera,

@@ -104,10 +104,12 @@ impl DepthTimer {
         self.is_seen(&motion).then_some(motion)
     }
 
-    /// The newest frame became keyframe `id`.
+    /// The newest frame became keyframe `id`. Unless depth was known there, the path from it is not in metres, and no later
+    /// depth measures it.
     pub fn start_keyframe(&mut self, id: u32) {
-        if let Some(here) = &self.here {
-            self.motions.start_keyframe(id, here);
+        match self.here.filter(|_| self.origin.is_some()) {
+            Some(here) => self.motions.start_keyframe(id, &here),
+            None => self.motions.pass_over(),
         }
     }
 

@@ -209,3 +209,14 @@ fn what_noise_truncates_has_no_planes() {
     assert!(count(6.0, 0.05) > 2000 && count(1.5, 0.05) > 2000);
     assert_eq!((count(7.5, 0.05), count(1.05, 0.05)), (0, 0));
 }
+
+#[test]
+fn a_narrow_image_has_blocks_as_wide_as_it_is() {
+    for size in [(16, 2048), (2048, 16), (1, 1)] {
+        let mut surface = Surface::new(size, camera(), LIMITS, BLOCKS);
+        surface.fit(&vec![2.0; size.0 * size.1]);
+        assert_eq!(surface.capacity(), size.0.max(size.1) / size.0.min(size.1));
+        let planes = surface.planes().count();
+        assert_eq!(planes == surface.capacity(), size.0 > 1, "{size:?}");
+    }
+}
