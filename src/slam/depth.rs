@@ -4,6 +4,7 @@ use super::metric::depth_timer::DepthTimer;
 use super::{Frame, ScaleEstimate, Slam, SlamError};
 use crate::compute::depth::moved::NextDepth;
 use crate::compute::device::DeviceError;
+use crate::config::Config;
 use crate::image::NetworkView;
 use crate::image::depth::{DepthLimits, DepthReader};
 use nalgebra::Isometry3;
@@ -88,16 +89,11 @@ impl Slam {
         if !config.enabled {
             return None;
         }
-        let limits = DepthLimits {
-            min: config.min,
-            max: config.max,
-            max_jump: config.max_jump,
-        };
         let view = self.view.unwrap_or_else(|| {
             let (size, _) = self.network_image();
             NetworkView::same(size)
         });
-        Some(DepthReader::new(view, limits))
+        Some(DepthReader::new(view, limits(&self.config)))
     }
 
     /// Sets how the network's images show the camera's, which otherwise have the same size.
@@ -105,5 +101,14 @@ impl Slam {
     pub(crate) fn with_view(mut self, view: NetworkView) -> Self {
         self.view = Some(view);
         self
+    }
+}
+
+/// Which measurements of depth the settings admit.
+pub(super) fn limits(config: &Config) -> DepthLimits {
+    DepthLimits {
+        min: config.depth.min,
+        max: config.depth.max,
+        max_jump: config.depth.max_jump,
     }
 }

@@ -12,13 +12,11 @@ use crate::compute::global::{Matrix7, PoseFactor, ScalePrior};
 use crate::geometry::Sim3;
 use crate::map::{EdgeKind, MapEdge};
 use crate::time::Stamp;
-use nalgebra::{Matrix6, Vector6};
 use std::sync::Arc;
 
-/// Standard deviations of the place of a removed keyframe, as parts of the way and of the turn to the keyframe that has
+/// Standard deviation of the place of a removed keyframe, as a part of the way and of the turn to the keyframe that has
 /// its place.
-const OF_WAY: f64 = 0.02;
-const OF_TURN: f64 = 0.02;
+const OF_PLACE: f64 = 0.02;
 /// Information of a chain prior: weak compared with any real edge (a thousand matches at one sigma
 /// contribute 1e3 or more), but sufficient to keep the normal matrix regular.
 const CHAIN_INFORMATION: f64 = 1.0;
@@ -168,14 +166,7 @@ impl Graph {
     fn motion_to(&self, place: &Anchor) -> CameraMotion {
         let world_from_i = self.pose_of(place.keyframe);
         let to = visual_motion(&world_from_i, &(world_from_i * place.keyframe_from_camera));
-        let way = (OF_WAY * to.translation.vector.norm()).powi(2);
-        let turn = (OF_TURN * to.rotation.angle()).powi(2);
-        CameraMotion {
-            i_from_j: to,
-            covariance: Matrix6::from_diagonal(&Vector6::new(way, way, way, turn, turn, turn)),
-            driven: 0.0,
-            seconds: 0.0,
-        }
+        CameraMotion::known_to(OF_PLACE, to)
     }
 
     fn has_both(&self, i: u32, j: u32) -> bool {

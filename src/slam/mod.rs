@@ -102,7 +102,6 @@ use mailbox::Look;
 use map_link::MapLink;
 use mapper::Mapper;
 use metric::depth::DepthWatch;
-use metric::depth_surface::Range;
 use metric::depth_timer::DepthTimer;
 use pose_table::KeyframePoses;
 use relocaliser::Reply;
@@ -174,12 +173,7 @@ impl Slam {
         let shape = device.tracking.shape();
         let size = (shape.width, shape.height);
         let depth_timer = intrinsics.filter(|_| config.depth.enabled).map(|camera| {
-            let depth = &config.depth;
-            let limits = Range {
-                min: depth.min,
-                max: depth.max,
-            };
-            DepthTimer::new(size, camera, limits, depth.offset)
+            DepthTimer::new(size, camera, depth::limits(config), config.depth.offset)
         });
         let masks = (config.tracking.masks).then(|| MaskReader::new(None, size));
         Ok(Self {

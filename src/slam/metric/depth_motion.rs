@@ -9,11 +9,12 @@
 use super::depth_moment::{Moment, exp};
 use super::depth_offset::DepthOffset;
 use super::depth_planes::{CORRELATED, Distances};
-use super::depth_surface::{Range, Surface};
+use super::depth_surface::Surface;
 use super::motion::CameraMotion;
 use super::motions::MeasuredMotion;
 use super::wheels::seconds_between;
 use crate::geometry::{Intrinsics, Sim3};
+use crate::image::depth::DepthLimits;
 use crate::time::Stamp;
 use nalgebra::{Cholesky, Isometry3, Matrix3, Matrix6, Vector6};
 
@@ -77,14 +78,9 @@ impl Measured {
     /// and the frame with depth.
     fn lever(&self, offset: &DepthOffset) -> CameraMotion {
         let tracked = self.depth.path_from_camera.inverse() * self.keyframe.path_from_camera;
-        let way = (LEVER * tracked.translation.vector.norm()).powi(2);
-        let turn = (LEVER * tracked.rotation.angle()).powi(2);
-        let variances = Vector6::new(way, way, way, turn, turn, turn);
         CameraMotion {
             i_from_j: self.depth.path_from_depth(offset).inverse() * self.keyframe.path_from_camera,
-            covariance: Matrix6::from_diagonal(&variances),
-            driven: 0.0,
-            seconds: 0.0,
+            ..CameraMotion::known_to(LEVER, tracked)
         }
     }
 }
@@ -115,7 +111,7 @@ struct Fit {
 
 impl DepthMotions {
     /// For depth images of `width × height` of this camera, with depth between these limits.
-    pub fn new(size: (usize, usize), camera: Intrinsics, limits: Range) -> Self {
+    pub fn new(size: (usize, usize), camera: Intrinsics, limits: DepthLimits) -> Self {
         let surfaces = [(); 3].map(|()| Surface::new(size, camera, limits, BLOCKS));
         let [surface, ..] = &surfaces;
         Self {

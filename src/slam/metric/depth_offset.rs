@@ -14,10 +14,11 @@
 
 use super::depth_moment::{Moment, exp};
 use super::depth_planes::{CORRELATED, Distances};
-use super::depth_surface::{Range, Surface};
+use super::depth_surface::Surface;
 use super::robust::huber_weight;
 use super::wheels::seconds_between;
 use crate::geometry::Intrinsics;
+use crate::image::depth::DepthLimits;
 use nalgebra::{Cholesky, Matrix6, Vector6};
 
 /// Number of the newest pairs of depth images that the offset is found from.
@@ -83,7 +84,7 @@ pub struct OffsetFinder {
 impl OffsetFinder {
     /// For depth images of `width × height`, of this camera, with depth between these limits and the offset `set`, in
     /// seconds.
-    pub fn new(size: (usize, usize), camera: Intrinsics, limits: Range, set: f64) -> Self {
+    pub fn new(size: (usize, usize), camera: Intrinsics, limits: DepthLimits, set: f64) -> Self {
         let surfaces = [0, 1].map(|_| Surface::new(size, camera, limits, BLOCKS));
         let [surface, _] = &surfaces;
         Self {

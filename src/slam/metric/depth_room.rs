@@ -1,17 +1,18 @@
 //! A room, the depth that a camera sees of it, and walks, for tests.
 
 use super::depth_moment::exp;
-use super::depth_surface::Range;
 use crate::geometry::Intrinsics;
+use crate::image::depth::DepthLimits;
 use nalgebra::{Isometry3, UnitQuaternion, Vector3, Vector6};
 
 pub const SIZE: (usize, usize) = (256, 192);
 pub const FRAME: f64 = 1.0 / 30.0;
 
 /// All depth is within these limits.
-pub const LIMITS: Range = Range {
+pub const LIMITS: DepthLimits = DepthLimits {
     min: 0.1,
     max: 100.0,
+    max_jump: 0.05,
 };
 
 pub fn camera() -> Intrinsics {

@@ -11,6 +11,7 @@
 //! bridge gaps, but corners and edges of the scene are in more of them.
 
 use crate::geometry::Intrinsics;
+use crate::image::depth::DepthLimits;
 use nalgebra::{Matrix2, Matrix3, Matrix3x2, Vector2, Vector3};
 use std::ops::Add;
 
@@ -31,13 +32,6 @@ const MAX_RADIUS: usize = 2;
 const TRUNCATED: f64 = 3.0;
 /// Standard deviation of a window's mean depth, as a part of the depth, above which noise is averaged over more blocks.
 const FINE: f64 = 5e-4;
-
-/// Limits of the depth that is used, in metres.
-#[derive(Debug, Clone, Copy)]
-pub struct Range {
-    pub min: f64,
-    pub max: f64,
-}
 
 /// The plane of a window.
 #[derive(Debug, Clone, Copy)]
@@ -163,7 +157,7 @@ impl Columns {
 #[derive(Debug)]
 pub struct Surface {
     camera: Intrinsics,
-    limits: Range,
+    limits: DepthLimits,
     width: usize,
     block: usize,
     /// Columns and rows of blocks.
@@ -181,7 +175,7 @@ impl Surface {
     pub fn new(
         (width, height): (usize, usize),
         camera: Intrinsics,
-        limits: Range,
+        limits: DepthLimits,
         blocks: usize,
     ) -> Self {
         let block = width.max(height).div_ceil(blocks);

@@ -6,11 +6,11 @@
 use super::depth_moment::{Moment, exp, grid};
 use super::depth_motion::{DepthMoment, DepthMotions};
 use super::depth_offset::{DepthOffset, OffsetFinder};
-use super::depth_surface::Range;
 use super::motions::MeasuredMotion;
 use super::wheels::seconds_between;
 use crate::compute::depth::moved::DepthMotion;
 use crate::geometry::{Intrinsics, Sim3, rotation_log};
+use crate::image::depth::DepthLimits;
 use crate::time::Stamp;
 use nalgebra::{Isometry3, Vector6};
 
@@ -46,7 +46,7 @@ pub struct DepthTimer {
 impl DepthTimer {
     /// For depth images of `width × height`, of this camera, with depth between these limits, measured `offset` seconds
     /// after their stamps.
-    pub fn new(size: (usize, usize), camera: Intrinsics, limits: Range, offset: f64) -> Self {
+    pub fn new(size: (usize, usize), camera: Intrinsics, limits: DepthLimits, offset: f64) -> Self {
         let pixels = size.0 * size.1;
         Self {
             camera,

@@ -5,7 +5,7 @@ pub mod depth_moment;
 pub mod depth_motion;
 pub mod depth_offset;
 mod depth_planes;
-pub mod depth_surface;
+mod depth_surface;
 pub mod depth_timer;
 mod directions;
 pub mod gravity;

@@ -71,6 +71,18 @@ impl CameraMotion {
         }
     }
 
+    /// A motion that is known to this part of its way and of its turn.
+    pub fn known_to(part: f64, i_from_j: Isometry3<f64>) -> Self {
+        let way = (part * i_from_j.translation.vector.norm()).powi(2);
+        let turn = (part * i_from_j.rotation.angle()).powi(2);
+        Self {
+            i_from_j,
+            covariance: Matrix6::from_diagonal(&Vector6::new(way, way, way, turn, turn, turn)),
+            driven: 0.0,
+            seconds: 0.0,
+        }
+    }
+
     /// This motion with another measurement of its rotation, of standard deviation `sigma` about each axis; the errors
     /// of the two are independent. With `e = Log(Rᵀ R')` and the gain `K = P Hᵀ (H P Hᵀ + σ² I)⁻¹` for `H = [0 I]`,
     /// `p += K_p e`, `R ← R·Exp(K_R e)`, `P ← P − K H P` (a Kalman filter's update). Unchanged if the covariance is not

@@ -192,7 +192,11 @@ fn a_surface_keeps_nothing_of_an_image_before() {
 /// Noise leaves the pixels of a near or far wall that are within the limits.
 #[test]
 fn what_noise_truncates_has_no_planes() {
-    let limits = Range { min: 1.0, max: 8.0 };
+    let limits = DepthLimits {
+        min: 1.0,
+        max: 8.0,
+        ..LIMITS
+    };
     let count = |depth: f32, sigma: f64| {
         let mut metres = plane(Vector3::new(0.0, 0.0, 1.0 / f64::from(depth)));
         for (n, z) in metres.iter_mut().enumerate() {
