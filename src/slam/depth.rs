@@ -17,26 +17,27 @@ impl Slam {
     /// # Errors
     /// Without `depth.use`, or for another number of pixels. The frame then has no depth.
     pub fn set_depth(&mut self, metres: Option<&[f32]>) -> Result<(), DeviceError> {
-        let next = match (self.config.depth.enabled, metres) {
-            (true, Some(metres)) => {
-                let motion = self.depth_timer.as_mut().and_then(|t| t.give(metres));
-                Some(NextDepth::Measured { metres, motion })
-            }
+        match (self.config.depth.enabled, metres) {
+            (true, _) => {}
             (false, Some(_)) => return Err(DeviceError::NoDepth),
             (false, None) => return Ok(()),
-            (true, None) => {
-                if let Some(timer) = &mut self.depth_timer {
-                    timer.give_none();
-                }
-                None
-            }
+        }
+        self.depth_is_set = true;
+        let given = match &mut self.depth_timer {
+            Some(timer) => timer.give(metres),
+            None => metres.map(|metres| (metres, None)),
         };
+        let next = given.map(|(metres, motion)| NextDepth::Measured { metres, motion });
         self.tracker.device_mut().set_depth(next)
     }
 
     /// Encodes a frame. Without depth of its own it has the newest depth, as that of a sensor that is slower than the
     /// camera; returns whether it has.
     pub(super) fn encode(&mut self, frame: &Frame<'_>) -> Result<bool, SlamError> {
+        if !std::mem::take(&mut self.depth_is_set) {
+            self.set_depth(None)?;
+            self.depth_is_set = false;
+        }
         let motion = self.depth_timer.as_ref().and_then(DepthTimer::carried);
         if let Some(motion) = motion {
             let device = self.tracker.device_mut();

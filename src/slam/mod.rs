@@ -150,6 +150,8 @@ pub struct Slam {
     config: Arc<Config>,
     about: About,
     depth: DepthWatch,
+    /// Whether the depth of the next frame, or that it has none, is set.
+    depth_is_set: bool,
     /// `None` without `depth.use` or a calibration.
     depth_timer: Option<DepthTimer>,
 }
@@ -193,6 +195,7 @@ impl Slam {
             config: Arc::new(config.clone()),
             about: About::default(),
             depth: DepthWatch::default(),
+            depth_is_set: false,
             depth_timer,
         })
     }

@@ -10,9 +10,9 @@ pub const PIXELS_PER_TASK: usize = 65536;
 /// Which measurements are used.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DepthLimits {
-    /// Minimum depth, metres.
+    /// Minimum depth of a surface, metres. Pixels may err beyond it by three standard deviations of the sensor's noise.
     pub min: f64,
-    /// Maximum depth, metres.
+    /// Maximum depth of a surface, likewise.
     pub max: f64,
     /// Maximum difference between neighbours, as a part of the nearer one's depth: at a larger one, an edge of two
     /// surfaces, neither is used. A noisy sensor's neighbours may differ by four times as much as they mostly
@@ -20,7 +20,26 @@ pub struct DepthLimits {
     pub max_jump: f64,
 }
 
+/// An edge stands out of the sensor's noise by at least this factor: 99.3 % of normally distributed differences are below
+/// four times their median, so that four of them leave 97 % of a noisy surface's pixels.
+const OVER_NOISE: f64 = 4.0;
+/// A surface within the limits keeps its pixels that noise takes beyond them by so many standard deviations: without
+/// them it would seem to be nearer or farther than it is.
+const BEYOND: f64 = 3.0;
+/// Standard deviation of a pixel over the median difference of two.
+const SIGMA_OVER_MEDIAN: f64 = 1.4826 / std::f64::consts::SQRT_2;
+
 impl DepthLimits {
+    /// The limits of single pixels of a sensor whose neighbours mostly differ by `difference`, as a part of their depth.
+    pub(super) fn for_noise(&self, difference: f64) -> Self {
+        let beyond = BEYOND * SIGMA_OVER_MEDIAN * difference;
+        Self {
+            min: self.min * (1.0 - beyond).max(0.0),
+            max: self.max * (1.0 + beyond),
+            max_jump: self.max_jump.max(OVER_NOISE * difference),
+        }
+    }
+
     fn contain(&self, depth: f32) -> bool {
         (depth >= self.min as f32) & (depth <= self.max as f32)
     }

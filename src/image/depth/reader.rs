@@ -8,10 +8,6 @@ use super::{DepthError, DepthImage};
 use crate::image::NetworkView;
 use rayon::prelude::*;
 
-/// An edge stands out of the sensor's noise by at least this factor: 99.3 % of normally distributed differences are below
-/// four times their median, so that four of them leave 97 % of a noisy surface's pixels.
-const OVER_NOISE: f64 = 4.0;
-
 /// Depth in the network's image.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NetworkDepth<'a> {
@@ -101,8 +97,7 @@ impl DepthReader {
             )?)),
         };
         let way = self.way.insert(way);
-        let mut limits = self.limits;
-        limits.max_jump = limits.max_jump.max(OVER_NOISE * self.jumps.median(image));
+        let limits = self.limits.for_noise(self.jumps.median(image));
         match way {
             Way::Registered { same: true, .. } => limits.copy(image, &mut self.metres),
             Way::Registered { places, .. } => {

@@ -48,12 +48,14 @@ pub struct DepthMoment {
     pub path_from_camera: Isometry3<f64>,
     /// Its velocity in its own frame, per second; zero if not known.
     pub velocity: Vector6<f64>,
+    /// Seconds from the frame that the depth came with to this one.
+    pub shift: f64,
 }
 
 impl DepthMoment {
     /// The camera at the time at which depth was measured.
     fn path_from_depth(&self, offset: &DepthOffset) -> Isometry3<f64> {
-        let moved = exp(&(self.velocity * offset.seconds)).rigid();
+        let moved = exp(&(self.velocity * (offset.seconds - self.shift))).rigid();
         self.path_from_camera * moved
     }
 }

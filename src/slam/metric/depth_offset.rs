@@ -10,12 +10,12 @@
 //!
 //! the change of velocity between the two. While the velocity is constant, the offset does not show; hand-held cameras
 //! and robots that turn show it within seconds. The network has no part in this, because only depth is compared to
-//! depth.
+//! depth. The velocity is that of the step before a frame where depth is late, and of the step after it where it is early.
 
 use super::depth_moment::{Moment, exp};
 use super::depth_planes::{CORRELATED, Distances};
 use super::depth_surface::Surface;
-use super::robust::huber_weight;
+use super::robust::{Mean, mean};
 use super::wheels::seconds_between;
 use crate::geometry::Intrinsics;
 use crate::image::depth::DepthLimits;
@@ -45,8 +45,6 @@ const UNKNOWN: f64 = 0.033;
 const POSITION: f64 = 0.005;
 const OF_WAY: f64 = 0.015;
 const TURN: f64 = 2.6e-3;
-/// Rounds of reweighting.
-const ROUNDS: usize = 5;
 
 /// An offset with its standard deviation, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -57,11 +55,23 @@ pub struct DepthOffset {
     pub sigma: f64,
 }
 
-/// What a pair of depth images says about the offset.
+/// What a pair of depth images says about the offset, by the velocities on one side of their frames.
 #[derive(Debug, Clone, Copy)]
 struct Pair {
     seconds: f64,
     information: f64,
+}
+
+/// The camera at a frame with depth, and its velocities before and after the frame.
+#[derive(Debug, Clone, Copy)]
+struct Noted {
+    moment: Moment,
+    velocities: [Vector6<f64>; 2],
+}
+
+/// The side of a frame on which its depth was measured.
+fn side_of(offset: f64) -> usize {
+    usize::from(offset > 0.0)
 }
 
 /// Finds the offset of depth. All memory is allocated in the beginning.
@@ -70,8 +80,9 @@ pub struct OffsetFinder {
     /// Depth of an earlier frame and of the newest one.
     surfaces: [Surface; 2],
     /// The camera at the earlier one.
-    moment: Option<Moment>,
-    pairs: heapless::Deque<Pair, PAIRS>,
+    earlier: Option<Noted>,
+    /// As if depth were late, and as if it were early.
+    pairs: heapless::Deque<[Pair; 2], PAIRS>,
     distances: Distances,
     /// The offset that is set, in seconds: what is found must differ from it.
     set: f64,
@@ -90,7 +101,7 @@ impl OffsetFinder {
         Self {
             distances: Distances::new(surface.capacity(), LEAST),
             surfaces,
-            moment: None,
+            earlier: None,
             pairs: heapless::Deque::new(),
             set,
             found: None,
@@ -125,17 +136,25 @@ impl OffsetFinder {
 
     /// The camera was lost: the earlier depth image is of no use.
     pub fn forget(&mut self) {
-        self.moment = None;
+        self.earlier = None;
     }
 
-    /// Compares the depth of a frame with an earlier one, if that is long enough ago.
-    pub fn note(&mut self, metres: &[f32], newest: &Moment) {
-        let apart = |of: &Moment| seconds_between(of.stamp, newest.stamp);
-        let is_near = |of: &Moment| (0.0..APART[0]).contains(&apart(of));
-        if newest.velocity.is_none() || self.moment.as_ref().is_some_and(is_near) {
+    /// Compares the depth of a frame with an earlier one, if that is long enough ago. `after` is the velocity of the step
+    /// that follows the frame.
+    pub fn note(&mut self, metres: &[f32], moment: &Moment, after: &Vector6<f64>) {
+        let Some(before) = moment.velocity else {
+            return;
+        };
+        let apart = |of: &Noted| seconds_between(of.moment.stamp, moment.stamp);
+        let is_near = |of: &Noted| (0.0..APART[0]).contains(&apart(of));
+        if self.earlier.as_ref().is_some_and(is_near) {
             return;
         }
-        let earlier = self.moment.filter(|of| apart(of) <= APART[1]);
+        let newest = &Noted {
+            moment: *moment,
+            velocities: [before, *after],
+        };
+        let earlier = self.earlier.filter(|of| apart(of) <= APART[1]);
         self.surfaces[1].fit(metres);
         if let Some(pair) = earlier.and_then(|earlier| self.compare(&earlier, newest)) {
             if self.pairs.is_full() {
@@ -160,7 +179,7 @@ impl OffsetFinder {
             self.report();
         }
         self.surfaces.swap(0, 1);
-        self.moment = Some(*newest);
+        self.earlier = Some(*newest);
     }
 
     /// Says once that depth has another offset than the one that is set.
@@ -178,13 +197,14 @@ impl OffsetFinder {
         }
     }
 
-    /// The offset by the depth images of two frames.
-    fn compare(&mut self, earlier: &Moment, newest: &Moment) -> Option<Pair> {
-        let motion = newest.path_from_camera.inverse() * earlier.path_from_camera;
-        let (of_earlier, of_newest) = earlier.velocity.zip(newest.velocity)?;
+    /// The offset by the depth images of two frames, as if they were late and as if they were early.
+    fn compare(&mut self, earlier: &Noted, newest: &Noted) -> Option<[Pair; 2]> {
+        let motion = newest.moment.path_from_camera.inverse() * earlier.moment.path_from_camera;
         // Distances are measured at the offset that is corrected for.
         let known = self.offset().unwrap_or(0.0);
-        let moved = exp(&(of_newest * -known)) * motion * exp(&(of_earlier * known));
+        let [of_earlier, of_newest] =
+            [earlier, newest].map(|of| of.velocities[side_of(known)] * known);
+        let moved = exp(&-of_newest) * motion * exp(&of_earlier);
         let [points, surface] = &self.surfaces;
         let (mut information, mut gradient) =
             self.distances.normal_equations(points, surface, &moved)?;
@@ -197,40 +217,41 @@ impl OffsetFinder {
         let both = Cholesky::new(information + Matrix6::from_diagonal(&of_pose))?;
         let left = information - information * both.solve(&information);
         let pull = gradient - information * both.solve(&gradient);
-        let ad = motion.adjoint();
-        let change = ad.fixed_view::<6, 6>(0, 0) * of_earlier - of_newest;
-        let information = change.dot(&(left * change));
-        let seconds = known - change.dot(&pull) / information;
-        (information > 0.0 && seconds.is_finite()).then_some(Pair {
-            seconds,
-            information,
-        })
+        let adjoint = motion.adjoint();
+        let turned = adjoint.fixed_view::<6, 6>(0, 0);
+        let pair = |side: usize| {
+            let change = turned * earlier.velocities[side] - newest.velocities[side];
+            let information = change.dot(&(left * change));
+            let seconds = known - change.dot(&pull) / information;
+            (information > 0.0 && seconds.is_finite()).then_some(Pair {
+                seconds,
+                information,
+            })
+        };
+        Some([pair(0)?, pair(1)?])
     }
 
-    /// The mean of the pairs, weighted by information and Huber's function; its standard deviation grows with the
-    /// scatter if that is more than the pairs say (Birge's ratio). `None` if there are too few pairs.
+    /// The offset by all pairs: that of the side on which both sides say that depth was measured, and of two that differ
+    /// the smaller one. `None` if there are too few pairs.
     pub(super) fn solve(&self) -> Option<DepthOffset> {
+        let [late, early] = [self.mean(0)?, self.mean(1)?];
+        let is_early = match (late.seconds < 0.0, early.seconds > 0.0) {
+            (true, false) => false,
+            (false, true) => true,
+            _ => early.seconds.abs() < late.seconds.abs(),
+        };
+        Some(if is_early { early } else { late })
+    }
+
+    /// The mean of the pairs as if depth were measured on one side of its frames. `None` if there are too few.
+    fn mean(&self, side: usize) -> Option<DepthOffset> {
         if self.pairs.len() < MIN_PAIRS {
             return None;
         }
-        let off = |pair: &Pair, mean: f64| (pair.seconds - mean) * pair.information.sqrt();
-        let weight = |pair: &Pair, mean: f64| huber_weight(off(pair, mean));
-        let (mut mean, mut information) = (0.0, 0.0);
-        for _ in 0..ROUNDS {
-            let weighted = |pair: &Pair| pair.information * weight(pair, mean);
-            information = self.pairs.iter().map(weighted).sum();
-            let sum: f64 = self.pairs.iter().map(|p| weighted(p) * p.seconds).sum();
-            mean = sum / information;
-        }
-        let chi2: f64 = self
-            .pairs
-            .iter()
-            .map(|p| weight(p, mean) * off(p, mean).powi(2))
-            .sum();
-        let birge = (chi2 / (self.pairs.len() - 1) as f64).max(1.0);
-        let sigma = (birge / information).sqrt();
-        (mean.is_finite() && sigma.is_finite()).then_some(DepthOffset {
-            seconds: mean,
+        let pairs = || self.pairs.iter().map(|pair| &pair[side]);
+        let Mean { value, sigma } = mean(|| pairs().map(|p| (p.seconds, p.information)))?;
+        Some(DepthOffset {
+            seconds: value,
             sigma,
         })
     }

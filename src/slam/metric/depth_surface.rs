@@ -27,8 +27,8 @@ const ROUGH: f64 = 2.0;
 const RELIEF: f64 = 0.002;
 /// Maximum number of blocks on each side of a window's middle one.
 const MAX_RADIUS: usize = 2;
-/// Pixels within so many standard deviations of the limits of depth are missing where they err beyond them, so that the
-/// others are too near or too far.
+/// Within so many standard deviations of a limit of depth, noise takes pixels beyond it. If they are missing, the others
+/// are too near or too far.
 const TRUNCATED: f64 = 3.0;
 /// Standard deviation of a window's mean depth, as a part of the depth, above which noise is averaged over more blocks.
 const FINE: f64 = 5e-4;
@@ -163,6 +163,8 @@ pub struct Surface {
     /// Columns and rows of blocks.
     blocks: (usize, usize),
     columns: Columns,
+    /// Minimum and maximum of the measured depth, and of the limits if that is farther.
+    range: (f64, f64),
     /// Sums of each block; then of the blocks of a window in its row.
     sums: [Vec<Sums>; 2],
     planes: Vec<Option<Plane>>,
@@ -188,6 +190,7 @@ impl Surface {
             block,
             blocks: (across, down),
             columns: Columns::new(width),
+            range: (limits.min, limits.max),
             sums: [0, 1].map(|_| vec![Sums::default(); across * down]),
             planes: vec![None; across * down],
             sorted: Vec::with_capacity(across * down),
@@ -234,8 +237,23 @@ impl Surface {
         }
     }
 
+    /// The limits of depth, widened to what was measured beyond them: there, no pixels are missing.
+    fn range_of(&self, metres: &[f32]) -> (f64, f64) {
+        let limits = (self.limits.min as f32, self.limits.max as f32);
+        let (near, far) = metres.iter().fold(limits, |(near, far), &z| {
+            let is_measured = z > 0.0 && z < f32::INFINITY;
+            let (nearer, farther) = (near.min(z), far.max(z));
+            (
+                if is_measured { nearer } else { near },
+                if is_measured { farther } else { far },
+            )
+        });
+        (near.into(), far.into())
+    }
+
     /// Sums over the pixels of every block.
     fn sum(&mut self, metres: &[f32]) {
+        self.range = self.range_of(metres);
         let (block, [sums, _]) = (self.block, &mut self.sums);
         let lines = metres.chunks_exact(self.width * block);
         let lines = lines.zip(sums.chunks_exact_mut(self.blocks.0));
@@ -287,10 +305,8 @@ impl Surface {
         let (_, median, _) = self.sorted.select_nth_unstable_by(middle, f64::total_cmp);
         let max = ROUGH * *median + RELIEF.powi(2);
         let far = TRUNCATED * median.sqrt();
-        let limits = (
-            self.limits.min / (1.0 - far).max(0.0),
-            self.limits.max / (1.0 + far),
-        );
+        let (nearest, farthest) = self.range;
+        let limits = (nearest / (1.0 - far).max(0.0), farthest / (1.0 + far));
         for plane in &mut self.planes {
             *plane = plane.filter(|plane| {
                 let depth = plane.point.z;

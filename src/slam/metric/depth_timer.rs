@@ -23,18 +23,43 @@ const SEEN: f64 = 0.3;
 /// Pixels along the longer side that are looked at for that.
 const LOOKS: usize = 32;
 
+/// Depth images of which at most two are needed beside the next one.
+const IMAGES: usize = 3;
+
+/// Depth that the next frame uses as its own.
+#[derive(Debug, Clone, Copy)]
+struct Used {
+    image: usize,
+    /// Seconds from the frame that it came with to the next frame.
+    shift: f64,
+}
+
+/// The newest depth that a frame used as its own.
+#[derive(Debug, Clone, Copy)]
+struct Origin {
+    /// The camera at the frame.
+    moment: Moment,
+    used: Used,
+}
+
 /// Finds the motions that carry depth and correct it for its offset. All memory is allocated in the beginning.
 #[derive(Debug)]
 pub struct DepthTimer {
     camera: Intrinsics,
     size: (usize, usize),
-    /// Depth of the next frame as it came, if `has_next`.
-    next: Vec<f32>,
+    images: [Vec<f32>; IMAGES],
+    /// Where the next frame's depth is put.
+    next: usize,
+    /// Whether it came.
     has_next: bool,
-    /// The newest depth, and the camera there.
-    latest: Vec<f32>,
-    origin: Option<Moment>,
+    /// What the next frame uses.
+    used: Option<Used>,
+    /// What came with the newest frame. Depth that is early shows what the next frame sees.
+    held: Option<usize>,
+    origin: Option<Origin>,
     last: Option<Stamp>,
+    /// Seconds between the newest two frames.
+    interval: Option<f64>,
     /// The camera at the newest frame.
     here: Option<Moment>,
     /// The path of steps starts at the newest frame.
@@ -51,11 +76,14 @@ impl DepthTimer {
         Self {
             camera,
             size,
-            next: vec![0.0; pixels],
+            images: [(); IMAGES].map(|()| vec![0.0; pixels]),
+            next: 0,
             has_next: false,
-            latest: vec![0.0; pixels],
+            used: None,
+            held: None,
             origin: None,
             last: None,
+            interval: None,
             here: None,
             starts: true,
             finder: OffsetFinder::new(size, camera, limits, offset),
@@ -63,27 +91,43 @@ impl DepthTimer {
         }
     }
 
-    /// Takes the next frame's depth; returns the motion from the moment of the depth to that of the frame, if they differ.
-    pub fn give(&mut self, metres: &[f32]) -> Option<DepthMotion> {
-        self.has_next = metres.len() == self.next.len();
-        if !self.has_next {
-            return None;
+    /// Takes the depth that came with the next frame, if any. Returns the depth that the frame uses, and the motion from
+    /// the moment of that depth to the moment of the frame, if they differ. Depth that is early is used for the frame
+    /// after the one that it came with, if that is nearer to its time. Depth of another size is returned as it is.
+    pub fn give<'a>(
+        &'a mut self,
+        metres: Option<&'a [f32]>,
+    ) -> Option<(&'a [f32], Option<DepthMotion>)> {
+        (self.has_next, self.used) = (false, None);
+        if let Some(metres) = metres {
+            let next = self.images.get_mut(self.next)?;
+            if next.len() != metres.len() {
+                return Some((metres, None));
+            }
+            next.copy_from_slice(metres);
+            self.has_next = true;
         }
-        self.next.copy_from_slice(metres);
+        let offset = self.finder.offset();
+        let is_next = |shift: &f64| offset.is_some_and(|offset| offset > (offset - shift).abs());
+        self.used = match self.interval.filter(is_next) {
+            Some(shift) => self.held.map(|image| Used { image, shift }),
+            None => self.has_next.then_some(Used {
+                image: self.next,
+                shift: 0.0,
+            }),
+        };
+        let used = self.used?;
         let velocity = self.here.and_then(|here| here.velocity);
-        let (offset, velocity) = self.finder.offset().zip(velocity)?;
-        let motion = exp(&(velocity * offset));
-        Some(DepthMotion::new(&motion, &self.camera))
-    }
-
-    /// The next frame has no depth of its own after all.
-    pub fn give_none(&mut self) {
-        self.has_next = false;
+        let moved = offset.zip(velocity);
+        let motion = moved.map(|(offset, velocity)| exp(&(velocity * (offset - used.shift))));
+        let motion = motion.map(|motion| DepthMotion::new(&motion, &self.camera));
+        let image: &[f32] = self.images.get(used.image)?;
+        Some((image, motion))
     }
 
     /// The next frame, and the depth that it was given, cannot be used.
     pub fn skip(&mut self) {
-        self.give_none();
+        (self.has_next, self.used, self.held) = (false, None, None);
         // The device may have taken the depth for the newest.
         self.origin = None;
     }
@@ -91,14 +135,15 @@ impl DepthTimer {
     /// For a frame without depth of its own: the camera's motion since the newest depth, which goes on as in the last
     /// step. `None` if that is too old, or if most of it is out of sight.
     pub fn carried(&self) -> Option<DepthMotion> {
-        let (origin, here) = self.origin.zip(self.here).filter(|_| !self.has_next)?;
-        if !(0.0..CARRIED).contains(&seconds_between(origin.stamp, here.stamp)) {
+        let (origin, here) = self.origin.zip(self.here).filter(|_| self.used.is_none())?;
+        let Origin { moment, used } = origin;
+        if !(0.0..CARRIED).contains(&seconds_between(moment.stamp, here.stamp)) {
             return None;
         }
         let next = here.path_from_camera * here.step;
-        let mut motion = next.inverse() * origin.path_from_camera;
-        if let Some((offset, velocity)) = self.finder.offset().zip(origin.velocity) {
-            motion = motion * exp(&(velocity * offset));
+        let mut motion = next.inverse() * moment.path_from_camera;
+        if let Some((offset, velocity)) = self.finder.offset().zip(moment.velocity) {
+            motion = motion * exp(&(velocity * (offset - used.shift)));
         }
         let motion = DepthMotion::new(&motion, &self.camera);
         self.is_seen(&motion).then_some(motion)
@@ -118,23 +163,28 @@ impl DepthTimer {
     /// are unknown.
     pub fn motion(&mut self) -> Option<MeasuredMotion> {
         let here = self.here.filter(|_| !self.starts)?;
-        self.origin.filter(|origin| origin.stamp == here.stamp)?;
+        let is_here = |origin: &Origin| origin.moment.stamp == here.stamp;
+        let Used { image, shift } = self.origin.filter(is_here)?.used;
         let depth = DepthMoment {
             path_from_camera: here.path_from_camera.rigid(),
             velocity: here.velocity.unwrap_or(Vector6::zeros()),
+            shift,
         };
         let offset = DepthOffset {
             seconds: self.finder.offset().unwrap_or(0.0),
             sigma: self.finder.uncertainty(),
         };
-        self.motions.note(&self.latest, depth, &offset)
+        self.motions.note(self.images.get(image)?, depth, &offset)
     }
 
     /// Whether enough of the newest depth's points are seen after this motion: a look at some of its pixels.
     fn is_seen(&self, motion: &DepthMotion) -> bool {
+        let latest = self
+            .origin
+            .and_then(|origin| self.images.get(origin.used.image));
         let (mut had, mut has) = (0_usize, 0_usize);
         for (u, v) in grid(self.size, LOOKS) {
-            let z = self.latest.get(v * self.size.0 + u).copied();
+            let z = latest.and_then(|latest| latest.get(v * self.size.0 + u).copied());
             if let Some(z) = z.filter(|z| *z > 0.0) {
                 had += 1;
                 has += usize::from(motion.pixel((u, v), z, self.size).is_some());
@@ -149,6 +199,7 @@ impl DepthTimer {
         let before = self.last.replace(stamp);
         let seconds = before.map(|before| seconds_between(before, stamp));
         let seconds = seconds.filter(|s| *s > 0.0 && *s <= MAX_STEP);
+        self.interval = seconds;
         let path = self.here.map(|here| here.path_from_camera);
         let moment = path.zip(step).map(|(path, step)| Moment {
             stamp,
@@ -161,20 +212,27 @@ impl DepthTimer {
             self.origin = None;
             self.finder.forget();
             self.motions.forget();
+        } else if let Some((before, moment)) = self.here.zip(moment) {
+            let held = self.held.and_then(|held| self.images.get(held));
+            if let Some((held, after)) = held.zip(moment.velocity) {
+                self.finder.note(held, &before, &after);
+            }
         }
-        self.here = Some(moment.unwrap_or(Moment {
+        let here = moment.unwrap_or(Moment {
             stamp,
             path_from_camera: Sim3::identity(),
             velocity: None,
             step: Sim3::identity(),
-        }));
-        if std::mem::take(&mut self.has_next) {
-            if let Some(here) = &self.here {
-                self.finder.note(&self.next, here);
-            }
-            std::mem::swap(&mut self.latest, &mut self.next);
-            self.origin = self.here.filter(|_| !refused);
+        });
+        self.here = Some(here);
+        self.held = self.has_next.then_some(self.next);
+        if let Some(used) = self.used.take() {
+            self.origin = (!refused).then_some(Origin { moment: here, used });
         }
+        let kept = [self.held, self.origin.map(|origin| origin.used.image)];
+        let free = (0..IMAGES).find(|image| !kept.contains(&Some(*image)));
+        self.next = free.unwrap_or(0);
+        self.has_next = false;
     }
 }
 

@@ -25,6 +25,7 @@ fn moment(path: Path, t: f64) -> DepthMoment {
     DepthMoment {
         path_from_camera: path(t),
         velocity: Sim3::from(&step).log().fixed_rows::<6>(0) / FRAME,
+        shift: 0.0,
     }
 }
 
@@ -262,6 +263,7 @@ fn a_wall_shows_its_distance_alone() {
         let moment = DepthMoment {
             path_from_camera: path,
             velocity: Vector6::zeros(),
+            shift: 0.0,
         };
         let (step, velocity) = (Sim3::identity(), None);
         let here = Moment {
@@ -309,6 +311,7 @@ fn noise_does_not_hold_a_camera_that_moves_along_a_wall() {
             let moment = DepthMoment {
                 path_from_camera,
                 velocity: Vector6::zeros(),
+                shift: 0.0,
             };
             motions.start_keyframe(id, &here);
             found = motions.note(&wall(id as usize), moment, &offset(0.0, 0.0));

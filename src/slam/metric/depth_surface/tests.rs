@@ -197,11 +197,12 @@ fn what_noise_truncates_has_no_planes() {
         max: 8.0,
         ..LIMITS
     };
-    let count = |depth: f32, sigma: f64| {
+    // The sensor measures from `near` to `far`.
+    let within = |depth: f32, sigma: f64, near: f32, far: f32| {
         let mut metres = plane(Vector3::new(0.0, 0.0, 1.0 / f64::from(depth)));
         for (n, z) in metres.iter_mut().enumerate() {
             *z *= (1.0 + sigma * normal(n)) as f32;
-            if !(1.0..8.0).contains(z) {
+            if !(near..far).contains(z) {
                 *z = 0.0;
             }
         }
@@ -209,9 +210,13 @@ fn what_noise_truncates_has_no_planes() {
         surface.fit(&metres);
         surface.planes().count()
     };
+    let count = |depth, sigma| within(depth, sigma, 1.0, 8.0);
     assert!(count(7.5, 0.0) > 2000 && count(1.05, 0.0) > 2000);
     assert!(count(6.0, 0.05) > 2000 && count(1.5, 0.05) > 2000);
     assert_eq!((count(7.5, 0.05), count(1.05, 0.05)), (0, 0));
+    // What noise takes beyond the limits is there.
+    let whole = |depth, sigma| within(depth, sigma, 0.5, 12.0);
+    assert!(whole(7.5, 0.05) > 2000 && whole(1.05, 0.05) > 2000);
 }
 
 #[test]

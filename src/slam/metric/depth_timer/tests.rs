@@ -29,7 +29,7 @@ fn walk_with(
     for frame in 0..(seconds / FRAME) as usize {
         let t = frame as f64 * FRAME;
         if frame.is_multiple_of(3) {
-            timer.give(&depth(&path(t + offset)));
+            timer.give(Some(&depth(&path(t + offset))));
         }
         let step = seen(t - FRAME).inverse() * seen(t);
         timer.tracked(Stamp::from_seconds(t), Some(&step), false);
@@ -105,12 +105,64 @@ fn depth_is_moved_into_the_moment_of_its_frame() {
         (logs[logs.len() * 9 / 10], logs.len())
     };
     let (before, _) = off(&came);
-    let motion = timer.give(&came).expect("a motion");
+    let motion = timer
+        .give(Some(&came))
+        .and_then(|(_, motion)| motion)
+        .expect("a motion");
     let mut moved = came.clone();
     move_depth(&came, &motion, SIZE, &mut vec![0; came.len()], &mut moved);
     let (after, pixels) = off(&moved);
     assert!(after < 0.35 * before, "{before} {after} at {offset}");
     assert!(pixels > SIZE.0 * SIZE.1 * 8 / 10, "{pixels}");
+}
+
+/// Depth that is `early` by seconds, known from the start: what each frame uses, and the motions to every tenth.
+fn with_early_depth(
+    early: f64,
+    comes: impl Fn(usize) -> bool,
+) -> (Vec<Option<Vec<f32>>>, Vec<MeasuredMotion>) {
+    let mut timer = DepthTimer::new(SIZE, camera(), LIMITS, early);
+    let (mut used, mut motions) = (Vec::new(), Vec::new());
+    for frame in 0..41 {
+        let t = frame as f64 * FRAME;
+        let came = comes(frame).then(|| depth(&pose(t + early)));
+        let given = timer.give(came.as_deref());
+        used.push(given.map(|(metres, _)| metres.to_vec()));
+        let step = pose(t - FRAME).inverse() * pose(t);
+        timer.tracked(Stamp::from_seconds(t), (frame > 0).then_some(&step), false);
+        if frame % 10 == 5 {
+            timer.start_keyframe(frame as u32);
+        }
+        motions.extend(timer.motion());
+    }
+    (used, motions)
+}
+
+#[test]
+fn depth_that_is_early_is_used_for_the_frame_that_it_shows() {
+    let at = |frame: usize| pose(frame as f64 * FRAME);
+    let (used, motions) = with_early_depth(FRAME, |_| true);
+    for (frame, used) in used.iter().enumerate().skip(2) {
+        let shown = depth(&at(frame));
+        assert_eq!(used.as_ref(), Some(&shown), "{frame}");
+    }
+    let pairs: Vec<_> = motions.iter().map(|of| (of.i, of.j)).collect();
+    assert_eq!(pairs, [(5, 15), (15, 25), (25, 35)]);
+    for MeasuredMotion { i, j, motion } in &motions {
+        let truth = at(*i as usize).inverse() * at(*j as usize);
+        let off = (truth.inverse() * motion.i_from_j).translation.vector;
+        assert!(off.norm() < 2e-3, "{i} to {j}: {off}");
+    }
+    // With every third image, the frame after it uses it.
+    let (used, _) = with_early_depth(FRAME, |frame| frame.is_multiple_of(3));
+    let own = |frame: &usize| used[*frame].is_some();
+    assert_eq!((2..12).filter(own).collect::<Vec<_>>(), [4, 7, 10]);
+    assert_eq!(used[7], Some(depth(&at(7))));
+    // Depth that is nearer to its own frame stays there, and is moved.
+    let early = 0.4 * FRAME;
+    let (used, motions) = with_early_depth(early, |_| true);
+    assert_eq!(used[7], Some(depth(&pose(7.0 * FRAME + early))));
+    assert_eq!(motions.len(), 3);
 }
 
 #[test]
@@ -129,7 +181,7 @@ fn newest_depth_is_carried_to_frames_without() {
         let t = f64::from(frame) * FRAME;
         let own = depth(&pose(t));
         if frame == 2 {
-            timer.give(&own);
+            timer.give(Some(&own));
             assert!(timer.carried().is_none(), "a depth of its own");
         } else if let Some(motion) = timer.carried() {
             let newest = depth(&pose(2.0 * FRAME));
@@ -153,7 +205,7 @@ fn newest_depth_is_carried_to_frames_without() {
         timer.tracked(Stamp::from_seconds(t), Some(&step), false);
     }
     // After a frame that was lost there is none, nor while the camera looks elsewhere.
-    timer.give(&depth(&pose(1.0)));
+    timer.give(Some(&depth(&pose(1.0))));
     timer.tracked(
         Stamp::from_seconds(1.0),
         Some(&Isometry3::identity()),
@@ -162,24 +214,24 @@ fn newest_depth_is_carried_to_frames_without() {
     assert!(timer.carried().is_some());
     timer.tracked(Stamp::from_seconds(1.1), None, false);
     assert!(timer.carried().is_none());
-    timer.give(&depth(&pose(1.2)));
+    timer.give(Some(&depth(&pose(1.2))));
     timer.tracked(Stamp::from_seconds(1.2), None, false);
     assert!(timer.carried().is_some());
     let away = Isometry3::rotation(Vector3::new(0.0, 2.0, 0.0));
     timer.tracked(Stamp::from_seconds(1.3), Some(&away), false);
     assert!(timer.carried().is_none());
     // Nor what the network's pass contradicts, nor the depth of an image that could not be read.
-    timer.give(&depth(&pose(1.4)));
+    timer.give(Some(&depth(&pose(1.4))));
     timer.tracked(Stamp::from_seconds(1.4), Some(&Isometry3::identity()), true);
     assert!(timer.carried().is_none());
-    timer.give(&depth(&pose(1.5)));
+    timer.give(Some(&depth(&pose(1.5))));
     timer.tracked(
         Stamp::from_seconds(1.5),
         Some(&Isometry3::identity()),
         false,
     );
     assert!(timer.carried().is_some());
-    timer.give(&depth(&pose(1.6)));
+    timer.give(Some(&depth(&pose(1.6))));
     timer.skip();
     assert!(timer.carried().is_none());
 }
@@ -196,7 +248,11 @@ fn what_shows_nothing_is_left_alone() {
     ];
     for (n, metres) in (0_i32..).zip(odd.iter().cycle().take(40)) {
         let t = 0.3 * f64::from(n);
-        assert_eq!(timer.give(metres), None);
+        assert!(
+            timer
+                .give(Some(metres))
+                .is_none_or(|(_, motion)| motion.is_none())
+        );
         let step = pose(t - 0.3).inverse() * pose(t);
         timer.tracked(Stamp::from_seconds(t), Some(&step), false);
     }
@@ -206,7 +262,7 @@ fn what_shows_nothing_is_left_alone() {
         let mut timer = DepthTimer::new(SIZE, camera(), LIMITS, 0.0);
         for k in 0..20 {
             let t = seconds * f64::from(k);
-            timer.give(&depth(&pose(t)));
+            timer.give(Some(&depth(&pose(t))));
             let step = pose(t - seconds).inverse() * pose(t);
             timer.tracked(Stamp::from_seconds(t), (n > 0).then_some(&step), false);
         }
