@@ -15,9 +15,12 @@ using namespace native;
         attend<T, KEYS, STAGES, PARTS>(args, q, k, v);                                             \
     }
 
-ATTEND(ms_native_attend_64_f16, __half, 64, 4, 1, 3)
-ATTEND(ms_native_attend_96_f16, __half, 96, 3, 1, 2)
-// Five warps on a quarter of a multiprocessor leave each thread 96 registers.
-ATTEND(ms_native_attend_halves_f16, __half, 48, 2, 2, 2)
-ATTEND(ms_native_attend_quarters_f16, __half, 48, 2, 4, 1)
+// With halves and quarters, five warps on a quarter of a multiprocessor leave each thread 96 registers.
+#define ATTENDS(TYPE, T)                                                                           \
+    ATTEND(ms_native_attend_64_##TYPE, T, 64, 4, 1, 3)                                             \
+    ATTEND(ms_native_attend_96_##TYPE, T, 96, 3, 1, 2)                                             \
+    ATTEND(ms_native_attend_halves_##TYPE, T, 48, 2, 2, 2)                                         \
+    ATTEND(ms_native_attend_quarters_##TYPE, T, 48, 2, 4, 1)
+ATTENDS(f16, __half)
+ATTENDS(bf16, __nv_bfloat16)
 #endif

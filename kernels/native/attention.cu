@@ -163,6 +163,9 @@ template <typename T, int D> __device__ __forceinline__ void attention(const Att
         ms_native_attention_##D##_##TYPE(const __grid_constant__ AttentionArgs args) {             \
         attention<T, D>(args);                                                                     \
     }
-ATTENTION(f16, __half, 16)
-ATTENTION(f16, __half, 32)
-ATTENTION(f16, __half, 64)
+#define ATTENTIONS(TYPE, T)                                                                        \
+    ATTENTION(TYPE, T, 16)                                                                         \
+    ATTENTION(TYPE, T, 32)                                                                         \
+    ATTENTION(TYPE, T, 64)
+ATTENTIONS(f16, __half)
+ATTENTIONS(bf16, __nv_bfloat16)

@@ -196,5 +196,8 @@ template <typename T, int C, bool POINTS> __device__ __forceinline__ void enlarg
         NAME(const __grid_constant__ EnlargedArgs args) {                                          \
         enlarged<T, C, POINTS>(args);                                                              \
     }
-ENLARGED(ms_native_enlarged_64_f16, __half, 64, false)
-ENLARGED(ms_native_enlarged_32_points_f16, __half, 32, true)
+#define ENLARGEDS(TYPE, T)                                                                         \
+    ENLARGED(ms_native_enlarged_64_##TYPE, T, 64, false)                                           \
+    ENLARGED(ms_native_enlarged_32_points_##TYPE, T, 32, true)
+ENLARGEDS(f16, __half)
+ENLARGEDS(bf16, __nv_bfloat16)

@@ -15,21 +15,24 @@ using namespace native;
         fed<T, GROUPS, BN, STAGES, SPLIT, SOURCE>(args, feed, a, weight);                          \
     }
 
-FED(ms_native_fed_low_64_f16, __half, 1, 64, 6, 1, ROWS, 2)
-FED(ms_native_fed_64_f16, __half, 2, 64, 8, 1, ROWS, 1)
-FED(ms_native_fed_128_f16, __half, 2, 128, 6, 1, ROWS, 1)
-FED(ms_native_fed_144_f16, __half, 2, 144, 6, 1, ROWS, 1)
-FED(ms_native_fed_192_f16, __half, 2, 192, 5, 1, ROWS, 1)
-FED(ms_native_fed_tall_48_f16, __half, 3, 48, 7, 1, ROWS, 1)
-FED(ms_native_fed_tall_192_f16, __half, 3, 192, 4, 1, ROWS, 1)
-FED(ms_native_fed_tall_240_f16, __half, 3, 240, 4, 1, ROWS, 1)
-FED(ms_native_fed_split_f16, __half, 2, 96, 7, 2, ROWS, 1)
-FED(ms_native_fed_tall_split_f16, __half, 3, 96, 5, 2, ROWS, 1)
-FED(ms_native_fed_conv_split_f16, __half, 2, 64, 8, 2, PIXELS, 1)
-FED(ms_native_fed_conv_64_f16, __half, 2, 64, 4, 1, PIXELS, 2)
-FED(ms_native_fed_conv_128_f16, __half, 2, 128, 6, 1, PIXELS, 1)
-FED(ms_native_fed_conv_128_many_f16, __half, 2, 128, 3, 1, PIXELS, 2)
-FED(ms_native_fed_conv_relu_split_f16, __half, 2, 64, 8, 2, POSITIVE_PIXELS, 1)
-FED(ms_native_fed_conv_relu_64_f16, __half, 2, 64, 4, 1, POSITIVE_PIXELS, 2)
-FED(ms_native_fed_conv_relu_128_f16, __half, 2, 128, 6, 1, POSITIVE_PIXELS, 1)
+#define FEDS(TYPE, T)                                                                              \
+    FED(ms_native_fed_low_64_##TYPE, T, 1, 64, 6, 1, ROWS, 2)                                      \
+    FED(ms_native_fed_64_##TYPE, T, 2, 64, 8, 1, ROWS, 1)                                          \
+    FED(ms_native_fed_128_##TYPE, T, 2, 128, 6, 1, ROWS, 1)                                        \
+    FED(ms_native_fed_144_##TYPE, T, 2, 144, 6, 1, ROWS, 1)                                        \
+    FED(ms_native_fed_192_##TYPE, T, 2, 192, 5, 1, ROWS, 1)                                        \
+    FED(ms_native_fed_tall_48_##TYPE, T, 3, 48, 7, 1, ROWS, 1)                                     \
+    FED(ms_native_fed_tall_192_##TYPE, T, 3, 192, 4, 1, ROWS, 1)                                   \
+    FED(ms_native_fed_tall_240_##TYPE, T, 3, 240, 4, 1, ROWS, 1)                                   \
+    FED(ms_native_fed_split_##TYPE, T, 2, 96, 7, 2, ROWS, 1)                                       \
+    FED(ms_native_fed_tall_split_##TYPE, T, 3, 96, 5, 2, ROWS, 1)                                  \
+    FED(ms_native_fed_conv_split_##TYPE, T, 2, 64, 8, 2, PIXELS, 1)                                \
+    FED(ms_native_fed_conv_64_##TYPE, T, 2, 64, 4, 1, PIXELS, 2)                                   \
+    FED(ms_native_fed_conv_128_##TYPE, T, 2, 128, 6, 1, PIXELS, 1)                                 \
+    FED(ms_native_fed_conv_128_many_##TYPE, T, 2, 128, 3, 1, PIXELS, 2)                            \
+    FED(ms_native_fed_conv_relu_split_##TYPE, T, 2, 64, 8, 2, POSITIVE_PIXELS, 1)                  \
+    FED(ms_native_fed_conv_relu_64_##TYPE, T, 2, 64, 4, 1, POSITIVE_PIXELS, 2)                     \
+    FED(ms_native_fed_conv_relu_128_##TYPE, T, 2, 128, 6, 1, POSITIVE_PIXELS, 1)
+FEDS(f16, __half)
+FEDS(bf16, __nv_bfloat16)
 #endif

@@ -167,3 +167,4 @@ template <typename T> __device__ __forceinline__ void descriptors(const Descript
         descriptors<T>(args);                                                                      \
     }
 HEADS(f16, __half)
+HEADS(bf16, __nv_bfloat16)

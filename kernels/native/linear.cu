@@ -4,6 +4,7 @@
 // output pixel, column k = (ky, kx, channel). Maps are B × H × W × C.
 // A 1 × 1 layer may read rows of any stride, and may put its outputs in place as the pixels of
 // patches, which is a transposed convolution whose stride is its kernel's side.
+// Its weights may be E4M3 numbers with a factor for each output, see src/inference/native/format.rs.
 
 #include "linear.cuh"
 #include "wide.cuh"
@@ -12,15 +13,18 @@ namespace {
 
 using namespace native;
 
-// What each thread of a block copies into a stage: one 16-byte chunk of rows ROWS apart.
-template <typename T, int BM, int BN, int THREADS, int KERNEL> struct Loader {
+// What each thread of a block copies into a stage: one 16-byte chunk of rows ROWS apart. Weights of type W.
+template <typename T, typename W, int BM, int BN, int THREADS, int KERNEL> struct Loader {
     static constexpr int ROWS = THREADS / CHUNKS;
-    static constexpr int A_LOADS = BM / ROWS, B_LOADS = BN / ROWS;
-    static constexpr uint32_t A_BYTES = BM * BK * 2, STAGE_BYTES = (BM + BN) * BK * 2;
-    static_assert(BM % ROWS == 0 && BN % ROWS == 0, "tiles");
+    // Values in a chunk of weights, and chunks of a row.
+    static constexpr int VALUES = 16 / sizeof(W), W_CHUNKS = BK / VALUES, W_ROWS = THREADS / W_CHUNKS;
+    static constexpr int A_LOADS = BM / ROWS, B_LOADS = BN / W_ROWS;
+    static constexpr uint32_t A_BYTES = BM * BK * 2, STAGE_BYTES = A_BYTES + BN * BK * sizeof(W);
+    static_assert(BM % ROWS == 0 && BN % W_ROWS == 0, "tiles");
 
     const LinearArgs &p;
-    const T *a, *weight;
+    const T *a;
+    const W *weight;
     int row, chunk, n0;
     // Where each row of A begins; of convolutions the upper left tap.
     int32_t a_at[A_LOADS], top[A_LOADS], left[A_LOADS];
@@ -29,7 +33,7 @@ template <typename T, int BM, int BN, int THREADS, int KERNEL> struct Loader {
 
     __device__ __forceinline__ Loader(const LinearArgs &p, int group, int m0, int n0)
         : p(p), a(reinterpret_cast<const T *>(p.a) + group * p.a_group),
-          weight(reinterpret_cast<const T *>(p.weight) + group * p.weight_group),
+          weight(reinterpret_cast<const W *>(p.weight) + group * p.weight_group),
           row(threadIdx.x / CHUNKS), chunk(threadIdx.x % CHUNKS), n0(n0), k_at(chunk * 8), tap(0),
           channel(chunk * 8) {
 #pragma unroll
@@ -71,12 +75,25 @@ template <typename T, int BM, int BN, int THREADS, int KERNEL> struct Loader {
                 copy16(dst, valid ? a + at : a, valid);
             }
         }
+        if constexpr (VALUES == 8) {
 #pragma unroll
-        for (int i = 0; i < B_LOADS; i++) {
-            const int n = n0 + row + i * ROWS;
-            const bool valid = in_k && n < p.n;
-            const uint32_t dst = to + A_BYTES + tile_offset<CHUNKS>(row + i * ROWS, chunk);
-            copy16(dst, valid ? weight + n * p.k + k_at : weight, valid);
+            for (int i = 0; i < B_LOADS; i++) {
+                const int n = n0 + row + i * ROWS;
+                const bool valid = in_k && n < p.n;
+                const uint32_t dst = to + A_BYTES + tile_offset<CHUNKS>(row + i * ROWS, chunk);
+                copy16(dst, valid ? weight + n * p.k + k_at : weight, valid);
+            }
+        } else {
+            // Rows are filled up to whole chunks.
+            const int w_row = threadIdx.x / W_CHUNKS, w_chunk = threadIdx.x % W_CHUNKS;
+            const int w_at = k_at - chunk * 8 + w_chunk * VALUES, stride = (p.k + VALUES - 1) / VALUES * VALUES;
+#pragma unroll
+            for (int i = 0; i < B_LOADS; i++) {
+                const int n = n0 + w_row + i * W_ROWS;
+                const bool valid = w_at < stride && n < p.n;
+                const uint32_t dst = to + A_BYTES + tile_offset<W_CHUNKS>(w_row + i * W_ROWS, w_chunk);
+                copy16(dst, valid ? weight + n * stride + w_at : weight, valid);
+            }
         }
         k_at += BK;
         if (KERNEL > 1) {
@@ -90,7 +107,7 @@ template <typename T, int BM, int BN, int THREADS, int KERNEL> struct Loader {
 };
 
 // Sums of a block from shared memory, where each thread finishes eight neighbouring outputs.
-template <typename T, int BM, int BN, int THREADS>
+template <typename T, typename W, int BM, int BN, int THREADS>
 __device__ __forceinline__ void finish_all(const LinearArgs &p, const float *staged, int group, int m0, int n0) {
     constexpr int STRIDE = BN + 4, OUT_CHUNKS = BN / 8;
     const int column = threadIdx.x % OUT_CHUNKS * 8;
@@ -98,26 +115,35 @@ __device__ __forceinline__ void finish_all(const LinearArgs &p, const float *sta
     const Outputs<T> outputs(p, group, n0 + column);
     float bias[8] = {};
     if (p.bias) add8(bias, outputs.bias());
+    float scale[8] = {};
+    if (sizeof(W) == 1) add8(scale, reinterpret_cast<const float *>(p.scale) + group * p.n + n0 + column);
     for (int row = threadIdx.x / OUT_CHUNKS; row < BM; row += THREADS / OUT_CHUNKS) {
         const int m = m0 + row;
         if (m >= p.m) break;
         const Addends addends = outputs.addends(m);
         float v[8];
+        if constexpr (sizeof(W) == 1) {
+            float sums[8] = {};
+            add8(sums, staged + row * STRIDE + column);
 #pragma unroll
-        for (int i = 0; i < 8; i++) v[i] = bias[i];
-        add8(v, staged + row * STRIDE + column);
+            for (int i = 0; i < 8; i++) v[i] = fmaf(sums[i], scale[i], bias[i]);
+        } else {
+#pragma unroll
+            for (int i = 0; i < 8; i++) v[i] = bias[i];
+            add8(v, staged + row * STRIDE + column);
+        }
         outputs.finish(v, m, addends);
     }
 }
 
 // With the tensor-core products of sm_80 and newer.
-template <typename T, int BM, int BN, int WM, int WN, int STAGES, int KERNEL>
+template <typename T, typename W, int BM, int BN, int WM, int WN, int STAGES, int KERNEL>
 __device__ __forceinline__ void linear(const LinearArgs &p) {
     constexpr int WARPS_N = BN / WN, THREADS = (BM / WM) * WARPS_N * 32;
     constexpr int MT = WM / 16, NT = WN / 8, STRIDE = BN + 4;
-    using Loads = Loader<T, BM, BN, THREADS, KERNEL>;
+    using Loads = Loader<T, W, BM, BN, THREADS, KERNEL>;
     constexpr uint32_t STAGE_BYTES = Loads::STAGE_BYTES, A_BYTES = Loads::A_BYTES;
-    static_assert(NT % 2 == 0, "pairs of tiles");
+    static_assert(NT % (4 / sizeof(W)) == 0, "whole loads of tiles");
     static_assert(BM * STRIDE * 4 <= STAGES * STAGE_BYTES, "room for the sums");
 
     extern __shared__ __align__(1024) uint8_t shared[];
@@ -150,11 +176,25 @@ __device__ __forceinline__ void linear(const LinearArgs &p) {
                 int row = warp_m + i * 16 + (lane & 15), chunk = k * 2 + (lane >> 4);
                 load_matrices(af[k & 1][i], from + tile_offset<CHUNKS>(row, chunk));
             }
+            if constexpr (sizeof(W) == 1) {
 #pragma unroll
-            for (int j = 0; j < NT / 2; j++) {
-                int row = warp_n + j * 16 + (lane & 7) + ((lane >> 4) << 3);
-                int chunk = k * 2 + ((lane >> 3) & 1);
-                load_matrices(bf[k & 1][j], from + A_BYTES + tile_offset<CHUNKS>(row, chunk));
+                for (int j = 0; j < NT / 4; j++) {
+                    uint32_t bytes[4];
+                    load_matrices(bytes, from + A_BYTES + tile_offset<BK / 16>(warp_n + j * 32 + lane, k));
+#pragma unroll
+                    for (int i = 0; i < 4; i++) {
+                        const uint2 wide = widen(bytes[i]);
+                        bf[k & 1][2 * j + i / 2][i % 2 * 2] = wide.x;
+                        bf[k & 1][2 * j + i / 2][i % 2 * 2 + 1] = wide.y;
+                    }
+                }
+            } else {
+#pragma unroll
+                for (int j = 0; j < NT / 2; j++) {
+                    int row = warp_n + j * 16 + (lane & 7) + ((lane >> 4) << 3);
+                    int chunk = k * 2 + ((lane >> 3) & 1);
+                    load_matrices(bf[k & 1][j], from + A_BYTES + tile_offset<CHUNKS>(row, chunk));
+                }
             }
         };
         fragments(0);
@@ -191,7 +231,7 @@ __device__ __forceinline__ void linear(const LinearArgs &p) {
         }
     }
     __syncthreads();
-    finish_all<T, BM, BN, THREADS>(p, staged, group, m0, n0);
+    finish_all<T, W, BM, BN, THREADS>(p, staged, group, m0, n0);
 }
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -199,7 +239,7 @@ __device__ __forceinline__ void linear(const LinearArgs &p) {
 template <typename T, int BN, int STAGES, int KERNEL, bool RELU_IN>
 __device__ __forceinline__ void wide(const LinearArgs &p) {
     constexpr int BM = 128, THREADS = 256, STRIDE = BN + 4;
-    using Loads = Loader<T, BM, BN, THREADS, KERNEL>;
+    using Loads = Loader<T, T, BM, BN, THREADS, KERNEL>;
     constexpr uint32_t STAGE_BYTES = Loads::STAGE_BYTES, A_BYTES = Loads::A_BYTES;
     static_assert(BM * STRIDE * 4 <= STAGES * STAGE_BYTES, "room for the sums");
     // A stage is read until the step after its own is done, so this many are on their way.
@@ -264,25 +304,28 @@ __device__ __forceinline__ void wide(const LinearArgs &p) {
         *reinterpret_cast<float2 *>(to + 8 * STRIDE) = make_float2(sums[4 * j + 2], sums[4 * j + 3]);
     }
     __syncthreads();
-    finish_all<T, BM, BN, THREADS>(p, staged, group, m0, n0);
+    finish_all<T, T, BM, BN, THREADS>(p, staged, group, m0, n0);
 }
 #endif
 
 } // namespace
 
-// Shared memory: STAGES · (BM + BN) · 128 bytes; threads: BM / WM · BN / WN · 32.
-#define LINEAR(NAME, T, BM, BN, WM, WN, STAGES, KERNEL)                                            \
+// Shared memory: STAGES · (BM + BN) · 128 bytes, of weights in bytes STAGES · (2 · BM + BN) · 64;
+// threads: BM / WM · BN / WN · 32.
+#define LINEAR(NAME, T, W, BM, BN, WM, WN, STAGES, KERNEL)                                         \
     extern "C" __global__ void __launch_bounds__((BM / WM) * (BN / WN) * 32)                       \
         NAME(const __grid_constant__ LinearArgs args) {                                            \
-        linear<T, BM, BN, WM, WN, STAGES, KERNEL>(args);                                           \
+        linear<T, W, BM, BN, WM, WN, STAGES, KERNEL>(args);                                        \
     }
 #define LINEARS(TYPE, T)                                                                           \
-    LINEAR(ms_native_linear_small_##TYPE, T, 64, 64, 32, 32, 3, 1)                                 \
-    LINEAR(ms_native_linear_narrow_##TYPE, T, 128, 32, 32, 32, 3, 1)                               \
-    LINEAR(ms_native_conv_small_##TYPE, T, 64, 64, 32, 32, 3, 3)                                   \
-    LINEAR(ms_native_conv_narrow_##TYPE, T, 128, 32, 32, 32, 3, 3)
+    LINEAR(ms_native_linear_small_##TYPE, T, T, 64, 64, 32, 32, 3, 1)                              \
+    LINEAR(ms_native_linear_narrow_##TYPE, T, T, 128, 32, 32, 32, 3, 1)                            \
+    LINEAR(ms_native_conv_small_##TYPE, T, T, 64, 64, 32, 32, 3, 3)                                \
+    LINEAR(ms_native_conv_narrow_##TYPE, T, T, 128, 32, 32, 32, 3, 3)
 
 LINEARS(f16, __half)
+LINEARS(bf16, __nv_bfloat16)
+LINEAR(ms_native_linear_small_e4m3, __half, uint8_t, 64, 64, 32, 32, 4, 1)
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 // Shared memory: STAGES · (128 + BN) · 128 bytes; 256 threads. Only in code for sm_90a.
@@ -300,4 +343,5 @@ LINEARS(f16, __half)
     WIDE(ms_native_conv_wide_relu_64_##TYPE, T, 64, 4, 3, true)
 
 WIDES(f16, __half)
+WIDES(bf16, __nv_bfloat16)
 #endif

@@ -8,7 +8,8 @@ namespace native {
 // The same fields in the same order as in src/inference/native/arguments.rs.
 struct LinearArgs {
     // rotary: tokens × head, of each pair of a head's channels the cosine and the sine.
-    uint64_t a, weight, bias, rotary, add1, add2, out;
+    // scale: groups × n factors of the sums, where weights are bytes.
+    uint64_t a, weight, scale, bias, rotary, add1, add2, out;
     // Distance between the groups' data, in elements; a group has weights of its own.
     int64_t a_group, weight_group, bias_group, add1_group, add2_group, out_group;
     int32_t m, n, k;
@@ -31,6 +32,7 @@ constexpr int CHUNKS = BK / 8; // 16-byte chunks of them
 
 // x · Φ(x) = max(x, 0) − |x| · Φ(−|x|), with Φ(−z) as a power of two. The polynomial is fitted to log2(Φ(−z)) on
 // 0 ≤ z ≤ 5.5 such that the result is within 9.4e-6, and for x < 0 within half of what binary16 rounds it by.
+// bfloat16 rounds in proportion however small a number is: there, results below 3e-5 may be off by more than that.
 __device__ inline float gelu(float x) {
     const float z = fabsf(x);
     float p = fmaf(z, -3.4662190e-4f, 6.0765254e-3f);

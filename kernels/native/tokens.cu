@@ -160,3 +160,4 @@ extern "C" __global__ void __launch_bounds__(256) ms_native_copy(const __grid_co
         convert<T>(args);                                                                          \
     }
 TOKENS(f16, __half)
+TOKENS(bf16, __nv_bfloat16)

@@ -87,13 +87,16 @@ template <int PENDING> __device__ inline void products_wait() {
 
 // c += a · bᵀ, or c = a · bᵀ: 64 rows of a, as many of b as c has columns, 16 values of k. COUNT is half the columns,
 // FROM and AT are the places behind the sums.
-#define PRODUCT(NAME, COUNT, COLUMNS, FROM, AT, ADD)                                               \
-    __device__ inline void NAME(float (&c)[COUNT], uint64_t a, uint64_t b, __half) {               \
-        asm volatile("wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32.f16.f16 {" PLACES_##COUNT \
-                     "}, %" #FROM ", %" #AT ", " #ADD ", 1, 1, 0, 0;\n"                            \
+#define PRODUCT_OF(T, TYPE, NAME, COUNT, COLUMNS, FROM, AT, ADD)                                   \
+    __device__ inline void NAME(float (&c)[COUNT], uint64_t a, uint64_t b, T) {                    \
+        asm volatile("wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32." #TYPE "." #TYPE       \
+                     " {" PLACES_##COUNT "}, %" #FROM ", %" #AT ", " #ADD ", 1, 1, 0, 0;\n"        \
                      : SUMS_##COUNT                                                                \
                      : "l"(a), "l"(b));                                                            \
     }
+#define PRODUCT(...)                                                                               \
+    PRODUCT_OF(__half, f16, __VA_ARGS__)                                                           \
+    PRODUCT_OF(__nv_bfloat16, bf16, __VA_ARGS__)
 PRODUCT(multiply_wide, 24, 48, 24, 25, 1)
 PRODUCT(multiply_wide, 32, 64, 32, 33, 1)
 PRODUCT(multiply_wide, 48, 96, 48, 49, 1)
@@ -107,13 +110,17 @@ PRODUCT(multiply_first, 48, 96, 48, 49, 0)
 
 // The same with a in registers: each warp has 16 rows in the layout of mma.m16n8k16. TRANSPOSED 1: c += a · b, where b
 // has 16 rows of 64 values, a row after the other as in tile_descriptor.
-#define PRODUCT_FROM_REGISTERS(NAME, COUNT, COLUMNS, A0, A1, A2, A3, AT, TRANSPOSED)               \
-    __device__ inline void NAME(float (&c)[COUNT], const uint32_t (&a)[4], uint64_t b, __half) {   \
-        asm volatile("wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32.f16.f16 {" PLACES_##COUNT \
-                     "}, {%" #A0 ", %" #A1 ", %" #A2 ", %" #A3 "}, %" #AT ", 1, 1, 1, " #TRANSPOSED ";\n" \
+#define PRODUCT_FROM_REGISTERS_OF(T, TYPE, NAME, COUNT, COLUMNS, A0, A1, A2, A3, AT, TRANSPOSED)   \
+    __device__ inline void NAME(float (&c)[COUNT], const uint32_t (&a)[4], uint64_t b, T) {        \
+        asm volatile("wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32." #TYPE "." #TYPE       \
+                     " {" PLACES_##COUNT "}, {%" #A0 ", %" #A1 ", %" #A2 ", %" #A3 "}, %" #AT      \
+                     ", 1, 1, 1, " #TRANSPOSED ";\n"                                               \
                      : SUMS_##COUNT                                                                \
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                        \
     }
+#define PRODUCT_FROM_REGISTERS(...)                                                                \
+    PRODUCT_FROM_REGISTERS_OF(__half, f16, __VA_ARGS__)                                            \
+    PRODUCT_FROM_REGISTERS_OF(__nv_bfloat16, bf16, __VA_ARGS__)
 PRODUCT_FROM_REGISTERS(multiply_wide, 32, 64, 32, 33, 34, 35, 36, 0)
 PRODUCT_FROM_REGISTERS(multiply_wide, 64, 128, 64, 65, 66, 67, 68, 0)
 PRODUCT_FROM_REGISTERS(multiply_values, 32, 64, 32, 33, 34, 35, 36, 1)

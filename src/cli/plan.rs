@@ -82,13 +82,17 @@ mod with_cuda {
     use crate::compute::cuda::preprocess::PreprocessError;
     use crate::compute::cuda::slots::SlotPlan;
     use crate::compute::cuda::splat::{CudaSplat, SplatSizes};
-    use crate::config::DeviceConfig;
+    use crate::config::{BackendChoice, Config, DeviceConfig};
     use crate::gpu::DeviceInfo;
-    use crate::gpu::plan::{MemoryPlan, Request, Saving, human};
+    use crate::gpu::plan::{Group, MemoryPlan, Place, Request, Saving, human};
     use crate::image::encoding::Encoding;
     use crate::image::{PreprocessOptions, Preprocessor};
+    use crate::inference::native::Outline;
     use crate::inference::{InferenceError, NetworkShape};
+    use crate::network::{Architecture, Network, load_network};
+    use crate::slam_builder::{MINI_WEIGHTS, find_asset, precision_of};
     use serde::Serialize;
+    use std::path::Path;
 
     /// The maximum allowed by the configuration.
     const MAX_SLOTS: usize = 65_535;
@@ -115,6 +119,27 @@ mod with_cuda {
                 words,
             }
         }
+    }
+
+    /// What the network takes that the native backend would run, for images of this size.
+    fn outline(
+        model: Option<Model>,
+        config: &Config,
+        size: (usize, usize),
+    ) -> Result<Option<Outline>, CliError> {
+        if config.network.backend != BackendChoice::Native {
+            return Ok(None);
+        }
+        let load = |path: &Path| load_network(path).map_err(InferenceError::from);
+        let weights = &config.network.weights;
+        let network = match model {
+            Some(Model::Vitl) => Network::of_zeros(Architecture::official())
+                .ok_or_else(|| CliError::Usage("the model is too large to be planned".into()))?,
+            None if !weights.is_empty() => load(weights.as_ref())?,
+            None | Some(Model::Mini) => load(&find_asset(MINI_WEIGHTS)?)?,
+        };
+        let precision = precision_of(config.network.precision);
+        Ok(Some(Outline::new(&network, size, precision)?))
     }
 
     impl Gpu {
@@ -146,6 +171,8 @@ mod with_cuda {
         gpu: String,
         network: [usize; 2],
         device_bytes: u64,
+        /// What the network's runtime holds besides.
+        elsewhere_bytes: u64,
         pinned_bytes: u64,
         keyframe_bytes: usize,
         keyframe_slots: usize,
@@ -171,7 +198,7 @@ mod with_cuda {
             Some(model) => model.sizes(),
             None if weights.is_empty() => Model::Mini.sizes(),
             None => {
-                let network = crate::network::load_network(weights.as_ref());
+                let network = load_network(weights.as_ref());
                 let architecture = network.map_err(InferenceError::from)?.architecture;
                 Sizes {
                     channels: architecture.encoder.width,
@@ -183,6 +210,11 @@ mod with_cuda {
         };
         sizes.words = args.words.unwrap_or(sizes.words);
         let info = args.gpu.info();
+        let (width, height) = (
+            config.network.size,
+            (config.network.size * ratio.1 / ratio.0).next_multiple_of(sizes.patch),
+        );
+        let native = outline(args.model, &config, (width, height))?;
         let splat = config.splat.enable.then(|| config.splat.clone());
         let (use_calib, config) = (config.use_calib, DeviceConfig::from(&config));
         let make =
@@ -209,6 +241,11 @@ mod with_cuda {
                         ..PreprocessOptions::default()
                     },
                 )?;
+                let edges = config.memory.edge_batch;
+                let workspaces = native
+                    .as_ref()
+                    .map(|native| native.workspaces((width, height), edges))
+                    .transpose()?;
                 let inputs = PlanInputs {
                     config,
                     shape: &shape,
@@ -220,15 +257,21 @@ mod with_cuda {
                     },
                     calibrated: use_calib,
                     network_on_host: false,
-                    network_workspace: [0; 2],
-                    encoder_workspace: None,
-                    edge_batch: config.memory.edge_batch,
+                    network_workspace: workspaces
+                        .map_or([0; 2], |bytes| [bytes.single, bytes.edges]),
+                    encoder_workspace: workspaces.map(|bytes| bytes.encoder),
+                    edge_batch: edges,
                     words: Some(sizes.words),
                 };
                 let mut plan = inputs.plan().map_err(|error| match error {
                     PreprocessError::Image(error) => CliError::from(error),
                     PreprocessError::Cuda(error) => CliError::from(error),
                 })?;
+                if let Some(native) = &native {
+                    let name = "network.weights".into();
+                    let bytes = native.weight_bytes();
+                    plan.note::<u8>(Group::Network, name, Place::Elsewhere, &[bytes]);
+                }
                 if let Some(splat) = &splat {
                     let degree = u8::try_from(splat.degree).unwrap_or(u8::MAX);
                     let size = (shape.width, shape.height);
@@ -239,6 +282,7 @@ mod with_cuda {
             };
         let (plan, slots, shape) = make(&config)?;
         let total = plan.device_bytes();
+        let takes = |plan: &MemoryPlan| plan.device_bytes() + plan.elsewhere_bytes();
         let of =
             |config: &DeviceConfig| make(config).map_or(total, |(plan, ..)| plan.device_bytes());
         // The maximum number of slots with which the plan fits; every slot needs memory.
@@ -248,7 +292,7 @@ mod with_cuda {
                 let middle = fits + (beyond - fits) / 2;
                 let mut other = config.clone();
                 other.memory.keyframe_slots = middle;
-                if make(&other)?.0.device_bytes() <= budget {
+                if takes(&make(&other)?.0) <= budget {
                     fits = middle;
                 } else {
                     beyond = middle;
@@ -260,6 +304,7 @@ mod with_cuda {
             gpu: info.name.clone(),
             network: [shape.width, shape.height],
             device_bytes: total,
+            elsewhere_bytes: plan.elsewhere_bytes(),
             pinned_bytes: plan.pinned_bytes(),
             keyframe_bytes: slots.layout.bytes,
             keyframe_slots: slots.device_slots,
@@ -287,7 +332,7 @@ mod with_cuda {
             report.keyframe_slots
         );
         if let (Some(budget), Some(fit)) = (report.budget, report.keyframes_that_fit) {
-            let verdict = if report.device_bytes <= budget {
+            let verdict = if report.device_bytes + report.elsewhere_bytes <= budget {
                 "fits"
             } else {
                 "does not fit"

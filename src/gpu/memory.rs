@@ -6,7 +6,7 @@ use super::argument::KernelArgument;
 use super::error::{During, status};
 use super::{Context, CudaError};
 use cudarc::driver::{result, sys};
-use half::f16;
+use half::{bf16, f16};
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ macro_rules! elements {
         unsafe impl Element for $scalar {}
     )*};
 }
-elements!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64 f16);
+elements!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64 f16 bf16);
 
 // SAFETY: elements are contiguous without padding.
 unsafe impl<T: Element, const N: usize> Element for [T; N] {}

@@ -44,5 +44,5 @@ pub use self::{
     },
     module::KernelImages,
     stream::{Event, Graph, Priority, Stream},
-    tensor_map::TensorMap,
+    tensor_map::{Half, TensorMap},
 };

@@ -11,6 +11,15 @@ use cudarc::driver::sys::{
 /// Bytes of a 16-bit number.
 const HALF: u64 = 2;
 
+/// Kinds of 16-bit floating point numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Half {
+    /// binary16: ten bits of mantissa, up to 65504.
+    F16,
+    /// bfloat16: seven bits of mantissa, and the range of binary32.
+    Bf16,
+}
+
 /// An array of 16-bit numbers in device memory and the box of it that a kernel copies to shared memory at once: a
 /// `CUtensorMap` with swizzled rows of 128 bytes, and zeros outside the array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +33,7 @@ impl TensorMap {
     /// Values in a row of a box: 128 bytes.
     pub const BOX_WIDTH: u32 = 64;
 
-    /// An array at `address` with `extents` values along each axis, the contiguous one first; `strides`: values from
+    /// An array of `half`s at `address` with `extents` values along each axis, the contiguous one first; `strides`: values from
     /// element to element along the other axes. A box is [`TensorMap::BOX_WIDTH`] values by `rows`, by one element of
     /// any further axis; with four axes it is `rows[0]` by `rows[1]`.
     ///
@@ -32,6 +41,7 @@ impl TensorMap {
     /// From the driver, for an address or a stride that is not a multiple of 16 bytes, or a box of more than 256 rows.
     pub fn new<const AXES: usize>(
         context: &Context,
+        half: Half,
         address: u64,
         extents: [usize; AXES],
         strides: [usize; AXES],
@@ -54,7 +64,10 @@ impl TensorMap {
         unsafe {
             sys::cuTensorMapEncodeTiled(
                 &mut made,
-                CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+                match half {
+                    Half::F16 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+                    Half::Bf16 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                },
                 AXES as u32,
                 address as *mut _,
                 extents.as_ptr(),

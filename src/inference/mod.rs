@@ -23,7 +23,7 @@ pub use device::{DeviceBackend, DeviceView, Holding, LayerTime};
 use crate::image::RgbImage;
 use crate::network::InputSize;
 use crate::network::onnx::Precision;
-use crate::network::{CheckpointError, Network};
+use crate::network::{Architecture, CheckpointError, Network};
 
 /// Input and output sizes of a loaded network. `N = width * height`, `T = N / patch²`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -194,14 +194,19 @@ pub enum InferenceError {
 /// The size of one image for `network`.
 fn input_size(network: &Network, width: usize, height: usize) -> Result<InputSize, InferenceError> {
     let size = network.architecture.input_size(1, width, height);
-    size.ok_or_else(|| InferenceError::Shape {
+    size.ok_or_else(|| no_such_size(&network.architecture, width, height))
+}
+
+/// The error for images of a size that the network does not take.
+fn no_such_size(architecture: &Architecture, width: usize, height: usize) -> InferenceError {
+    InferenceError::Shape {
         what: "network input",
         expected: format!(
             "a width and a height that are positive multiples of {}",
-            network.architecture.patch()
+            architecture.patch()
         ),
         found: format!("{width}x{height}"),
-    })
+    }
 }
 
 /// `rgb / 127.5 − 1`, from interleaved `H × W × 3` bytes to `3 × H × W` floats.

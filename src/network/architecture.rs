@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::checkpoint::{Checkpoint, CheckpointError, Tensor};
+use super::checkpoint::{Checkpoint, CheckpointError, Dtype, Tensor};
 use super::dune::{self, Dune};
 use super::input_size::{InputSize, PATCH};
 use super::stack::Stack;
@@ -152,6 +152,21 @@ impl Network {
         Ok(Self {
             architecture,
             weights,
+        })
+    }
+
+    /// A network of these dimensions whose weights are zero, for what depends on their shapes alone. `None` where one is
+    /// too large to be.
+    pub fn of_zeros(architecture: Architecture) -> Option<Self> {
+        let zeros = |(name, shape): (String, Vec<usize>)| {
+            let bytes = shape.iter().product::<usize>() * Dtype::F32.size();
+            let tensor = Tensor::from_bytes(shape, Dtype::F32, vec![0; bytes]);
+            Some((name, tensor?))
+        };
+        let weights = architecture.expected_shapes().into_iter().map(zeros);
+        Some(Self {
+            weights: weights.collect::<Option<_>>()?,
+            architecture,
         })
     }
 

@@ -3,6 +3,7 @@
 pub mod architecture;
 pub mod checkpoint;
 pub mod dune;
+pub mod e4m3;
 pub mod flops;
 mod input_size;
 pub mod onnx;

@@ -1,8 +1,12 @@
 //! Loads the network with the selected runtime, or with the fastest one that works.
 
+#[cfg(any(feature = "cuda", feature = "onnxruntime"))]
+use crate::config::PrecisionChoice;
 use crate::config::{BackendChoice, Config, DeviceChoice};
 use crate::inference::cpu::CpuBackend;
 use crate::inference::{Backend, InferenceError};
+#[cfg(any(feature = "cuda", feature = "onnxruntime"))]
+use crate::network::onnx::Precision;
 use crate::slam::Note;
 use std::path::Path;
 
@@ -27,7 +31,7 @@ type Loaded = Result<Box<dyn Backend>, InferenceError>;
 pub fn load(wanted: &Wanted<'_>, notes: &mut Vec<Note>) -> Loaded {
     match wanted.config.network.backend {
         BackendChoice::Cpu => cpu(wanted),
-        BackendChoice::Native => native(wanted),
+        BackendChoice::Native => native(wanted, notes),
         BackendChoice::Onnxruntime => onnxruntime(wanted, false),
         BackendChoice::Tensorrt => tensorrt(wanted),
         BackendChoice::Auto if wanted.config.device == DeviceChoice::Cpu => cpu(wanted),
@@ -73,36 +77,40 @@ fn cpu(wanted: &Wanted<'_>) -> Loaded {
 }
 
 #[cfg(feature = "cuda")]
-fn native(wanted: &Wanted<'_>) -> Loaded {
-    use crate::config::PrecisionChoice;
-    use crate::inference::native::NativeBackend;
-    match wanted.config.network.precision {
-        PrecisionChoice::Auto | PrecisionChoice::Fp16 => {}
-        other => {
-            return Err(InferenceError::Unavailable {
-                runtime: "the native backend",
-                reason: format!(
-                    "it computes in fp16, not in {other:?}; choose another network.precision or another backend"
-                ),
-            });
-        }
-    }
+fn native(wanted: &Wanted<'_>, notes: &mut Vec<Note>) -> Loaded {
+    use crate::inference::native::{NativeBackend, Overflow};
     let (width, height) = wanted.size;
-    let loaded = NativeBackend::load(wanted.weights, width, height)?;
+    let precision = precision_of(wanted.config.network.precision);
+    let loaded = NativeBackend::load(wanted.weights, width, height, precision)?;
+    if let Some(Overflow { name, value }) = loaded.overflow() {
+        notes.push(Note::choice(format!(
+            "the network is kept in bf16, as its weight {name} has the value {value:e}, which fp16 cannot hold"
+        )));
+    }
     Ok(Box::new(loaded))
 }
 
 #[cfg(not(feature = "cuda"))]
-fn native(_: &Wanted<'_>) -> Loaded {
+fn native(_: &Wanted<'_>, _: &mut Vec<Note>) -> Loaded {
     Err(not_built("the native backend", "cuda"))
+}
+
+/// The precision that is asked for; `None`: the backend's choice.
+#[cfg(feature = "cuda")]
+pub fn precision_of(choice: PrecisionChoice) -> Option<Precision> {
+    match choice {
+        PrecisionChoice::Auto => None,
+        PrecisionChoice::Fp32 => Some(Precision::F32),
+        PrecisionChoice::Fp16 => Some(Precision::F16),
+        PrecisionChoice::Bf16 => Some(Precision::Bf16),
+        PrecisionChoice::Fp8 => Some(Precision::Fp8),
+    }
 }
 
 /// With `gpu_only`, falling back to the CPU is an error.
 #[cfg(feature = "onnxruntime")]
 fn onnxruntime(wanted: &Wanted<'_>, gpu_only: bool) -> Loaded {
-    use crate::config::PrecisionChoice;
     use crate::inference::onnxruntime::{OnnxRuntimeBackend, OnnxRuntimeOptions, Provider};
-    use crate::network::onnx::Precision;
     let named = &wanted.config.network.onnxruntime;
     let cuda = gpu_only || wanted.config.device == DeviceChoice::Cuda;
     let options = OnnxRuntimeOptions {
@@ -117,7 +125,7 @@ fn onnxruntime(wanted: &Wanted<'_>, gpu_only: bool) -> Loaded {
                 return Err(InferenceError::Unavailable {
                     runtime: "ONNX Runtime",
                     reason:
-                        "it supports fp32 and fp16; bf16 and fp8 require TensorRT; choose another \
+                        "it supports fp32 and fp16; bf16 and fp8 need --backend native or tensorrt; choose another \
                              network.precision"
                             .into(),
                 });
@@ -138,9 +146,7 @@ fn onnxruntime(_: &Wanted<'_>, _: bool) -> Loaded {
 /// Finds the engine, or has it built.
 #[cfg(all(feature = "tensorrt", feature = "cuda"))]
 fn tensorrt(wanted: &Wanted<'_>) -> Loaded {
-    use crate::config::PrecisionChoice;
     use crate::inference::tensorrt::{LoadOptions, Store, TensorRtBackend};
-    use crate::network::onnx::Precision;
     use std::sync::Arc;
     let network = &wanted.config.network;
     let options = LoadOptions {
@@ -148,13 +154,7 @@ fn tensorrt(wanted: &Wanted<'_>) -> Loaded {
             "" => Store::new(Store::default_folder()),
             folder => Store::new(folder),
         },
-        precision: match network.precision {
-            PrecisionChoice::Auto => None,
-            PrecisionChoice::Fp32 => Some(Precision::F32),
-            PrecisionChoice::Fp16 => Some(Precision::F16),
-            PrecisionChoice::Bf16 => Some(Precision::Bf16),
-            PrecisionChoice::Fp8 => Some(Precision::Fp8),
-        },
+        precision: precision_of(network.precision),
         may_build: network.build_engine,
         wait: &|| tracing::warn!("waiting for another process that is building the engine"),
         observer: wanted

@@ -13,11 +13,13 @@ mod results;
 mod settings;
 pub(crate) mod splat;
 
-#[cfg(feature = "tensorrt")]
+#[cfg(any(feature = "tensorrt", feature = "cuda"))]
 pub(crate) use assets::MINI_WEIGHTS;
 pub(crate) use assets::{DEMO_SEQUENCE, FIGURES, find as find_asset};
 #[cfg(not(all(feature = "tensorrt", feature = "onnxruntime", feature = "cuda")))]
 pub(crate) use backend::not_built;
+#[cfg(feature = "cuda")]
+pub(crate) use backend::precision_of;
 pub(crate) use backend::{Wanted, load as load_backend};
 pub use depth::DepthFeed;
 #[cfg(not(feature = "cuda"))]

@@ -22,6 +22,37 @@ mod with_cuda {
         serde_json::from_slice(&output.stdout).expect("JSON")
     }
 
+    /// Weights of the bundled model as the native backend would store them, and the workspaces that it would run in.
+    #[test]
+    fn the_native_network_is_planned_with_its_weights_and_workspaces() {
+        let planned = |precision: &str| {
+            let precision = format!("network.precision={precision}");
+            let native = ["--set", "network.backend=native", "--set", &precision];
+            json(&[&["plan", "--size", "256x192"][..], &native].concat())
+        };
+        let other = json(&["plan", "--size", "256x192"]);
+        let number = |plan: &serde_json::Value, key: &str| plan[key].as_u64().expect("bytes");
+        let of = |precision| {
+            let plan = planned(precision);
+            assert!(number(&plan, "device_bytes") > number(&other, "device_bytes"));
+            number(&plan, "elsewhere_bytes")
+        };
+        assert_eq!(number(&other, "elsewhere_bytes"), 0);
+        // The file holds binary16, here some layers are filled up.
+        let stored = testkit::repository("engines/mast3r-mini/model.safetensors");
+        let stored = std::fs::metadata(stored)
+            .expect("the bundled weights")
+            .len();
+        let half = of("fp16");
+        assert!(
+            half > stored / 10 * 9 && half < stored / 2 * 3,
+            "{half} of {stored}"
+        );
+        assert_eq!(of("bf16"), half);
+        let quantised = of("fp8");
+        assert!(quantised < half && quantised > half / 2, "{quantised}");
+    }
+
     #[test]
     fn the_official_model_s_keyframe_fits_in_5_2_megabytes() {
         let args = [

@@ -466,7 +466,7 @@ fn the_bundled_network_encodes_ahead_and_makes_the_same_map() {
         ..Config::builtin("mini").expect("built in")
     };
     let network = super::native::bundled();
-    let backend = NativeBackend::new(&network, images[0].width, images[0].height);
+    let backend = NativeBackend::new(&network, images[0].width, images[0].height, None);
     let backend = backend.expect("the GPU");
     let on = On::Gpu(&context);
     let expected = run(&on, backend.share(), &images, &config, None).map;

@@ -1,46 +1,48 @@
 //! Kernels' arguments, as the `.cu` files declare them.
 
+use super::format::quantised_row;
 use super::operand::{Addresses, Operand};
 use super::step::{Form, Linear, Rotation};
 use crate::gpu::KernelArgument;
 
 /// `LinearArgs` of `linear.cuh`.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
-pub(super) struct LinearArgs {
-    pub(super) a: u64,
-    pub(super) weight: u64,
-    pub(super) bias: u64,
-    pub(super) rotary: u64,
-    pub(super) first: u64,
-    pub(super) second: u64,
-    pub(super) out: u64,
+pub struct LinearArgs {
+    pub a: u64,
+    pub weight: u64,
+    pub scale: u64,
+    pub bias: u64,
+    pub rotary: u64,
+    pub first: u64,
+    pub second: u64,
+    pub out: u64,
     /// Elements between groups in `a`, weight, bias, both summands and `out`.
-    pub(super) groups: [i64; 6],
-    pub(super) rows: i32,
-    pub(super) outputs: i32,
-    pub(super) inputs: i32,
-    pub(super) a_stride: i32,
-    pub(super) out_stride: i32,
-    pub(super) add_stride: i32,
+    pub groups: [i64; 6],
+    pub rows: i32,
+    pub outputs: i32,
+    pub inputs: i32,
+    pub a_stride: i32,
+    pub out_stride: i32,
+    pub add_stride: i32,
     /// height, width, out_height, out_width, channels, step.
-    pub(super) map: [i32; 6],
-    pub(super) patch: i32,
-    pub(super) tokens: i32,
-    pub(super) head: i32,
-    pub(super) part: i32,
-    pub(super) rotated: u32,
-    pub(super) flags: u32,
+    pub map: [i32; 6],
+    pub patch: i32,
+    pub tokens: i32,
+    pub head: i32,
+    pub part: i32,
+    pub rotated: u32,
+    pub flags: u32,
 }
 
 /// `FeedArgs` of `fed.cuh`.
-#[derive(Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
-pub(super) struct FeedArgs {
-    pub(super) across: i32,
-    pub(super) each: i32,
-    pub(super) images: i32,
-    pub(super) width_log2: i32,
+pub struct FeedArgs {
+    pub across: i32,
+    pub each: i32,
+    pub images: i32,
+    pub width_log2: i32,
 }
 
 /// `AttentionArgs` of `attention.cuh`.
@@ -202,9 +204,14 @@ pub(super) fn linear(layer: &Linear, addresses: &Addresses) -> LinearArgs {
         part: 1,
         parts: 0,
     });
+    let row_of_weights = match layer.scale {
+        Some(_) => quantised_row(layer.inputs),
+        None => layer.inputs,
+    };
     LinearArgs {
         a: at(layer.a),
         weight: addresses.weights + layer.weight as u64,
+        scale: at(layer.scale.map_or(Operand::None, Operand::Weight)),
         bias: addresses.weights + layer.bias as u64,
         rotary: at(rotation.table),
         first: at(layer.first.at),
@@ -212,7 +219,7 @@ pub(super) fn linear(layer: &Linear, addresses: &Addresses) -> LinearArgs {
         out: at(layer.out),
         groups: [
             layer.a_group,
-            layer.outputs * layer.inputs,
+            layer.outputs * row_of_weights,
             layer.outputs,
             layer.first.group,
             layer.second.group,

@@ -26,6 +26,12 @@ impl Part {
         Self::Pairs(Pairs::First),
         Self::Pairs(Pairs::Both),
     ];
+
+    /// What a handle runs that also decodes up to `edges` edges at once.
+    pub(super) fn with_edges(edges: usize) -> Vec<Self> {
+        let edges = (1..=edges).map(|n| Self::Pairs(Pairs::BothWays(n)));
+        Self::SINGLE.into_iter().chain(edges).collect()
+    }
 }
 
 /// What a handle has for runs in place.
@@ -158,9 +164,7 @@ impl Loaded {
 
 impl DeviceBackend for NativeBackend {
     fn workspace_bytes(&mut self, edges: usize) -> Result<usize, InferenceError> {
-        let mut parts = Part::SINGLE.to_vec();
-        parts.extend((1..=edges).map(|n| Part::Pairs(Pairs::BothWays(n))));
-        self.loaded.workspace_for(&parts)
+        self.loaded.workspace_for(&Part::with_edges(edges))
     }
 
     fn encoder_workspace_bytes(&mut self) -> Result<Option<usize>, InferenceError> {

@@ -1,5 +1,6 @@
 //! The kernels of `enlarged.cu`: a convolution of a map that is enlarged on the way.
 
+use super::name::{Name, name};
 use super::operand::HALF;
 
 /// Outputs of each kernel.
@@ -12,7 +13,7 @@ const TILE: [usize; 2] = [32, 8];
 /// A kernel of `enlarged.cu`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kind {
-    pub(super) name: &'static str,
+    pub(super) name: Name,
     pub(super) channels: usize,
     /// With the layer of points that follows.
     pub(super) points: bool,
@@ -20,12 +21,12 @@ pub(super) struct Kind {
 
 pub(super) const KINDS: [Kind; 2] = [
     Kind {
-        name: "ms_native_enlarged_64_f16",
+        name: name!("ms_native_enlarged_64"),
         channels: 64,
         points: false,
     },
     Kind {
-        name: "ms_native_enlarged_32_points_f16",
+        name: name!("ms_native_enlarged_32_points"),
         channels: 32,
         points: true,
     },

@@ -2,10 +2,11 @@
 //! (`fed.cuh`, `attend.cuh`), which code for compute capability 9.0 alone holds.
 
 use super::arguments::{self, AttentionArgs, FeedArgs, LinearArgs};
+use super::name::{Name, name};
 use super::operand::{Addresses, HALF};
 use super::size::{DEPTH, Kind, SIZES, kind, size};
 use super::step::{Flags, Form, Linear, Map};
-use crate::gpu::{Context, CudaError, Extras, Grid, Kernel, Stream, TensorMap};
+use crate::gpu::{Context, CudaError, Extras, Grid, Half, Kernel, Stream, TensorMap};
 
 /// Rows of a convolution's tile.
 const ROWS: usize = 128;
@@ -28,10 +29,10 @@ struct Fed {
 }
 
 impl Fed {
-    fn new(context: &Context, kind: Kind) -> Result<Self, CudaError> {
+    fn new(context: &Context, half: Half, kind: Kind) -> Result<Self, CudaError> {
         let fed = Self {
             kind,
-            kernel: context.kernel(kind.name)?,
+            kernel: context.kernel(kind.name.of(half))?,
         };
         fed.kernel.allow_shared_bytes(kind.shared_bytes())?;
         Ok(fed)
@@ -84,12 +85,13 @@ struct Attend {
 impl Attend {
     fn new(
         context: &Context,
-        name: &'static str,
+        half: Half,
+        name: Name,
         keys: usize,
         stages: usize,
         parts: usize,
     ) -> Result<Self, CudaError> {
-        let kernel = context.kernel(name)?;
+        let kernel = context.kernel(name.of(half))?;
         // Queries, keys and values with two barriers each, and the queries' barrier.
         let stages = parts * stages;
         let rows = QUERIES + 2 * stages * keys;
@@ -107,6 +109,7 @@ impl Attend {
 /// All kernels of this file.
 pub(super) struct Feeds {
     context: Context,
+    half: Half,
     /// For linear layers, as [`SIZES`].
     sizes: Vec<Fed>,
     /// Which of those that suit a linear layer is taken, if not the one that is expected to be the fastest.
@@ -120,24 +123,28 @@ pub(super) struct Feeds {
 
 impl Feeds {
     /// `None` where the program holds no code for them that this GPU runs.
-    pub(super) fn new(context: &Context, only: Option<usize>) -> Result<Option<Self>, CudaError> {
-        let several = match Attend::new(context, "ms_native_attend_64_f16", 64, 4, 1) {
+    pub(super) fn new(
+        context: &Context,
+        half: Half,
+        only: Option<usize>,
+    ) -> Result<Option<Self>, CudaError> {
+        let several = match Attend::new(context, half, name!("ms_native_attend_64"), 64, 4, 1) {
             Err(CudaError::NoKernel { .. }) => return Ok(None),
             attend => attend?,
         };
-        let one = Attend::new(context, "ms_native_attend_96_f16", 96, 3, 1)?;
-        let quarters = Attend::new(context, "ms_native_attend_quarters_f16", 48, 2, 4)?;
-        let halves = Attend::new(context, "ms_native_attend_halves_f16", 48, 2, 2)?;
-        let fed = |kind| Fed::new(context, kind);
+        let one = Attend::new(context, half, name!("ms_native_attend_96"), 96, 3, 1)?;
+        let quarters = Attend::new(context, half, name!("ms_native_attend_quarters"), 48, 2, 4)?;
+        let halves = Attend::new(context, half, name!("ms_native_attend_halves"), 48, 2, 2)?;
+        let fed = |kind| Fed::new(context, half, kind);
         Ok(Some(Self {
             sizes: SIZES.into_iter().map(fed).collect::<Result<_, _>>()?,
             only,
             pixels: Convolutions {
-                split: fed(kind("ms_native_fed_conv_split_f16", ROWS, 64, 8, 2))?,
-                narrow: fed(kind("ms_native_fed_conv_64_f16", ROWS, 64, 4, 1))?,
-                wide: fed(kind("ms_native_fed_conv_128_f16", ROWS, 128, 6, 1))?,
+                split: fed(kind(name!("ms_native_fed_conv_split"), ROWS, 64, 8, 2))?,
+                narrow: fed(kind(name!("ms_native_fed_conv_64"), ROWS, 64, 4, 1))?,
+                wide: fed(kind(name!("ms_native_fed_conv_128"), ROWS, 128, 6, 1))?,
                 many: Some(fed(kind(
-                    "ms_native_fed_conv_128_many_f16",
+                    name!("ms_native_fed_conv_128_many"),
                     ROWS,
                     128,
                     3,
@@ -145,14 +152,15 @@ impl Feeds {
                 ))?),
             },
             positive: Convolutions {
-                split: fed(kind("ms_native_fed_conv_relu_split_f16", ROWS, 64, 8, 2))?,
-                narrow: fed(kind("ms_native_fed_conv_relu_64_f16", ROWS, 64, 4, 1))?,
-                wide: fed(kind("ms_native_fed_conv_relu_128_f16", ROWS, 128, 6, 1))?,
+                split: fed(kind(name!("ms_native_fed_conv_relu_split"), ROWS, 64, 8, 2))?,
+                narrow: fed(kind(name!("ms_native_fed_conv_relu_64"), ROWS, 64, 4, 1))?,
+                wide: fed(kind(name!("ms_native_fed_conv_relu_128"), ROWS, 128, 6, 1))?,
                 many: None,
             },
             attend: [one, several],
             attend_few: [quarters, halves],
             context: context.clone(),
+            half,
         }))
     }
 
@@ -160,6 +168,9 @@ impl Feeds {
     /// inputs are split, does not depend on how many images there are: a batch has the same bits. Tiles of all sizes
     /// add up in the same order.
     fn best(&self, layer: &Linear) -> Option<&Fed> {
+        if layer.scale.is_some() {
+            return None;
+        }
         let multiprocessors = self.context.info().multiprocessors.max(1) as usize;
         match layer.form {
             Form::Convolution(map) => {
@@ -196,7 +207,7 @@ impl Feeds {
 
     /// The name of the kernel for a layer, or `None` where the others are faster.
     pub(super) fn name_of(&self, layer: &Linear) -> Option<&'static str> {
-        Some(self.best(layer)?.kind.name)
+        Some(self.best(layer)?.kernel.name())
     }
 
     /// The name of the kernel for attention of so many items with `heads` heads of `head` channels, or `None` without
@@ -249,6 +260,7 @@ impl Feeds {
         };
         let weight = TensorMap::new(
             &self.context,
+            self.half,
             args.weight,
             [layer.inputs, layer.outputs, layer.groups],
             [1, layer.inputs, layer.inputs * layer.outputs],
@@ -287,6 +299,7 @@ impl Feeds {
         let group = layer.a_group.max(layer.a_stride);
         let map = TensorMap::new(
             &self.context,
+            self.half,
             args.a,
             [layer.inputs, layer.rows, layer.groups],
             [1, layer.a_stride, group],
@@ -315,6 +328,7 @@ impl Feeds {
         };
         let a = TensorMap::new(
             &self.context,
+            self.half,
             args.a,
             [map.channels, map.width, map.height, images * layer.groups],
             [1, map.channels, line, map.height * line],
@@ -342,6 +356,7 @@ impl Feeds {
         let map = |which: usize, rows: usize| {
             TensorMap::new(
                 &self.context,
+                self.half,
                 args.at[which],
                 [heads * head, tokens, items],
                 [1, args.stride[which] as usize, args.item[which] as usize],

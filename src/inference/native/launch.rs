@@ -6,10 +6,11 @@ use super::arguments::{
 };
 use super::enlarged;
 use super::feed::Feeds;
+use super::name::{Name, name};
 use super::operand::{Addresses, HEADS, Operand};
 use super::step::{Linear, Step};
-use super::tile::{NARROW, SMALL, Tile, WIDE};
-use crate::gpu::{Arguments, Context, CudaError, Extras, Grid, Kernel, Stream};
+use super::tile::{Block, NARROW, Quantised, SMALL, Tile, WIDE};
+use crate::gpu::{Arguments, Context, CudaError, Extras, Grid, Half, Kernel, Stream};
 
 /// Which kernels run the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -53,6 +54,8 @@ pub(super) struct Kernels {
     narrow: Tile,
     /// For all other layers.
     tiles: Vec<Tile>,
+    /// For layers whose weights are E4M3 numbers.
+    quantised: Quantised,
     /// Heads of 16, 32 and 64 channels.
     attention: [Kernel; 3],
     patches: Kernel,
@@ -68,36 +71,37 @@ pub(super) struct Kernels {
 }
 
 impl Kernels {
-    pub(super) fn new(context: &Context, set: KernelSet) -> Result<Self, CudaError> {
-        let kernel = |name| context.kernel(name);
-        let mut tiles = vec![Tile::new(context, &SMALL)?];
+    pub(super) fn new(context: &Context, set: KernelSet, half: Half) -> Result<Self, CudaError> {
+        let kernel = |name: Name| context.kernel(name.of(half));
+        let mut tiles = vec![Tile::new(context, half, &SMALL)?];
         let (feeds, wide) = match set {
-            KernelSet::Fastest => (Feeds::new(context, None)?, &WIDE[..]),
-            KernelSet::Size(size) => (Feeds::new(context, Some(size))?, &WIDE[..]),
+            KernelSet::Fastest => (Feeds::new(context, half, None)?, &WIDE[..]),
+            KernelSet::Size(size) => (Feeds::new(context, half, Some(size))?, &WIDE[..]),
             KernelSet::Portable => (None, &[][..]),
         };
         for kind in wide {
-            match Tile::new(context, kind) {
+            match Tile::new(context, half, kind) {
                 Err(CudaError::NoKernel { .. }) => {}
                 tile => tiles.push(tile?),
             }
         }
         Ok(Self {
-            narrow: Tile::new(context, &NARROW)?,
+            narrow: Tile::new(context, half, &NARROW)?,
+            quantised: Quantised::new(context)?,
             tiles,
             attention: [
-                kernel("ms_native_attention_16_f16")?,
-                kernel("ms_native_attention_32_f16")?,
-                kernel("ms_native_attention_64_f16")?,
+                kernel(name!("ms_native_attention_16"))?,
+                kernel(name!("ms_native_attention_32"))?,
+                kernel(name!("ms_native_attention_64"))?,
             ],
-            patches: kernel("ms_native_patches_f16")?,
+            patches: kernel(name!("ms_native_patches"))?,
             norms: [
-                kernel("ms_native_norm_256_f16")?,
-                kernel("ms_native_norm_1024_f16")?,
+                kernel(name!("ms_native_norm_256"))?,
+                kernel(name!("ms_native_norm_1024"))?,
             ],
-            convert: kernel("ms_native_convert_f16")?,
-            copy: kernel("ms_native_copy")?,
-            enlarge: kernel("ms_native_enlarge_f16")?,
+            convert: kernel(name!("ms_native_convert"))?,
+            copy: context.kernel("ms_native_copy")?,
+            enlarge: kernel(name!("ms_native_enlarge"))?,
             enlarged: enlarged::KINDS
                 .iter()
                 .map(|kind| {
@@ -106,8 +110,8 @@ impl Kernels {
                     Ok(kernel)
                 })
                 .collect::<Result<_, CudaError>>()?,
-            points: kernel("ms_native_points_f16")?,
-            descriptors: kernel("ms_native_descriptors_f16")?,
+            points: kernel(name!("ms_native_points"))?,
+            descriptors: kernel(name!("ms_native_descriptors"))?,
             context: context.clone(),
             feeds,
         })
@@ -143,13 +147,24 @@ impl Kernels {
 
     /// The tile for a layer: of those that there is code for the one that is expected to take the least time.
     fn tile(&self, layer: &Linear) -> &Tile {
-        if layer.outputs <= self.narrow.outputs {
+        if layer.outputs <= self.narrow.block.outputs {
             return &self.narrow;
         }
         let multiprocessors = self.context.info().multiprocessors;
         let time = |tile: &&Tile| tile.time(layer, multiprocessors);
         let best = (self.tiles.iter()).min_by(|a, b| time(a).total_cmp(&time(b)));
         best.unwrap_or(&self.narrow)
+    }
+
+    /// The kernel for a layer that is none of Hopper's, and its blocks.
+    fn linear(&self, layer: &Linear) -> (&Kernel, &Block) {
+        match layer.scale {
+            Some(_) => (&self.quantised.kernel, &self.quantised.block),
+            None => {
+                let tile = self.tile(layer);
+                (tile.kernel(layer), &tile.block)
+            }
+        }
     }
 
     /// The kernel for attention with heads of `head` channels, without Hopper's.
@@ -178,7 +193,7 @@ impl Kernels {
         match *step {
             Step::Linear(ref layer) => feeds
                 .and_then(|feeds| feeds.name_of(layer))
-                .unwrap_or_else(|| self.tile(layer).kernel(layer).name()),
+                .unwrap_or_else(|| self.linear(layer).0.name()),
             Step::Attention {
                 heads,
                 head,
@@ -225,17 +240,8 @@ impl Kernels {
                         return Ok(());
                     }
                 }
-                let tile = self.tile(layer);
-                let grid = Grid {
-                    blocks: (
-                        layer.rows.div_ceil(tile.rows) as u32,
-                        layer.outputs.div_ceil(tile.outputs) as u32,
-                        layer.groups as u32,
-                    ),
-                    threads: (tile.threads, 1, 1),
-                    shared_bytes: tile.shared_bytes,
-                };
-                let kernel = tile.kernel(layer);
+                let (kernel, block) = self.linear(layer);
+                let grid = block.grid(layer);
                 // SAFETY: the operands have room for this step, see above.
                 unsafe {
                     Self::start(

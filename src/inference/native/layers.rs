@@ -1,6 +1,7 @@
 //! What each kind of step takes by itself, for `bench --layers`.
 
 use super::device::Part;
+use super::format::quantised_row;
 use super::layout::SINGLE;
 use super::operand::{Addresses, HALF, Operand};
 use super::pairs::Pairs;
@@ -9,9 +10,9 @@ use super::step::{Flags, Form, Linear, Step};
 use super::weights::Index;
 use super::{Loaded, NativeBackend};
 use crate::gpu::plan::Group;
-use crate::gpu::{Carving, Context, DeviceBuffer, Priority, Stream};
+use crate::gpu::{Carving, Context, DeviceBuffer, Half, Priority, Stream};
 use crate::inference::{InferenceError, LayerTime};
-use half::f16;
+use half::{bf16, f16};
 
 /// Launches of a graph, at least: the graph's own start is divided among them.
 const LAUNCHES: usize = 24;
@@ -63,6 +64,7 @@ fn shape(step: &Step) -> Step {
     match &mut shape {
         Step::Linear(linear) => {
             (linear.weight, linear.bias) = (0, 0);
+            linear.scale = linear.scale.map(|_| 0);
             if let Some(rotation) = &mut linear.rotation {
                 rotation.table = Operand::None;
             }
@@ -124,7 +126,7 @@ impl Bench {
         let views = [view("view 1")?, view("view 2")?];
         let stream = context.stream(Priority::High)?;
         let bench = Self {
-            noise: noise(bytes),
+            noise: noise(bytes, loaded.format.half),
             stream,
             workspace,
             buffers,
@@ -201,21 +203,22 @@ impl Bench {
     }
 }
 
-/// Bytes that are harmless numbers, whether they are read as binary16 or as binary32.
-fn noise(bytes: usize) -> Vec<u8> {
+/// Bytes that are harmless numbers, whether they are read as `half`s or as binary32.
+fn noise(bytes: usize, half: Half) -> Vec<u8> {
     let mut state = 1u32;
     let mut next = move || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         let magnitude = 0.25 + (state >> 16 & 0x3ff) as f32 / 2048.0;
-        f16::from_f32(if state >> 31 == 0 {
-            magnitude
-        } else {
-            -magnitude
-        })
+        let value = match state >> 31 {
+            0 => magnitude,
+            _ => -magnitude,
+        };
+        match half {
+            Half::F16 => f16::from_f32(value).to_le_bytes(),
+            Half::Bf16 => bf16::from_f32(value).to_le_bytes(),
+        }
     };
-    (0..bytes / HALF)
-        .flat_map(|_| next().to_le_bytes())
-        .collect()
+    (0..bytes / HALF).flat_map(|_| next()).collect()
 }
 
 /// What a step does at least.
@@ -351,7 +354,11 @@ fn of_linear(linear: &Linear) -> (usize, usize) {
     if linear.second.at != Operand::None {
         each += HALF;
     }
-    let bytes = (read + outputs * inputs) * HALF + outputs * SINGLE + rows * outputs * each;
+    let weights = match linear.scale {
+        Some(_) => outputs * (quantised_row(inputs) + SINGLE),
+        None => outputs * inputs * HALF,
+    };
+    let bytes = read * HALF + weights + outputs * SINGLE + rows * outputs * each;
     (2 * groups * rows * outputs * inputs, groups * bytes)
 }
 
@@ -415,7 +422,7 @@ fn describe(step: &Step, index: &Index) -> String {
             tokens,
             width,
             ..
-        } => format!("to binary16 {}x{width}", wanted * items * tokens),
+        } => format!("to 16 bits {}x{width}", wanted * items * tokens),
         Step::Copy { bytes, .. } => format!("copy of {bytes} bytes"),
         Step::Enlarge {
             images,
@@ -472,7 +479,8 @@ fn any_block(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::{any_block, noise};
-    use half::f16;
+    use crate::gpu::Half;
+    use half::{bf16, f16};
 
     #[test]
     fn names_of_blocks_lose_their_number_alone() {
@@ -482,16 +490,22 @@ mod tests {
     }
 
     #[test]
-    fn noise_is_harmless_in_both_precisions() {
-        let bytes = noise(4096);
-        assert_eq!(bytes.len(), 4096);
-        for two in bytes.chunks_exact(2) {
-            let value = f16::from_le_bytes([two[0], two[1]]).to_f32().abs();
-            assert!((0.2..1.0).contains(&value), "{value}");
-        }
-        for four in bytes.chunks_exact(4) {
-            let value = f32::from_le_bytes([four[0], four[1], four[2], four[3]]);
-            assert!(value.abs() < 1.0, "{value}");
+    fn noise_is_harmless_in_all_precisions() {
+        for half in [Half::F16, Half::Bf16] {
+            let bytes = noise(4096, half);
+            assert_eq!(bytes.len(), 4096);
+            for two in bytes.chunks_exact(2) {
+                let bytes = [two[0], two[1]];
+                let value = match half {
+                    Half::F16 => f16::from_le_bytes(bytes).to_f32().abs(),
+                    Half::Bf16 => bf16::from_le_bytes(bytes).to_f32().abs(),
+                };
+                assert!((0.2..1.0).contains(&value), "{half:?} {value}");
+            }
+            for four in bytes.chunks_exact(4) {
+                let value = f32::from_le_bytes([four[0], four[1], four[2], four[3]]);
+                assert!(value.abs() < 1.0, "{half:?} {value}");
+            }
         }
     }
 }

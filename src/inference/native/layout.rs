@@ -1,10 +1,10 @@
 //! What the plans of encoder, decoder and heads have in common.
 
-use super::RUNTIME;
 use super::layer::{Layer, rotary};
 use super::operand::{HALF, HEADS, Operand, WIDEST};
 use super::plan::Draft;
 use super::step::{Flags, Form, Linear, Rotation, Step, Summand};
+use super::unavailable;
 use super::weights::{Source, StoredLayer};
 use crate::inference::InferenceError;
 use crate::network::InputSize;
@@ -90,6 +90,7 @@ impl<'a> Layout<'a> {
             a_stride: a.stride,
             a_group: a.group,
             weight: layer.weight,
+            scale: layer.scale,
             bias: layer.bias,
             rows,
             outputs: layer.outputs,
@@ -184,12 +185,7 @@ impl<'a> Layout<'a> {
 
 /// Refuses networks that there are no kernels for.
 pub(super) fn check(architecture: &Architecture) -> Result<(), InferenceError> {
-    let refuse = |reason: String| {
-        Err(InferenceError::Unavailable {
-            runtime: RUNTIME,
-            reason: format!("{reason}; choose another backend"),
-        })
-    };
+    let refuse = |reason: String| Err(unavailable(format!("{reason}; choose another backend")));
     for (what, stack) in [
         ("encoder", &architecture.encoder),
         ("decoder", &architecture.decoder),

@@ -1,48 +1,54 @@
 //! The network on an NVIDIA GPU with this program's own kernels: nothing is installed but the driver.
 //!
 //! The description of the network becomes a static [`plan::Plan`] for one size of images: every launch fixed,
-//! activations that share one workspace, weights uploaded once in binary16. Sums, normalisation, the residual
-//! stream and the heads' activations are binary32.
+//! activations that share one workspace, weights uploaded once in binary16 or bfloat16, of the transformers' linear
+//! layers also in E4M3. Sums, normalisation, the residual stream and the heads' activations are binary32.
 
-mod arguments;
+pub mod arguments;
 mod decoder;
 mod device;
 mod encoder;
 mod enlarged;
 mod feed;
+pub mod format;
 mod heads;
 mod launch;
 mod layer;
 mod layers;
 mod layout;
+pub mod name;
 mod operand;
+mod outline;
 mod pairs;
 mod plan;
-mod size;
-mod step;
-mod tile;
+pub mod size;
+pub mod step;
+pub mod tile;
 mod weights;
 
 use super::host::HostPath;
 use super::{
     Backend, DeviceBackend, InferenceError, NetworkShape, PairOutput, expect, input_size, self_test,
 };
-use crate::gpu::{Context, DeviceBuffer, KernelImages};
+use crate::gpu::{Context, DeviceBuffer, KernelImages, compute_capability};
 use crate::image::RgbImage;
 use crate::network::InputSize;
 use crate::network::architecture::Architecture;
 use crate::network::onnx::Precision;
 use crate::network::{Network, load_network};
 use device::{Device, Part};
+use format::Format;
 pub use launch::KernelSet;
 use launch::Kernels;
 use layout::Layout;
 use operand::Addresses;
+pub use outline::{Outline, Workspaces};
 use pairs::Pairs;
 use plan::Plan;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+pub use weights::Overflow;
 use weights::{Collected, Index, Source, Weights};
 
 const RUNTIME: &str = "native";
@@ -74,6 +80,9 @@ pub struct NativeBackend {
 
 /// What all handles of one network share.
 struct Loaded {
+    format: Format,
+    /// Why the format is not binary16, if that was preferred.
+    overflow: Option<Overflow>,
     kernels: Kernels,
     weights: Weights,
     index: Index,
@@ -86,14 +95,21 @@ struct Loaded {
 
 impl NativeBackend {
     /// Reads the weights (safetensors or `.pth`), uploads them to the first GPU for images of `width × height`,
-    /// both multiples of the patch's side, and runs [`self_test`].
+    /// both multiples of the patch's side, and runs [`self_test`]. Without a `precision` it is fp16, or bf16 where
+    /// binary16 cannot hold a weight; see [`NativeBackend::overflow`].
     ///
     /// # Errors
     /// [`InferenceError::Weights`] where the file cannot be used, [`InferenceError::Shape`] for an impossible
-    /// size, [`InferenceError::Unavailable`] without a suitable GPU or for a network that there are no kernels
-    /// for, [`InferenceError::SelfTest`] for a network that runs and cannot be right.
-    pub fn load(weights: &Path, width: usize, height: usize) -> Result<Self, InferenceError> {
-        let mut backend = Self::new(&load_network(weights)?, width, height)?;
+    /// size, [`InferenceError::Unavailable`] without a suitable GPU, for a network or a precision that there are no
+    /// kernels for, or for weights that the precision cannot hold, [`InferenceError::SelfTest`] for a network that
+    /// runs and cannot be right.
+    pub fn load(
+        weights: &Path,
+        width: usize,
+        height: usize,
+        precision: Option<Precision>,
+    ) -> Result<Self, InferenceError> {
+        let mut backend = Self::new(&load_network(weights)?, width, height, precision)?;
         self_test(&mut backend)?;
         // SLAM works in place, and the test's memory is free again.
         backend.host = None;
@@ -104,15 +120,19 @@ impl NativeBackend {
     ///
     /// # Errors
     /// As [`NativeBackend::load`].
-    pub fn new(network: &Network, width: usize, height: usize) -> Result<Self, InferenceError> {
-        let set = KernelSet::from_environment().map_err(|found| InferenceError::Unavailable {
-            runtime: RUNTIME,
-            reason: format!(
+    pub fn new(
+        network: &Network,
+        width: usize,
+        height: usize,
+        precision: Option<Precision>,
+    ) -> Result<Self, InferenceError> {
+        let set = KernelSet::from_environment().map_err(|found| {
+            unavailable(format!(
                 "{} must be fastest, portable or size-NUMBER, found {found:?}",
                 KernelSet::VARIABLE
-            ),
+            ))
         })?;
-        Self::with_kernels(network, (width, height), set)
+        Self::with_kernels(network, (width, height), precision, set)
     }
 
     /// Like [`NativeBackend::new`], with kernels of this set.
@@ -122,21 +142,36 @@ impl NativeBackend {
     pub fn with_kernels(
         network: &Network,
         (width, height): (usize, usize),
+        precision: Option<Precision>,
         set: KernelSet,
     ) -> Result<Self, InferenceError> {
+        let mut format = Format::of(precision.unwrap_or(Precision::F16))?;
         let size = input_size(network, width, height)?;
         layout::check(&network.architecture)?;
         // Weights are arranged while the driver starts.
         let (kernels, planned) = std::thread::scope(|scope| {
-            let kernels = scope.spawn(|| Ok::<_, InferenceError>(Kernels::new(&open()?, set)?));
-            let planned = make_plans(network, size);
+            let kernels =
+                scope.spawn(|| Ok::<_, InferenceError>(Kernels::new(&open()?, set, format.half)?));
+            let planned = make_plans(network, size, Collected::new(format));
             (kernels.join(), planned)
         });
-        let kernels = kernels.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        let (plans, collected) = planned?;
+        let mut kernels = kernels.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let (mut plans, mut collected) = planned?;
+        let overflow = collected
+            .overflow()
+            .filter(|_| precision.is_none())
+            .cloned();
+        if let Some(Overflow { name, value }) = &overflow {
+            tracing::debug!("native: bf16, as {name} has the value {value:e}");
+            format = Format::of(Precision::Bf16)?;
+            kernels = Kernels::new(kernels.context(), set, format.half)?;
+            (plans, collected) = make_plans(network, size, Collected::new(format))?;
+        }
         let (weights, index) = collected.upload(kernels.context())?;
         tracing::debug!("native: {} bytes of weights", weights.bytes());
         let loaded = Loaded {
+            format,
+            overflow,
             shape: NetworkShape::of(network, &size),
             architecture: network.architecture.clone(),
             size,
@@ -150,6 +185,11 @@ impl NativeBackend {
             device: Device::default(),
             host: None,
         })
+    }
+
+    /// The weight for which the network is kept in bf16, where no precision was asked for.
+    pub fn overflow(&self) -> Option<&Overflow> {
+        self.loaded.overflow.as_ref()
     }
 
     /// Calls `call` with memory for calls from the host, which is made at the first one.
@@ -230,8 +270,8 @@ impl Loaded {
 fn make_plans(
     network: &Network,
     size: InputSize,
+    mut collected: Collected,
 ) -> Result<(HashMap<Part, Arc<Plan>>, Collected), InferenceError> {
-    let mut collected = Collected::default();
     let mut plans = HashMap::new();
     for part in Part::SINGLE {
         let source = Source::Network(network, &mut collected);
@@ -255,24 +295,37 @@ fn make_plan(
     layout.draft.finish()
 }
 
-/// The first GPU, if the kernels run on it.
-fn open() -> Result<Context, InferenceError> {
-    let unavailable = |reason: String| InferenceError::Unavailable {
+fn unavailable(reason: String) -> InferenceError {
+    InferenceError::Unavailable {
         runtime: RUNTIME,
         reason,
-    };
+    }
+}
+
+/// Whether the kernels run on the first GPU, which is not opened for that.
+///
+/// # Errors
+/// [`InferenceError::Unavailable`]: there is no driver, no GPU, or the GPU is too old.
+pub fn check_gpu() -> Result<(), InferenceError> {
+    let capability = compute_capability(0).map_err(|error| unavailable(error.to_string()))?;
+    check_capability("the GPU", capability)
+}
+
+fn check_capability(name: &str, (major, minor): (u32, u32)) -> Result<(), InferenceError> {
+    if (major, minor) >= OLDEST_CAPABILITY {
+        return Ok(());
+    }
+    Err(unavailable(format!(
+        "{name} has compute capability {major}.{minor}, and the kernels need {}.{}; choose another backend",
+        OLDEST_CAPABILITY.0, OLDEST_CAPABILITY.1
+    )))
+}
+
+/// The first GPU, if the kernels run on it.
+fn open() -> Result<Context, InferenceError> {
     let context = Context::open(0, &KERNELS).map_err(|error| unavailable(error.to_string()))?;
     let info = context.info();
-    if info.capability < OLDEST_CAPABILITY {
-        return Err(unavailable(format!(
-            "{} has compute capability {}.{}, and the kernels need {}.{}; choose another backend",
-            info.name,
-            info.capability.0,
-            info.capability.1,
-            OLDEST_CAPABILITY.0,
-            OLDEST_CAPABILITY.1
-        )));
-    }
+    check_capability(&info.name, info.capability)?;
     // No kernel of this program has a stack, and no library's runs beside it.
     context.release_stacks()?;
     Ok(context)
@@ -285,13 +338,14 @@ impl Backend for NativeBackend {
 
     fn name(&self) -> String {
         format!(
-            "{RUNTIME} (fp16, {})",
+            "{RUNTIME} ({}, {})",
+            self.precision(),
             self.loaded.kernels.context().info().name
         )
     }
 
     fn precision(&self) -> Precision {
-        Precision::F16
+        self.loaded.format.precision()
     }
 
     fn share(&self) -> Box<dyn Backend> {

@@ -1,5 +1,6 @@
 //! The sizes of tiles of the kernels in `fed.cuh`, and which one suits a linear layer.
 
+use super::name::{Name, name};
 use super::operand::HALF;
 use super::step::Linear;
 use crate::gpu::TensorMap;
@@ -22,35 +23,35 @@ const MIN_INPUTS_OF_SPLIT: usize = 2048;
 const MAX_OUTPUTS_OF_SPLIT: usize = 1536;
 
 /// Kernels of linear layers.
-pub(super) const SIZES: [Kind; 10] = [
-    of_rows("ms_native_fed_low_64_f16", (64, 64), 6, 1, 3500),
-    of_rows("ms_native_fed_64_f16", (128, 64), 8, 1, 3500),
-    of_rows("ms_native_fed_128_f16", (128, 128), 6, 1, 4500),
-    of_rows("ms_native_fed_144_f16", (128, 144), 6, 1, 6500),
-    of_rows("ms_native_fed_192_f16", (128, 192), 5, 1, 7000),
-    of_rows("ms_native_fed_tall_48_f16", (192, 48), 7, 1, 6000),
-    of_rows("ms_native_fed_tall_192_f16", (192, 192), 4, 1, 9000),
-    of_rows("ms_native_fed_tall_240_f16", (192, 240), 4, 1, 12_000),
-    of_rows("ms_native_fed_split_f16", (128, 96), 7, 2, 11_000),
-    of_rows("ms_native_fed_tall_split_f16", (192, 96), 5, 2, 11_000),
+pub const SIZES: [Kind; 10] = [
+    of_rows(name!("ms_native_fed_low_64"), (64, 64), 6, 1, 3500),
+    of_rows(name!("ms_native_fed_64"), (128, 64), 8, 1, 3500),
+    of_rows(name!("ms_native_fed_128"), (128, 128), 6, 1, 4500),
+    of_rows(name!("ms_native_fed_144"), (128, 144), 6, 1, 6500),
+    of_rows(name!("ms_native_fed_192"), (128, 192), 5, 1, 7000),
+    of_rows(name!("ms_native_fed_tall_48"), (192, 48), 7, 1, 6000),
+    of_rows(name!("ms_native_fed_tall_192"), (192, 192), 4, 1, 9000),
+    of_rows(name!("ms_native_fed_tall_240"), (192, 240), 4, 1, 12_000),
+    of_rows(name!("ms_native_fed_split"), (128, 96), 7, 2, 11_000),
+    of_rows(name!("ms_native_fed_tall_split"), (192, 96), 5, 2, 11_000),
 ];
 
 /// A kernel of `fed.cuh`: its tiles, and what it takes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Kind {
-    pub(super) name: &'static str,
+pub struct Kind {
+    pub name: Name,
     /// Rows and outputs of a tile.
-    pub(super) rows: usize,
-    pub(super) outputs: usize,
-    pub(super) stages: usize,
+    pub rows: usize,
+    pub outputs: usize,
+    pub stages: usize,
     /// Blocks of a cluster that take a part of the inputs each.
-    pub(super) parts: usize,
+    pub parts: usize,
     /// For linear layers: cycles to start and to finish a tile.
     rest: usize,
 }
 
 const fn of_rows(
-    name: &'static str,
+    name: Name,
     (rows, outputs): (usize, usize),
     stages: usize,
     parts: usize,
@@ -63,7 +64,7 @@ const fn of_rows(
 }
 
 pub(super) const fn kind(
-    name: &'static str,
+    name: Name,
     rows: usize,
     outputs: usize,
     stages: usize,
@@ -81,13 +82,13 @@ pub(super) const fn kind(
 
 impl Kind {
     /// As in `fed.cuh`: with a warp that fetches, unless its registers are needed.
-    pub(super) fn threads(&self) -> u32 {
+    pub fn threads(&self) -> u32 {
         let groups = self.rows / ROWS_OF_GROUP;
         let fetcher = groups < 3 || self.outputs <= 128;
         (groups * 128 + if fetcher { 32 } else { 0 }) as u32
     }
 
-    pub(super) fn shared_bytes(&self) -> u32 {
+    pub fn shared_bytes(&self) -> u32 {
         let stage = (self.rows + self.outputs) * DEPTH * HALF + BARRIERS;
         // The bias; of halves, the other block's sums of half of the rows.
         let halves = (self.parts - 1) * self.rows / 2 * self.outputs;
@@ -136,7 +137,7 @@ pub(super) fn size(layer: &Linear, multiprocessors: usize, only: Option<usize>) 
 
 #[cfg(test)]
 mod tests {
-    use super::{Linear, SIZES, size};
+    use super::{Linear, SIZES, name, size};
     use crate::inference::native::layout::{Layout, Rows};
     use crate::inference::native::operand::Operand;
     use crate::inference::native::weights::StoredLayer;
@@ -149,6 +150,7 @@ mod tests {
         };
         let layer = StoredLayer {
             weight: 0,
+            scale: None,
             bias: 0,
             outputs,
             inputs,
@@ -160,16 +162,16 @@ mod tests {
     #[test]
     fn tiles_of_large_layers_are_computed_in_one_round() {
         for (layer, name) in [
-            (linear(1, 768, 3072, 1024), "ms_native_fed_144_f16"),
-            (linear(1, 768, 4096, 1024), "ms_native_fed_192_f16"),
-            (linear(1, 768, 1024, 4096), "ms_native_fed_split_f16"),
-            (linear(2, 768, 3840, 768), "ms_native_fed_tall_240_f16"),
-            (linear(2, 768, 3072, 768), "ms_native_fed_tall_192_f16"),
-            (linear(2, 768, 768, 3072), "ms_native_fed_tall_split_f16"),
+            (linear(1, 768, 3072, 1024), name!("ms_native_fed_144")),
+            (linear(1, 768, 4096, 1024), name!("ms_native_fed_192")),
+            (linear(1, 768, 1024, 4096), name!("ms_native_fed_split")),
+            (linear(2, 768, 3840, 768), name!("ms_native_fed_tall_240")),
+            (linear(2, 768, 3072, 768), name!("ms_native_fed_tall_192")),
+            (linear(2, 768, 768, 3072), name!("ms_native_fed_tall_split")),
         ] {
             let kind = &SIZES[size(&layer, 132, None)];
             assert_eq!(kind.name, name);
-            assert!(kind.blocks(&layer) <= 132, "{name}");
+            assert!(kind.blocks(&layer) <= 132, "{name:?}");
         }
     }
 
@@ -177,12 +179,12 @@ mod tests {
     #[test]
     fn layers_with_few_inputs_have_low_tiles_unless_they_have_many() {
         for (layer, name) in [
-            (linear(1, 768, 192, 768), "ms_native_fed_low_64_f16"),
-            (linear(1, 768, 576, 192), "ms_native_fed_low_64_f16"),
-            (linear(1, 768, 192, 384), "ms_native_fed_low_64_f16"),
-            (linear(2, 768, 960, 192), "ms_native_fed_low_64_f16"),
-            (linear(2, 768, 6400, 240), "ms_native_fed_128_f16"),
-            (linear(2, 6144, 192, 192), "ms_native_fed_128_f16"),
+            (linear(1, 768, 192, 768), name!("ms_native_fed_low_64")),
+            (linear(1, 768, 576, 192), name!("ms_native_fed_low_64")),
+            (linear(1, 768, 192, 384), name!("ms_native_fed_low_64")),
+            (linear(2, 768, 960, 192), name!("ms_native_fed_low_64")),
+            (linear(2, 768, 6400, 240), name!("ms_native_fed_128")),
+            (linear(2, 6144, 192, 192), name!("ms_native_fed_128")),
         ] {
             assert_eq!(SIZES[size(&layer, 132, None)].name, name);
         }

@@ -4,28 +4,28 @@ use super::operand::Operand;
 
 /// What a linear layer or convolution does beside the product; bits as in `linear.cu`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Flags(u32);
+pub struct Flags(u32);
 
 impl Flags {
-    pub(super) const NONE: Self = Self(0);
+    pub const NONE: Self = Self(0);
     /// `max(x, 0)` of the input.
-    pub(super) const RELU_INPUT: Self = Self(1);
-    pub(super) const GELU: Self = Self(2);
-    pub(super) const RELU: Self = Self(4);
+    pub const RELU_INPUT: Self = Self(1);
+    pub const GELU: Self = Self(2);
+    pub const RELU: Self = Self(4);
     /// The output is binary32.
-    pub(super) const OUT_F32: Self = Self(8);
+    pub const OUT_F32: Self = Self(8);
     /// The first summand is binary32.
-    pub(super) const ADD_F32: Self = Self(16);
+    pub const ADD_F32: Self = Self(16);
 
-    pub(super) fn and(self, other: Self) -> Self {
+    pub fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    pub(super) fn bits(self) -> u32 {
+    pub fn bits(self) -> u32 {
         self.0
     }
 
-    pub(super) fn contains(self, other: Self) -> bool {
+    pub fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 }
@@ -91,6 +91,8 @@ pub(super) struct Linear {
     pub(super) a_stride: usize,
     pub(super) a_group: usize,
     pub(super) weight: usize,
+    /// Where weights are E4M3 numbers: the factors of the outputs' sums.
+    pub(super) scale: Option<usize>,
     pub(super) bias: usize,
     pub(super) rows: usize,
     pub(super) outputs: usize,

@@ -1,12 +1,14 @@
 //! The network's weights in device memory, uploaded once and shared by all handles.
 
-use super::RUNTIME;
+use super::format::{Format, quantised, quantised_row};
 use super::layer::Layer;
+use super::operand::HALF;
+use super::{RUNTIME, unavailable};
 use crate::gpu::plan::Group;
-use crate::gpu::{Carving, Context, DeviceBuffer, Priority};
+use crate::gpu::{Carving, Context, DeviceBuffer, Half, Priority};
 use crate::inference::InferenceError;
 use crate::network::Network;
-use half::f16;
+use half::{bf16, f16};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
@@ -16,11 +18,22 @@ const ALIGNMENT: usize = 256;
 /// Weights that a thread converts at least.
 const PIECE: usize = 1 << 14;
 
+/// A weight that binary16 cannot hold.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Overflow {
+    /// The layer's name.
+    pub name: String,
+    /// The largest such weight of the layer.
+    pub value: f32,
+}
+
 /// A layer in the weights: one for each group, behind each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StoredLayer {
     /// Bytes from the start of the weights.
     pub(super) weight: usize,
+    /// The outputs' factors, if the weights are E4M3 numbers.
+    pub(super) scale: Option<usize>,
     pub(super) bias: usize,
     /// Outputs per group.
     pub(super) outputs: usize,
@@ -52,14 +65,16 @@ pub(super) enum Source<'a> {
 }
 
 /// Weights that are laid out on the host. Each has memory of its own: one piece that grew would be copied and cleared.
-#[derive(Default)]
 pub(super) struct Collected {
+    format: Format,
+    /// Whether only sizes matter: there are no pieces.
+    counting: bool,
     pieces: Vec<Piece>,
     /// Bytes up to the end of the last piece.
     bytes: usize,
     index: Index,
-    /// A weight that binary16 cannot hold, of the first layer with one.
-    overflow: Option<(String, f32)>,
+    /// A weight that the format cannot hold, of the first layer with one.
+    overflow: Option<Overflow>,
 }
 
 /// Bytes that lie behind each other, and where, from the start of the weights.
@@ -69,10 +84,47 @@ struct Piece {
 }
 
 impl Collected {
+    pub(super) fn new(format: Format) -> Self {
+        Self {
+            format,
+            counting: false,
+            pieces: Vec::new(),
+            bytes: 0,
+            index: Index::default(),
+            overflow: None,
+        }
+    }
+
+    /// Counts bytes only.
+    pub(super) fn counting(format: Format) -> Self {
+        Self {
+            counting: true,
+            ..Self::new(format)
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn into_index(self) -> Index {
+        self.index
+    }
+
+    /// A weight that the format cannot hold, of the first layer with one.
+    pub(super) fn overflow(&self) -> Option<&Overflow> {
+        self.overflow.as_ref()
+    }
+
     /// Where the next weight begins.
     fn begin(&mut self) -> usize {
         self.bytes = self.bytes.next_multiple_of(ALIGNMENT);
         self.bytes
+    }
+
+    /// Leaves room for so many bytes, whether or not there are any.
+    fn skip(&mut self, bytes: usize) {
+        self.bytes += bytes;
     }
 
     fn push(&mut self, bytes: Vec<u8>) {
@@ -83,38 +135,77 @@ impl Collected {
 
     fn put(&mut self, values: &[f32]) -> usize {
         let at = self.begin();
+        if self.counting {
+            self.skip(size_of_val(values));
+            return at;
+        }
         self.push(values.iter().flat_map(|v| v.to_le_bytes()).collect());
         at
     }
 
     fn put_halves(&mut self, name: &str, groups: &[Layer]) -> usize {
         let at = self.begin();
+        // All ones in numbers that are not finite.
+        let exponent: u16 = match self.format.half {
+            Half::F16 => 0x7c00,
+            Half::Bf16 => 0x7f80,
+        };
         for layer in groups {
-            let halves: Vec<[u8; size_of::<f16>()]> = (layer.weight.par_iter().with_min_len(PIECE))
-                .map(|&value| f16::from_f32(value).to_le_bytes())
-                .collect();
-            let lost = halves.par_iter().with_min_len(PIECE).zip(&layer.weight);
-            let lost = lost.filter_map(|(&half, &value)| {
-                (!f16::from_le_bytes(half).is_finite()).then_some(value)
-            });
-            let lost = lost.max_by(|a, b| a.abs().total_cmp(&b.abs()));
-            self.push(halves.into_flattened());
-            if self.overflow.is_none() {
-                self.overflow = lost.map(|value| (name.to_owned(), value));
+            if self.counting {
+                self.skip(layer.weight.len() * HALF);
+                continue;
             }
+            let weights = layer.weight.par_iter().with_min_len(PIECE);
+            let halves: Vec<[u8; HALF]> = match self.format.half {
+                Half::F16 => weights.map(|&w| f16::from_f32(w).to_le_bytes()).collect(),
+                Half::Bf16 => weights.map(|&w| bf16::from_f32(w).to_le_bytes()).collect(),
+            };
+            let lost = halves.par_iter().with_min_len(PIECE).zip(&layer.weight);
+            let lost = lost.filter(|(half, _)| u16::from_le_bytes(**half) & exponent == exponent);
+            self.note_lost(name, lost.map(|(_, &weight)| weight));
+            self.push(halves.into_flattened());
         }
         at
     }
 
+    /// Weights in E4M3, and their outputs' factors.
+    fn put_quantised(&mut self, name: &str, groups: &[Layer]) -> (usize, usize) {
+        let at = self.begin();
+        let mut factors = Vec::new();
+        for layer in groups {
+            if self.counting {
+                self.skip(layer.outputs() * quantised_row(layer.inputs));
+                factors.resize(factors.len() + layer.outputs(), 0.0);
+                continue;
+            }
+            let (codes, of_layer) = quantised(&layer.weight, layer.inputs);
+            factors.extend(of_layer);
+            let weights = layer.weight.par_iter().with_min_len(PIECE);
+            self.note_lost(name, weights.copied().filter(|w| !w.is_finite()));
+            self.push(codes);
+        }
+        (at, self.put(&factors))
+    }
+
+    /// Keeps the largest of these weights of a layer, which the format cannot hold, unless an earlier layer had one.
+    fn note_lost(&mut self, name: &str, lost: impl ParallelIterator<Item = f32>) {
+        let value = lost.max_by(|a, b| a.abs().total_cmp(&b.abs()));
+        if let (None, Some(value)) = (&self.overflow, value) {
+            let name = name.to_owned();
+            self.overflow = Some(Overflow { name, value });
+        }
+    }
+
     /// Puts them into memory of the GPU.
     pub(super) fn upload(self, context: &Context) -> Result<(Weights, Index), InferenceError> {
-        if let Some((name, value)) = self.overflow {
-            return Err(InferenceError::Unavailable {
-                runtime: RUNTIME,
-                reason: format!(
-                    "the weight {name} has the value {value:e}, which binary16 cannot hold; choose another backend"
-                ),
-            });
+        if let Some(Overflow { name, value }) = self.overflow {
+            let (kind, choice) = match self.format.half {
+                Half::F16 => ("binary16", "network.precision bf16 or auto"),
+                Half::Bf16 => ("bfloat16", "another backend"),
+            };
+            return Err(unavailable(format!(
+                "the weight {name} has the value {value:e}, which {kind} cannot hold; choose {choice}"
+            )));
         }
         let mut carving = Carving::separate(context);
         let mut part = carving.part(Group::Network, "native");
@@ -144,8 +235,16 @@ impl Source<'_> {
                 let first = groups.first().ok_or_else(|| missing(name))?;
                 let (outputs, inputs) = (first.outputs(), first.inputs);
                 let biases: Vec<f32> = groups.iter().flat_map(|g| &g.bias).copied().collect();
+                let (weight, scale) = match collected.format.quantises(name) {
+                    true => {
+                        let (weight, scale) = collected.put_quantised(name, &groups);
+                        (weight, Some(scale))
+                    }
+                    false => (collected.put_halves(name, &groups), None),
+                };
                 let stored = StoredLayer {
-                    weight: collected.put_halves(name, &groups),
+                    weight,
+                    scale,
                     bias: collected.put(&biases),
                     outputs,
                     inputs,
@@ -196,5 +295,44 @@ impl Weights {
 
     pub(super) fn bytes(&self) -> usize {
         self.memory.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::onnx::Precision;
+
+    #[test]
+    fn a_weight_is_lost_where_the_format_cannot_hold_it() {
+        let layer = |weight: f32| Layer {
+            weight: vec![1.0, weight, -2e5, 3.0],
+            bias: vec![0.0; 2],
+            inputs: 2,
+        };
+        for (precision, weight, lost) in [
+            (Precision::F16, 1e5, Some(-2e5)),
+            (Precision::F16, -7e6, Some(-7e6)),
+            (Precision::Bf16, 1e5, None),
+            (Precision::Bf16, f32::INFINITY, Some(f32::INFINITY)),
+        ] {
+            let mut collected = Collected::new(Format::of(precision).expect("a format"));
+            collected.put_halves("first", &[layer(weight)]);
+            collected.put_halves("second", &[layer(9e9)]);
+            let found = collected.overflow().map(|o| (o.name.as_str(), o.value));
+            assert_eq!(
+                found,
+                lost.map(|value| ("first", value)),
+                "{precision} {weight}"
+            );
+        }
+        let mut collected = Collected::new(Format::of(Precision::Fp8).expect("a format"));
+        collected.put_quantised("first", &[layer(1e5)]);
+        assert_eq!(collected.overflow(), None);
+        collected.put_quantised("second", &[layer(f32::NEG_INFINITY)]);
+        assert_eq!(
+            collected.overflow().map(|o| o.name.as_str()),
+            Some("second")
+        );
     }
 }

@@ -14,9 +14,9 @@
 //! of the bound keep their three mantissa bits.
 
 use super::Emitter;
-use super::e4m3::LARGEST;
 use super::graph::Value;
 use super::matrix::transpose;
+use crate::network::e4m3::LARGEST;
 
 /// The operation whose output is a layer's input.
 #[derive(Clone, Copy)]

@@ -1,6 +1,5 @@
 //! A small ONNX graph builder: static shapes, unique names, all weights in one buffer.
 
-use super::e4m3::to_e4m3;
 use super::number::Number;
 use super::operators::{CONTRIB, OperatorSet};
 use super::parts::{GraphParts, Stored};
@@ -8,6 +7,7 @@ use super::proto::{
     AttributeProto, DimensionProto, GraphProto, NodeProto, TensorProto, TensorShapeProto,
     TensorTypeProto, TypeProto, ValueInfoProto, attribute_type, data_type,
 };
+use crate::network::e4m3::to_e4m3;
 use half::{bf16, f16};
 use rayon::prelude::*;
 use std::collections::HashMap;

@@ -5,7 +5,6 @@
 mod blocks;
 mod convolve;
 mod decoder;
-mod e4m3;
 mod encoder;
 mod fp8;
 mod graph;

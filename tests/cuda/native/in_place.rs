@@ -1,8 +1,8 @@
 //! In the caller's buffers on the GPU.
 
 use super::{
-    Backend, DeviceView, NativeBackend, Network, NetworkShape, PairOutput, ViewOutput, bundled,
-    noise_image, tiny_checkpoint, tiny_network, wide_network,
+    Backend, DeviceView, NativeBackend, Network, NetworkShape, PRECISIONS, PairOutput, Precision,
+    ViewOutput, bundled, noise_image, tiny_checkpoint, tiny_network, wide_network,
 };
 use crate::cuda;
 use mast3r_slam::compute::device::{Floats, KeyframeContent, Setup};
@@ -65,25 +65,32 @@ impl View {
 /// 1 alone and edges; nothing is allocated after the first run.
 #[test]
 fn what_is_computed_in_place_is_what_the_host_gets() {
-    in_place_is_as_on_the_host(&tiny_network(tiny_checkpoint()));
+    for precision in PRECISIONS {
+        in_place_is_as_on_the_host(&tiny_network(tiny_checkpoint()), precision);
+    }
 }
 
 /// The same for a network that other kernels are chosen for.
 #[test]
 fn a_batch_of_the_official_kinds_of_layers_has_the_bits_of_single_pairs() {
-    in_place_is_as_on_the_host(&wide_network());
+    for precision in PRECISIONS {
+        in_place_is_as_on_the_host(&wide_network(), precision);
+    }
 }
 
 /// The same for the network that has kernels for its maps.
 #[test]
 fn a_batch_of_the_bundled_network_has_the_bits_of_single_pairs() {
-    in_place_is_as_on_the_host(&bundled());
+    for precision in [Precision::F16, Precision::Bf16] {
+        in_place_is_as_on_the_host(&bundled(), precision);
+    }
 }
 
-fn in_place_is_as_on_the_host(network: &Network) {
+fn in_place_is_as_on_the_host(network: &Network, precision: Precision) {
     let Some(gpu) = cuda() else { return };
     let context: &Context = &gpu;
-    let mut backend = NativeBackend::new(network, SIZE.0, SIZE.1).expect("the GPU");
+    let mut backend =
+        NativeBackend::new(network, SIZE.0, SIZE.1, Some(precision)).expect("the GPU");
     let shape = backend.shape().clone();
     let images = [1, 2].map(|seed| noise_image(seed, SIZE.0, SIZE.1));
     let mut tokens = [0, 1].map(|_| vec![0.0; shape.tokens * shape.feature_dim]);
@@ -229,7 +236,7 @@ fn in_place_is_as_on_the_host(network: &Network) {
 fn a_keyframe_of_a_packed_map_is_encoded_as_by_the_host() {
     let Some(gpu) = cuda() else { return };
     let network = tiny_network(tiny_checkpoint());
-    let mut backend = NativeBackend::new(&network, SIZE.0, SIZE.1).expect("the GPU");
+    let mut backend = NativeBackend::new(&network, SIZE.0, SIZE.1, None).expect("the GPU");
     let shape = backend.shape().clone();
     let setup = Setup {
         config: Arc::new(DeviceConfig::from(&Config::default())),
