@@ -37,7 +37,7 @@ choice! {
 choice! {
     /// What the network runs on.
     BackendChoice = Auto {
-        /// The fastest one that works on the chosen device.
+        /// The first that works on the chosen device: TensorRT with an engine, native, ONNX Runtime, the CPU.
         Auto = "auto",
         /// The CPU.
         Cpu = "cpu",
@@ -59,9 +59,10 @@ choice! {
         Fp32 = "fp32",
         /// binary16, with what needs more in binary32.
         Fp16 = "fp16",
-        /// bfloat16, with what needs more in binary32. TensorRT only.
+        /// bfloat16, with what needs more in binary32. TensorRT and native only.
         Bf16 = "bf16",
-        /// binary16, with 8-bit floats in the transformer's linear layers. TensorRT only.
+        /// binary16, with 8-bit floats in the transformer's linear layers: inputs and weights with TensorRT, weights
+        /// with native.
         Fp8 = "fp8",
     }
 }

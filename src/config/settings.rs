@@ -64,14 +64,16 @@ section! {
         size: usize = 512, "pixels", Patches(32, 4096);
         /// Checkpoint: the official `.pth` or a `.safetensors` file. Empty: the bundled mini model.
         weights: String = String::new(), "", PathBesideFile;
-        /// What runs the network. `auto`: the fastest that works on `device`, with a message: TensorRT, then ONNX
-        /// Runtime on an NVIDIA GPU, then the CPU. `native`: the program's own kernels on an NVIDIA GPU. `onnxruntime`
-        /// runs on the GPU if its library can use one, else on the CPU.
+        /// What runs the network. `auto`: the first that works on `device`, with a message: TensorRT if an engine fits,
+        /// `native`, ONNX Runtime on an NVIDIA GPU, the CPU; the faster of the first two where `bench` measured both
+        /// ([backends.md](backends.md)). `native`: the program's own kernels on an NVIDIA GPU. `onnxruntime` runs on the
+        /// GPU if its library can use one, else on the CPU.
         backend: BackendChoice = BackendChoice::Auto, "", Any;
         /// Arithmetic of the network. `auto`: half precision on a GPU (with TensorRT, if there is no such engine,
-        /// another one that is there), single on the CPU. Half precision keeps norms' statistics, softmaxes and the
-        /// final exponentials and norms in single. The CPU backend has single precision only, the native one
-        /// half, ONNX Runtime single and half.
+        /// another one that is there; with `native` bf16 for weights that fp16 cannot hold), single on the CPU. Half
+        /// precision keeps norms' statistics, softmaxes and the final exponentials and norms in single. The CPU backend
+        /// has single precision only, the native one fp16, bf16 and, for weights alone, fp8, ONNX Runtime single and
+        /// half.
         precision: PrecisionChoice = PrecisionChoice::Auto, "", Any;
         /// ONNX Runtime's library or its folder (pip: `site-packages/onnxruntime/capi`). Empty: the environment
         /// variable `ORT_DYLIB_PATH`, else beside the program, in `lib` beside or above it, or in the system's paths.
@@ -79,7 +81,8 @@ section! {
         /// Folder of TensorRT's engines ([tensorrt.md](tensorrt.md)). Empty: `mast3r_slam/engines` in the user's cache
         /// folder.
         engines: String = String::new(), "", PathBesideFile;
-        /// Whether TensorRT may build an engine if none fits, which takes minutes.
+        /// Whether TensorRT may build an engine if none fits, which takes minutes. With `backend: auto` it does so only
+        /// where `native` cannot run.
         build_engine: bool = true, "", Any;
     }
 }

@@ -1,5 +1,6 @@
 //! Loads the network with the selected runtime, or with the fastest one that works.
 
+use super::order::{Included, Measured, Way, order, reason};
 #[cfg(any(feature = "cuda", feature = "onnxruntime"))]
 use crate::config::PrecisionChoice;
 use crate::config::{BackendChoice, Config, DeviceChoice};
@@ -26,54 +27,139 @@ pub struct Wanted<'a> {
 
 type Loaded = Result<Box<dyn Backend>, InferenceError>;
 
-/// Loads and tests the network. If the choice is open, a note explains why a faster backend
-/// included in the program cannot be used.
+/// Loads and tests the network. If the choice is open, notes say which backend was chosen and why, and why others
+/// cannot be used.
 pub fn load(wanted: &Wanted<'_>, notes: &mut Vec<Note>) -> Loaded {
-    match wanted.config.network.backend {
-        BackendChoice::Cpu => cpu(wanted),
+    let (_, loaded) = load_named(wanted, notes)?;
+    Ok(loaded)
+}
+
+/// Like [`load`], with the choice that asks for the backend that was taken.
+pub fn load_named(
+    wanted: &Wanted<'_>,
+    notes: &mut Vec<Note>,
+) -> Result<(BackendChoice, Box<dyn Backend>), InferenceError> {
+    let choice = match wanted.config.network.backend {
+        BackendChoice::Auto if wanted.config.device == DeviceChoice::Cpu => BackendChoice::Cpu,
+        BackendChoice::Auto => return auto(wanted, notes),
+        choice => choice,
+    };
+    let loaded = match choice {
+        BackendChoice::Auto | BackendChoice::Cpu => cpu(wanted),
         BackendChoice::Native => native(wanted, notes),
         BackendChoice::Onnxruntime => onnxruntime(wanted, false),
-        BackendChoice::Tensorrt => tensorrt(wanted),
-        BackendChoice::Auto if wanted.config.device == DeviceChoice::Cpu => cpu(wanted),
-        BackendChoice::Auto => auto(wanted, notes),
-    }
+        BackendChoice::Tensorrt => tensorrt(wanted, wanted.config.network.build_engine),
+    };
+    Ok((choice, loaded?))
 }
 
 /// The first working backend among those included in the program.
-#[cfg_attr(
-    not(any(feature = "tensorrt", feature = "onnxruntime")),
-    allow(unused_variables, unused_mut)
-)]
-fn auto(wanted: &Wanted<'_>, notes: &mut Vec<Note>) -> Loaded {
-    // Unusable weights are unusable with every backend.
-    let mut skip = |error: InferenceError| match error {
-        InferenceError::Weights(_) => Err(error),
-        other => {
-            notes.push(Note::choice(format!(
-                "next backend for the network, as {other}"
-            )));
-            Ok(())
+fn auto(
+    wanted: &Wanted<'_>,
+    notes: &mut Vec<Note>,
+) -> Result<(BackendChoice, Box<dyn Backend>), InferenceError> {
+    let included = Included {
+        tensorrt: cfg!(feature = "tensorrt"),
+        native: cfg!(feature = "cuda"),
+        onnxruntime: cfg!(feature = "onnxruntime"),
+        may_build: wanted.config.network.build_engine,
+    };
+    let measured = measured(wanted, notes);
+    let mut no_engine = false;
+    for way in order(included, measured) {
+        let (choice, loaded) = match way {
+            Way::Engine => (BackendChoice::Tensorrt, tensorrt(wanted, false)),
+            Way::Native => (BackendChoice::Native, native_here(wanted, notes)),
+            // What failed for another reason would fail again.
+            Way::BuiltEngine if !no_engine => continue,
+            Way::BuiltEngine => (BackendChoice::Tensorrt, tensorrt(wanted, true)),
+            Way::Onnxruntime => (BackendChoice::Onnxruntime, onnxruntime(wanted, true)),
+            Way::Cpu => break,
+        };
+        match loaded {
+            Ok(loaded) => {
+                let reason = reason(way, measured);
+                notes.push(Note::choice(format!(
+                    "the network runs on {}: {reason}",
+                    loaded.name()
+                )));
+                return Ok((choice, loaded));
+            }
+            // Unusable weights are unusable with every backend.
+            Err(error @ InferenceError::Weights(_)) => return Err(error),
+            Err(error) => {
+                no_engine |= is_no_engine(&error);
+                notes.push(Note::choice(format!(
+                    "next backend for the network, as {error}"
+                )));
+            }
+        }
+    }
+    Ok((BackendChoice::Cpu, cpu(wanted)?))
+}
+
+#[cfg(feature = "tensorrt")]
+fn is_no_engine(error: &InferenceError) -> bool {
+    use crate::inference::tensorrt::TensorRtError;
+    matches!(
+        error,
+        InferenceError::TensorRt(TensorRtError::NoEngine { .. })
+    )
+}
+
+#[cfg(not(feature = "tensorrt"))]
+fn is_no_engine(_: &InferenceError) -> bool {
+    false
+}
+
+/// What `bench` measured on this GPU, where that decides anything.
+#[cfg(all(feature = "tensorrt", feature = "cuda"))]
+fn measured(wanted: &Wanted<'_>, notes: &mut Vec<Note>) -> Measured {
+    use super::times::{Key, TimesFile};
+    use crate::gpu::{Context, KernelImages};
+    let file = match TimesFile::read(&TimesFile::path()) {
+        Ok(file) => file,
+        Err(error) => {
+            notes.push(Note::choice(error.to_string()));
+            return Measured::default();
         }
     };
-    if cfg!(feature = "tensorrt") {
-        match tensorrt(wanted) {
-            Err(error) => skip(error)?,
-            loaded => return loaded,
-        }
+    if file.is_empty() {
+        return Measured::default();
     }
-    if cfg!(feature = "onnxruntime") {
-        match onnxruntime(wanted, true) {
-            Err(error) => skip(error)?,
-            loaded => return loaded,
+    // Without a GPU or weights, loading the network says so.
+    let Ok(context) = Context::open(0, &KernelImages::NONE) else {
+        return Measured::default();
+    };
+    let precision = wanted.config.network.precision;
+    match Key::new(context.info(), wanted.weights, wanted.size, precision) {
+        Ok(key) => {
+            let of = |backend: BackendChoice| Some(file.get(&key, backend)?.sum());
+            Measured {
+                tensorrt: of(BackendChoice::Tensorrt),
+                native: of(BackendChoice::Native),
+            }
         }
+        Err(_) => Measured::default(),
     }
-    cpu(wanted)
+}
+
+#[cfg(not(all(feature = "tensorrt", feature = "cuda")))]
+fn measured(_: &Wanted<'_>, _: &mut Vec<Note>) -> Measured {
+    Measured::default()
 }
 
 fn cpu(wanted: &Wanted<'_>) -> Loaded {
     let (width, height) = wanted.size;
     let loaded = CpuBackend::load(wanted.weights, width, height, wanted.jobs)?;
     Ok(Box::new(loaded))
+}
+
+/// [`native`], unless there is no GPU, as weights of gigabytes need not be read to find out.
+#[cfg(feature = "cuda")]
+fn native_here(wanted: &Wanted<'_>, notes: &mut Vec<Note>) -> Loaded {
+    crate::inference::native::check_gpu()?;
+    native(wanted, notes)
 }
 
 #[cfg(feature = "cuda")]
@@ -93,6 +179,11 @@ fn native(wanted: &Wanted<'_>, notes: &mut Vec<Note>) -> Loaded {
 #[cfg(not(feature = "cuda"))]
 fn native(_: &Wanted<'_>, _: &mut Vec<Note>) -> Loaded {
     Err(not_built("the native backend", "cuda"))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn native_here(wanted: &Wanted<'_>, notes: &mut Vec<Note>) -> Loaded {
+    native(wanted, notes)
 }
 
 /// The precision that is asked for; `None`: the backend's choice.
@@ -124,10 +215,9 @@ fn onnxruntime(wanted: &Wanted<'_>, gpu_only: bool) -> Loaded {
             PrecisionChoice::Bf16 | PrecisionChoice::Fp8 => {
                 return Err(InferenceError::Unavailable {
                     runtime: "ONNX Runtime",
-                    reason:
-                        "it supports fp32 and fp16; bf16 and fp8 need --backend native or tensorrt; choose another \
+                    reason: "it supports fp32 and fp16; bf16 and fp8 need --backend native or tensorrt; choose another \
                              network.precision"
-                            .into(),
+                        .into(),
                 });
             }
         },
@@ -143,9 +233,9 @@ fn onnxruntime(_: &Wanted<'_>, _: bool) -> Loaded {
     Err(not_built("ONNX Runtime", "onnxruntime"))
 }
 
-/// Finds the engine, or has it built.
+/// Finds the engine, or has it built if it `may_build`.
 #[cfg(all(feature = "tensorrt", feature = "cuda"))]
-fn tensorrt(wanted: &Wanted<'_>) -> Loaded {
+fn tensorrt(wanted: &Wanted<'_>, may_build: bool) -> Loaded {
     use crate::inference::tensorrt::{LoadOptions, Store, TensorRtBackend};
     use std::sync::Arc;
     let network = &wanted.config.network;
@@ -155,7 +245,7 @@ fn tensorrt(wanted: &Wanted<'_>) -> Loaded {
             folder => Store::new(folder),
         },
         precision: precision_of(network.precision),
-        may_build: network.build_engine,
+        may_build,
         wait: &|| tracing::warn!("waiting for another process that is building the engine"),
         observer: wanted
             .observer
@@ -186,7 +276,7 @@ impl crate::inference::tensorrt::Observer for LoggedBuild {
 }
 
 #[cfg(all(feature = "tensorrt", not(feature = "cuda")))]
-fn tensorrt(_: &Wanted<'_>) -> Loaded {
+fn tensorrt(_: &Wanted<'_>, _: bool) -> Loaded {
     Err(InferenceError::Unavailable {
         runtime: "TensorRT",
         reason: "this program was built without CUDA, so it can build engines but not run them; build it with \
@@ -196,7 +286,7 @@ fn tensorrt(_: &Wanted<'_>) -> Loaded {
 }
 
 #[cfg(not(feature = "tensorrt"))]
-fn tensorrt(_: &Wanted<'_>) -> Loaded {
+fn tensorrt(_: &Wanted<'_>, _: bool) -> Loaded {
     Err(not_built("TensorRT", "tensorrt"))
 }
 

@@ -9,18 +9,21 @@ mod device;
 mod error;
 mod map;
 mod motion;
+mod order;
 mod results;
 mod settings;
 pub(crate) mod splat;
+#[cfg(feature = "cuda")]
+pub(crate) mod times;
 
 #[cfg(any(feature = "tensorrt", feature = "cuda"))]
 pub(crate) use assets::MINI_WEIGHTS;
 pub(crate) use assets::{DEMO_SEQUENCE, FIGURES, find as find_asset};
 #[cfg(not(all(feature = "tensorrt", feature = "onnxruntime", feature = "cuda")))]
 pub(crate) use backend::not_built;
-#[cfg(feature = "cuda")]
-pub(crate) use backend::precision_of;
 pub(crate) use backend::{Wanted, load as load_backend};
+#[cfg(feature = "cuda")]
+pub(crate) use backend::{load_named as load_named_backend, precision_of};
 pub use depth::DepthFeed;
 #[cfg(not(feature = "cuda"))]
 pub(crate) use device::WITHOUT_CUDA;

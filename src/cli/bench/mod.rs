@@ -2,6 +2,7 @@
 
 mod frame;
 mod graph;
+mod kept;
 mod map;
 mod measure;
 mod network;
@@ -127,7 +128,7 @@ pub fn run(args: &BenchArgs) -> Result<Finished, CliError> {
         // Made, timed and dropped one after the other: all of them together need not fit.
         rows.push(bench.time(make(&setup)?.as_mut())?);
     }
-    let mut network = None;
+    let mut network = network::Timed::default();
     let any = args.layers || network::STAGES.iter().any(|name| wanted(name));
     if any && args.gpu == 0 {
         let of = Wanted {
@@ -142,8 +143,9 @@ pub fn run(args: &BenchArgs) -> Result<Finished, CliError> {
         };
         let bandwidth = args.layers.then_some(bench.limits.bandwidth);
         network = network::time(&context, &of, args.samples, &wanted, bandwidth)?;
+        let kept = kept::keep(context.info(), &of, network.choice, &network.stages);
+        network.notes.extend(kept);
     }
-    let network = network.unwrap_or_default();
     let report = Report {
         device: context.info().name.clone(),
         size: args.size,
@@ -158,6 +160,7 @@ pub fn run(args: &BenchArgs) -> Result<Finished, CliError> {
         let text = serde_json::to_string_pretty(&report);
         super::say(&text.map_err(|e| CliError::Usage(e.to_string()))?);
     } else {
+        super::tell(&network.notes);
         if !report.stages.is_empty() {
             super::say(&table(&report));
         }

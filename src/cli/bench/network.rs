@@ -3,6 +3,7 @@
 use super::measure::percentile;
 use crate::cli::CliError;
 use crate::compute::cuda::sanitise::ViewBuffers;
+use crate::config::BackendChoice;
 use crate::gpu::plan::{Group, human};
 use crate::gpu::{Carving, Context, DeviceBuffer, DeviceInfo, DeviceSlice, Priority, Stream};
 use crate::inference::{
@@ -10,7 +11,8 @@ use crate::inference::{
 };
 use crate::network::load_network;
 use crate::network::onnx::Views;
-use crate::slam_builder::{Wanted, load_backend};
+use crate::slam::Note;
+use crate::slam_builder::{Wanted, load_named_backend};
 use serde::Serialize;
 
 /// Result row of a stage.
@@ -48,37 +50,40 @@ const EDGES: usize = 4;
 /// What was measured of the network.
 #[derive(Default)]
 pub struct Timed {
+    /// The choice that asks for what ran it.
+    pub choice: BackendChoice,
     /// What ran it, and the memory that it takes.
     pub backend: String,
+    /// Why this one.
+    pub notes: Vec<Note>,
     pub stages: Vec<NetworkRow>,
     /// Its steps, if they were asked for.
     pub layers: Vec<LayerRow>,
 }
 
 /// Times encoder, decoder and mono inference, those that `only` takes; with the memory's `bandwidth`, bytes a second, also
-/// each step by itself. `None` where the network does not run on the GPU.
+/// each step by itself. Nothing where the network does not run on the GPU.
 pub fn time(
     context: &Context,
     wanted: &Wanted<'_>,
     samples: usize,
     only: &dyn Fn(&str) -> bool,
     bandwidth: Option<f64>,
-) -> Result<Option<Timed>, CliError> {
+) -> Result<Timed, CliError> {
     let (before, _) = context.memory()?;
-    let mut loaded = {
-        let mut notes = Vec::new();
-        let loaded = load_backend(wanted, &mut notes)?;
-        crate::cli::tell(&notes);
-        loaded
-    };
+    let mut notes = Vec::new();
+    let (choice, mut loaded) = load_named_backend(wanted, &mut notes)?;
     let (name, shape) = (loaded.name(), loaded.shape().clone());
     if loaded.device().is_none() {
-        super::super::say(&format!(
+        notes.push(Note::choice(format!(
             "the network's stages are left out: {name} does not compute on the GPU"
-        ));
+        )));
         return match bandwidth {
             Some(_) => Err(no_layers(&name)),
-            None => Ok(None),
+            None => Ok(Timed {
+                notes,
+                ..Timed::default()
+            }),
         };
     }
     let network = load_network(wanted.weights).map_err(InferenceError::from)?;
@@ -124,11 +129,13 @@ pub fn time(
         Some(bandwidth) => layers(context, loaded.as_mut(), bandwidth)?,
         None => Vec::new(),
     };
-    Ok(Some(Timed {
+    Ok(Timed {
+        choice,
         backend: format!("{name}, {} on the GPU", human(taken)),
+        notes,
         stages: rows,
         layers,
-    }))
+    })
 }
 
 /// Equal steps of a part of the network, with what they could take.

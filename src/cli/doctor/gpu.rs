@@ -54,7 +54,7 @@ pub fn findings() -> Vec<Finding> {
 
 #[cfg(not(feature = "cuda"))]
 pub fn findings() -> Vec<Finding> {
-    let command = super::build_with("cuda,onnxruntime");
+    let command = super::build_with("cuda");
     vec![Finding::optional(
         "GPU",
         crate::slam_builder::WITHOUT_CUDA,

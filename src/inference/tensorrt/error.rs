@@ -156,6 +156,6 @@ fn what_to_do(may_build: bool) -> &'static str {
     if may_build {
         "build one with `mast3r-slam engine build`"
     } else {
-        "build one with `mast3r-slam engine build`, or let the program do it with network.build_engine: true"
+        "build one with `mast3r-slam engine build`, or have it built with --backend tensorrt and network.build_engine: true"
     }
 }
