@@ -7,7 +7,9 @@ use super::arguments::{
 use super::enlarged;
 use super::feed::Feeds;
 use super::name::{Name, name};
-use super::operand::{Addresses, HEADS, Operand};
+use super::operand::{
+    ATTENTION_TILE, Addresses, HEADS, Operand, attention_shared_bytes, points_shared_bytes,
+};
 use super::step::{Linear, Step};
 use super::tile::{Block, NARROW, Quantised, SMALL, Tile, WIDE};
 use crate::gpu::{Arguments, Context, CudaError, Extras, Grid, Half, Kernel, Stream};
@@ -263,7 +265,6 @@ impl Kernels {
                 items,
                 shift,
             } => {
-                const TILE: usize = 64;
                 let strides = [inputs[0].1, inputs[1].1, inputs[2].1, heads * head];
                 let args = AttentionArgs {
                     at: [at(inputs[0].0), at(inputs[1].0), at(inputs[2].0), at(out)],
@@ -280,10 +281,13 @@ impl Kernels {
                     }
                 }
                 let grid = Grid {
-                    blocks: (tokens.div_ceil(TILE) as u32, heads as u32, wanted as u32),
+                    blocks: (
+                        tokens.div_ceil(ATTENTION_TILE) as u32,
+                        heads as u32,
+                        wanted as u32,
+                    ),
                     threads: (128, 1, 1),
-                    // Two tiles of keys and two of values.
-                    shared_bytes: (4 * TILE * head * 2) as u32,
+                    shared_bytes: attention_shared_bytes(head),
                 };
                 // SAFETY: the operands have room for this step, see above.
                 unsafe { Self::start(self.attention(head), stream, grid, early, (args,)) }
@@ -458,7 +462,7 @@ impl Kernels {
                 // As in `heads.cu`: pixels of a thread, one after the other.
                 const STEPS: usize = 8;
                 let grid = Grid::over(pixels.div_ceil(STEPS) * lanes as usize, 128);
-                let grid = grid.shared((4 * channels * size_of::<f32>()) as u32);
+                let grid = grid.shared(points_shared_bytes(channels));
                 // SAFETY: the operands have room for this step, see above.
                 unsafe { Self::start(&self.points, stream, grid, early, (args,)) }
             }

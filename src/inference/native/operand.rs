@@ -4,8 +4,21 @@
 pub(super) const HALF: usize = 2;
 /// Channels of a head that there is a kernel for; heads of others are filled up with zeros.
 pub(super) const HEADS: [usize; 3] = [16, 32, 64];
+/// Queries, and keys, of a tile of the portable attention.
+pub(super) const ATTENTION_TILE: usize = 64;
 /// Greatest width of a token.
 pub(super) const WIDEST: usize = 1024;
+
+/// Shared memory of a block of the portable attention with heads of `head` channels: two tiles of keys and two of
+/// values.
+pub(super) const fn attention_shared_bytes(head: usize) -> u32 {
+    (4 * ATTENTION_TILE * head * HALF) as u32
+}
+
+/// Shared memory of a block of points from maps of `channels` channels: the weights of four outputs.
+pub(super) const fn points_shared_bytes(channels: usize) -> u32 {
+    (4 * channels * size_of::<f32>()) as u32
+}
 
 /// Memory of the caller that several kinds of steps touch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +91,62 @@ impl Addresses {
                 External::Features => self.features,
                 External::View(view) => self.views[view % 2],
             },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{HEADS, attention_shared_bytes, points_shared_bytes};
+    use crate::gpu::Half;
+    use crate::inference::native::enlarged;
+    use crate::inference::native::name::{Name, name};
+    use crate::inference::native::size::SIZES;
+    use crate::inference::native::tile::{NARROW, Quantised, SMALL, WIDE};
+    use std::collections::BTreeMap;
+
+    /// `.ci/kernels.py` checks by that list that every kernel fits on each kind of GPU.
+    #[test]
+    fn the_list_of_dynamic_shared_memory_is_that_of_the_launches() {
+        let mut expected = BTreeMap::new();
+        for half in [Half::F16, Half::Bf16] {
+            let mut add = |name: Name, bytes| expected.insert(name.of(half), bytes);
+            let attention = [
+                name!("ms_native_attention_16"),
+                name!("ms_native_attention_32"),
+                name!("ms_native_attention_64"),
+            ];
+            for (name, head) in attention.into_iter().zip(HEADS) {
+                add(name, attention_shared_bytes(head));
+            }
+            // Maps of the official network have the most channels.
+            add(name!("ms_native_points"), points_shared_bytes(128));
+            // Their file declares such memory, and they take none.
+            add(name!("ms_native_descriptors"), 0);
+            add(name!("ms_native_enlarge"), 0);
+            for kind in enlarged::KINDS {
+                add(kind.name, kind.shared_bytes());
+            }
+            for kind in SIZES {
+                add(kind.name, kind.shared_bytes());
+            }
+            for tile in [NARROW, SMALL].iter().chain(&WIDE) {
+                for name in tile.kernels() {
+                    add(name, tile.block().shared_bytes);
+                }
+            }
+        }
+        expected.insert(Quantised::NAME, Quantised::BLOCK.shared_bytes);
+        let list = include_str!(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/kernels/shared_memory.txt"
+        ));
+        for (name, bytes) in expected {
+            let row = format!("{name} all {bytes}");
+            assert!(
+                list.lines().any(|line| line == row),
+                "kernels/shared_memory.txt lacks {row:?}"
+            );
         }
     }
 }

@@ -190,6 +190,19 @@ mod tests {
         }
     }
 
+    /// As many as an Orin has: more than three low blocks for each, and 88 blocks of 192 × 192 in six rounds.
+    #[test]
+    fn sixteen_multiprocessors_have_larger_tiles() {
+        for (layer, name) in [
+            (linear(1, 768, 192, 192), name!("ms_native_fed_low_64")),
+            (linear(1, 768, 576, 192), name!("ms_native_fed_128")),
+            (linear(2, 768, 192, 192), name!("ms_native_fed_128")),
+            (linear(1, 768, 4096, 1024), name!("ms_native_fed_tall_192")),
+        ] {
+            assert_eq!(SIZES[size(&layer, 16, None)].name, name);
+        }
+    }
+
     /// Halves are added up at the end, which other inputs' order of adding is not.
     #[test]
     fn inputs_are_split_whatever_the_number_of_rows() {

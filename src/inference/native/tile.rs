@@ -118,6 +118,12 @@ impl TileKind {
     pub const fn linear(&self) -> Name {
         self.linear
     }
+
+    /// Names of the kernels, some of them twice.
+    #[cfg(test)]
+    pub(super) const fn kernels(&self) -> [Name; 3] {
+        [self.linear, self.convolution, self.of_positive]
+    }
 }
 
 /// The kernel of linear layers whose weights are E4M3 numbers with a factor for each output.

@@ -184,6 +184,12 @@ impl Layout {
     fn partials_len(&self) -> usize {
         2 * self.blocks * STRIDE
     }
+
+    /// Dynamic shared memory of a block.
+    fn shared_bytes(&self) -> u32 {
+        // At most half of a multiprocessor's shared memory.
+        (self.shared_rounds * ROUND_BYTES) as u32
+    }
 }
 
 /// Memory of a [`PoseSolver`].
@@ -242,17 +248,12 @@ impl PoseSolver {
             count: pixels,
         };
         for kernel in [&solver.rays, &solver.pixels] {
-            kernel.allow_shared_bytes(solver.shared_bytes())?;
+            kernel.allow_shared_bytes(solver.layout.shared_bytes())?;
             kernel.prefer_shared_memory()?;
         }
         stream.fill(solver.buffers.arrived.all(), 0)?;
         stream.synchronize()?;
         Ok(solver)
-    }
-
-    fn shared_bytes(&self) -> u32 {
-        // At most half of a multiprocessor's shared memory.
-        (self.layout.shared_rounds * ROUND_BYTES) as u32
     }
 
     /// Enqueues a solve as a single launch.
@@ -310,8 +311,8 @@ impl PoseSolver {
             inverse_measured_sigma: (1.0 / MEASURED_SIGMA) as f32,
             padding: 0,
         };
-        let grid =
-            Grid::blocks(self.layout.blocks as u32, THREADS as u32).shared(self.shared_bytes());
+        let grid = Grid::blocks(self.layout.blocks as u32, THREADS as u32)
+            .shared(self.layout.shared_bytes());
         // SAFETY: the lengths were checked above or follow from `layout`; the grid is resident: at
         // most one block per multiprocessor, which the kernel's launch bounds and shared memory
         // allow.
@@ -428,6 +429,31 @@ mod tests {
         // An H200 holds all matches of a 512×384 image in shared memory, an Orin does not.
         assert_eq!(Layout::new(&info(132, 227), 196_608).batch_len(), 0);
         assert!(Layout::new(&info(16, 163), 196_608).batch_len() > 0);
+    }
+
+    /// `.ci/kernels.py` checks by that list that every kernel fits on each kind of GPU.
+    #[test]
+    fn the_list_of_dynamic_shared_memory_is_that_of_the_launches() {
+        let list = include_str!(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/kernels/shared_memory.txt"
+        ));
+        let gpus = [
+            ("sm_87", 16, 163),
+            ("sm_90", 132, 227),
+            ("sm_110", 20, 227),
+            ("sm_120", 170, 99),
+        ];
+        for (architecture, sms, kib) in gpus {
+            let layout = Layout::new(&info(sms, kib), 1 << 24);
+            for kernel in ["ms_tracking_solve_rays", "ms_tracking_solve_pixels"] {
+                let row = format!("{kernel} {architecture} {}", layout.shared_bytes());
+                assert!(
+                    list.lines().any(|line| line == row),
+                    "kernels/shared_memory.txt lacks {row:?}"
+                );
+            }
+        }
     }
 
     #[test]
