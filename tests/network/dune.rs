@@ -123,7 +123,7 @@ fn every_form_is_emitted() {
         .input_size(2, 5 * PATCH, 3 * PATCH)
         .expect("a size");
     for precision in Precision::ALL {
-        for maps in [Maps::Nchw, Maps::Nhwc, Maps::NhwcOperator] {
+        for maps in [Maps::Nchw, Maps::NchwInside, Maps::Nhwc, Maps::NhwcOperator] {
             let options = EmitOptions {
                 precision,
                 attention: AttentionForm::Fused,

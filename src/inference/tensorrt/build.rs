@@ -7,7 +7,9 @@ use super::manifest::{Builder, EngineFile, FORMAT, Manifest, NetworkSummary, Par
 use super::store::{Found, Lock, Store, write_engine};
 use super::target::{Flavour, Target};
 use crate::network::InputSize;
-use crate::network::onnx::{AttentionForm, EmitOptions, OnnxModel, Precision, Views};
+use crate::network::onnx::{
+    AttentionForm, Branches, EmitOptions, Maps, OnnxModel, Precision, Views,
+};
 use crate::network::{Network, load_network};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -178,13 +180,13 @@ pub(super) fn emit(
     precision: Precision,
     part: Part,
 ) -> Option<OnnxModel> {
+    // What TensorRT fuses best, by the number of kernels: the operators of attention and rotation cost it three kernels
+    // a block more than their products do.
     let options = EmitOptions {
         precision,
-        attention: match precision {
-            // The operator has no kernel for binary32.
-            Precision::F32 => AttentionForm::Decomposed,
-            Precision::F16 | Precision::Bf16 | Precision::Fp8 => AttentionForm::Fused,
-        },
+        attention: AttentionForm::Decomposed,
+        branches: Branches::Together,
+        maps: Maps::NchwInside,
         ..EmitOptions::default()
     };
     if let Some(edges) = part.edges() {

@@ -137,11 +137,17 @@ impl Emitter<'_> {
         &mut self,
         [q, k, v]: [&Value; 3],
         stack: &Stack,
-        Rotary { cos, sin }: &Rotary,
+        rotary: &Rotary,
     ) -> Value {
-        let q = self.graph.rotary_embedding(q, [cos, sin], stack.heads);
-        let k = self.graph.rotary_embedding(k, [cos, sin], stack.heads);
+        let q = self.rotate_fused(q, stack, rotary);
+        let k = self.rotate_fused(k, stack, rotary);
         self.graph.attention(&q, &k, v, stack.heads)
+    }
+
+    /// Rotates queries or keys, `B × T × C`, by the operator.
+    pub fn rotate_fused(&mut self, x: &Value, stack: &Stack, rotary: &Rotary) -> Value {
+        let tables = [&rotary.cos, &rotary.sin];
+        self.graph.rotary_embedding(x, tables, stack.heads)
     }
 
     /// Reorders and scales the rows of a joint query, key and value projection for attention.

@@ -23,7 +23,7 @@ impl Emitter<'_> {
             Finish::Raw => {
                 let raw = match self.maps {
                     Maps::Nchw => raw,
-                    Maps::Nhwc | Maps::NhwcOperator => {
+                    Maps::NchwInside | Maps::Nhwc | Maps::NhwcOperator => {
                         let parts = self.parts(&raw);
                         let four = self.graph.concat(&[&parts[0], &parts[1]], 3);
                         self.graph.transpose(&four, &[0, 3, 1, 2])
@@ -87,6 +87,7 @@ impl Emitter<'_> {
         if self.maps == Maps::Nchw {
             return self.conv(&x, &last, (1, 4, 1), true);
         }
+        let x = self.channels_last(&x);
         // Tensor cores need rows of a multiple of 16 bytes.
         let mut weight = self.network.weight(&format!("{last}.weight"));
         let mut bias = self.network.weight(&format!("{last}.bias"));
@@ -95,9 +96,17 @@ impl Emitter<'_> {
         self.linear_of(&x, &format!("{last}.padded"), &weight, &bias)
     }
 
+    /// The channel axis of the DPT output.
+    fn raw_axis(&self) -> usize {
+        match self.maps {
+            Maps::Nchw => 1,
+            Maps::NchwInside | Maps::Nhwc | Maps::NhwcOperator => 3,
+        }
+    }
+
     /// Splits the DPT output into points, confidence and padding.
     fn parts(&mut self, raw: &Value) -> Vec<Value> {
-        let axis = self.channel_axis();
+        let axis = self.raw_axis();
         match raw.shape[axis] {
             4 => self.graph.split(raw, axis, &[3, 1]),
             channels => self.graph.split(raw, axis, &[3, 1, channels - 4]),
@@ -111,8 +120,7 @@ impl Emitter<'_> {
         let (f, dim) = (architecture.feature_dim, architecture.layer_dims[level]);
         let name = format!("{dpt}.act_postprocess.{level}");
         self.graph.set_scope(&name);
-        let projected = self.linear(tokens, &format!("{name}.0"));
-        let map = self.map(&projected);
+        let map = self.map_of_tokens(tokens, &format!("{name}.0"), dim);
         let rescale = format!("{name}.1");
         let map = match level {
             0 => self.patches(&map, &rescale, 4),
@@ -136,7 +144,7 @@ impl Emitter<'_> {
 
     /// `points = a/‖a‖ · (e^‖a‖ − 1)`, `confidence = 1 + e^κ`.
     fn points(&mut self, view: usize, raw: &Value) {
-        let (axis, size) = (self.channel_axis(), self.size);
+        let (axis, size) = (self.raw_axis(), self.size);
         let g = &mut self.graph;
         g.set_scope(&format!("points{}", view + 1));
         // Binary16 would overflow at 65504 for e^n − 1, with a relative error of about a

@@ -12,7 +12,7 @@ impl Emitter<'_> {
     /// The channel axis of a map.
     pub(super) fn channel_axis(&self) -> usize {
         match self.maps {
-            Maps::Nchw => 1,
+            Maps::Nchw | Maps::NchwInside => 1,
             Maps::Nhwc | Maps::NhwcOperator => 3,
         }
     }
@@ -20,7 +20,7 @@ impl Emitter<'_> {
     /// The row axis of a map; the column axis follows it.
     pub(super) fn row_axis(&self) -> usize {
         match self.maps {
-            Maps::Nchw => 2,
+            Maps::Nchw | Maps::NchwInside => 2,
             Maps::Nhwc | Maps::NhwcOperator => 1,
         }
     }
@@ -35,9 +35,31 @@ impl Emitter<'_> {
                 self.graph
                     .reshape(&turned, &[batch, channels, rows, columns])
             }
+            Maps::NchwInside => {
+                let map = (self.graph).reshape(tokens, &[batch, rows, columns, channels]);
+                self.graph.transpose(&map, &TO_FIRST)
+            }
             Maps::Nhwc | Maps::NhwcOperator => self
                 .graph
                 .reshape(tokens, &[batch, rows, columns, channels]),
+        }
+    }
+
+    /// The linear layer named `name` with `out` outputs, from tokens to a map.
+    pub(super) fn map_of_tokens(&mut self, tokens: &Value, name: &str, out: usize) -> Value {
+        if self.maps == Maps::NchwInside {
+            let map = self.map(tokens);
+            return self.conv(&map, name, (1, out, 1), true);
+        }
+        let projected = self.linear(tokens, name);
+        self.map(&projected)
+    }
+
+    /// A map with its channels last.
+    pub(super) fn channels_last(&mut self, map: &Value) -> Value {
+        match self.channel_axis() {
+            1 => self.graph.transpose(map, &TO_LAST),
+            _ => map.clone(),
         }
     }
 
@@ -51,7 +73,7 @@ impl Emitter<'_> {
         biased: bool,
     ) -> Value {
         let channels = x.shape[self.channel_axis()];
-        if kernel == 1 && stride == 1 && biased && self.maps != Maps::Nchw {
+        if kernel == 1 && stride == 1 && biased && self.channel_axis() == 3 {
             return self.linear(x, name);
         }
         let what = format!("{name}.weight");
@@ -59,7 +81,7 @@ impl Emitter<'_> {
         let bias = bias.as_ref();
         let padding = kernel / 2;
         match self.maps {
-            Maps::Nchw => {
+            Maps::Nchw | Maps::NchwInside => {
                 let weight = self.stored(&what, &[out, channels, kernel, kernel]);
                 self.graph.conv(x, &weight, bias, stride, padding)
             }
@@ -89,7 +111,7 @@ impl Emitter<'_> {
     pub(super) fn patches(&mut self, x: &Value, name: &str, side: usize) -> Value {
         let channels = x.shape[self.channel_axis()];
         let weight = format!("{name}.weight");
-        if self.maps == Maps::Nchw {
+        if self.channel_axis() == 1 {
             // TensorRT has no bfloat16 kernel for transposed convolutions; these layers are small.
             let number = match self.number {
                 Number::BF16 => Number::F32,
@@ -132,7 +154,9 @@ impl Emitter<'_> {
     /// Bilinear upsampling to `rows × columns` with aligned corners.
     pub(super) fn upsample(&mut self, x: &Value, (rows, columns): (usize, usize)) -> Value {
         match (self.upsampling, self.maps) {
-            (Upsampling::Operator, Maps::Nchw) => self.graph.upsample(x, rows, columns),
+            (Upsampling::Operator, Maps::Nchw | Maps::NchwInside) => {
+                self.graph.upsample(x, rows, columns)
+            }
             (Upsampling::Operator, Maps::Nhwc | Maps::NhwcOperator) => {
                 let x = self.graph.transpose(x, &TO_FIRST);
                 let y = self.graph.upsample(&x, rows, columns);
@@ -140,7 +164,7 @@ impl Emitter<'_> {
             }
             // Each is a product of two plain matrices: batched products with a shared matrix are
             // slow, or cannot be captured in a CUDA graph.
-            (Upsampling::Products, Maps::Nchw) => {
+            (Upsampling::Products, Maps::Nchw | Maps::NchwInside) => {
                 let y = self.enlarge_last(x, columns);
                 let y = self.graph.transpose(&y, &[0, 1, 3, 2]);
                 let y = self.enlarge_last(&y, rows);

@@ -123,6 +123,10 @@ pub enum Maps {
     /// `B × C × H × W`, as standard ONNX convolutions require.
     #[default]
     Nchw,
+    /// The same between the layers that read tokens and the last one. Tokens become maps before the former, which are
+    /// 1×1 convolutions, and the last layer is a product over `B × H × W × C`, as is the patch embedding: TensorRT
+    /// keeps convolutions' maps with their channels last, and fuses what surrounds them so.
+    NchwInside,
     /// `B × H × W × C`, with transpositions around standard convolutions that the runtime can
     /// cancel or move.
     Nhwc,

@@ -35,6 +35,16 @@ impl Layer {
         self
     }
 
+    /// The first `outputs` outputs, and the others.
+    fn split(mut self, outputs: usize) -> (Self, Self) {
+        let inputs = self.weight.len() / self.bias.len();
+        let rest = Self {
+            weight: self.weight.split_off(outputs * inputs),
+            bias: self.bias.split_off(outputs),
+        };
+        (self, rest)
+    }
+
     /// Concatenates the outputs of both layers.
     fn beside(mut self, other: Self) -> Self {
         self.weight.extend(other.weight);
@@ -101,35 +111,35 @@ impl Emitter<'_> {
         let blocks = BRANCHES.map(|branch| format!("{branch}.{layer}"));
         let name = format!("dec_both.{layer}");
 
-        // Queries, keys and values of the own branch, then the keys and values that the other
-        // branch reads.
+        // Queries and keys of the own branch, the keys that the other branch reads, and the values of both:
+        // what is rotated lies together.
         let normed = self.plain_norm(x);
         let joint = [0, 1].map(|branch| {
             let (own, other) = (&blocks[branch], &blocks[1 - branch]);
             let cross = |this: &Self, projection: &str| {
                 this.layer(&format!("{other}.cross_attn.{projection}"))
             };
-            let mut qkv = self.layer(&format!("{own}.attn.qkv"));
-            prepare(&mut qkv, 0, stack, true);
-            prepare(&mut qkv, 1, stack, false);
+            let mut qk = self.layer(&format!("{own}.attn.qkv"));
+            prepare(&mut qk, 0, stack, true);
+            prepare(&mut qk, 1, stack, false);
+            let own_norm = self.norm(&format!("{own}.norm1"));
+            let (qk, v) = qk.behind(&own_norm).split(2 * width);
             let mut k = cross(self, "projk");
             prepare(&mut k, 0, stack, false);
-            let kv = k.beside(cross(self, "projv"));
-            let qkv = qkv.behind(&self.norm(&format!("{own}.norm1")));
-            qkv.beside(kv.behind(&self.norm(&format!("{other}.norm_y"))))
+            let norm_y = self.norm(&format!("{other}.norm_y"));
+            let (k, vc) = (k.behind(&norm_y), cross(self, "projv").behind(&norm_y));
+            qk.beside(k).beside(v).beside(vc)
         });
         let joint = self.both(&normed, &format!("{name}.joint"), joint);
         let joint = self.graph.reshape(&joint, &[2 * batch, tokens, 5 * width]);
-        let parts = self.graph.split(&joint, 2, &[width; 5]);
-        let [q, k, v, kc, vc] = &parts[..] else {
-            unreachable!("split in five");
-        };
-        let mixed = self.attend_any([q, k, v], stack, rotary);
+        let [q, k, kc, v, vc] = self.joint_parts(&joint, stack, rotary);
+        let mixed = self.mix([&q, &k, &v], stack);
         let x = self.residual_both(x, &mixed, &name, &blocks, "attn.proj");
 
         // Each branch reads the other's tokens from before this block.
         let other: Vec<usize> = (batch..2 * batch).chain(0..batch).collect();
-        let (kc, vc) = (self.graph.gather(kc, &other), self.graph.gather(vc, &other));
+        let kc = self.graph.gather(&kc, &other);
+        let vc = self.graph.gather(&vc, &other);
         let normed = self.plain_norm(&x);
         let q = blocks.each_ref().map(|block| {
             let mut q = self.layer(&format!("{block}.cross_attn.projq"));
@@ -138,7 +148,8 @@ impl Emitter<'_> {
         });
         let q = self.both(&normed, &format!("{name}.cross_attn.projq"), q);
         let q = self.graph.reshape(&q, &apart);
-        let mixed = self.attend_any([&q, &kc, &vc], stack, rotary);
+        let q = self.rotated(&q, stack, rotary);
+        let mixed = self.mix([&q, &kc, &vc], stack);
         let x = self.residual_both(&x, &mixed, &name, &blocks, "cross_attn.proj");
 
         let normed = self.plain_norm(&x);
@@ -188,19 +199,50 @@ impl Emitter<'_> {
         self.graph.binary("Add", &product, &bias)
     }
 
-    /// Attention with rotated queries and keys; all tensors are `N × T × C`.
-    fn attend_any(&mut self, [q, k, v]: [&Value; 3], stack: &Stack, rotary: &Rotary) -> Value {
-        match self.attention {
-            AttentionForm::Fused => self.attend_fused([q, k, v], stack, rotary),
-            AttentionForm::Decomposed => {
-                let [q, k, v] = [q, k, v].map(|x| {
-                    let heads = self.heads(x, 1, stack);
-                    let one = heads.shape[1..].to_vec();
-                    self.graph.reshape(&heads, &one)
-                });
-                let (q, k) = (self.rotate(&q, rotary), self.rotate(&k, rotary));
-                self.attend(&q, &k, &v)
+    /// Splits a joint projection, `N × T × 5C`, into five parts of which the first three are rotated, as
+    /// [`Emitter::mix`] takes them.
+    fn joint_parts(&mut self, joint: &Value, stack: &Stack, rotary: &Rotary) -> [Value; 5] {
+        let parts = match self.attention {
+            AttentionForm::Fused => {
+                let mut parts = self.graph.split(joint, 2, &[stack.width; 5]);
+                for part in &mut parts[..3] {
+                    *part = self.rotated(part, stack, rotary);
+                }
+                parts
             }
+            AttentionForm::Decomposed => {
+                let maps = self.heads(joint, 5, stack);
+                let one = maps.shape[1..].to_vec();
+                let kinds = self.graph.split(&maps, 0, &[3, 2]);
+                let turned = self.rotate(&kinds[0], rotary);
+                let mut parts = self.graph.split(&turned, 0, &[1; 3]);
+                parts.extend(self.graph.split(&kinds[1], 0, &[1; 2]));
+                let parts = parts.iter();
+                parts.map(|part| self.graph.reshape(part, &one)).collect()
+            }
+        };
+        parts
+            .try_into()
+            .unwrap_or_else(|_| unreachable!("split in five"))
+    }
+
+    /// Rotated queries or keys, `N × T × C`, as [`Emitter::mix`] takes them.
+    fn rotated(&mut self, x: &Value, stack: &Stack, rotary: &Rotary) -> Value {
+        match self.attention {
+            AttentionForm::Fused => self.rotate_fused(x, stack, rotary),
+            AttentionForm::Decomposed => {
+                let heads = self.heads(x, 1, stack);
+                let turned = self.rotate(&heads, rotary);
+                self.graph.reshape(&turned, &heads.shape[1..])
+            }
+        }
+    }
+
+    /// Attention of rotated queries and keys: `N × T × C` where it is one operator, otherwise `N × H × T × D`.
+    fn mix(&mut self, [q, k, v]: [&Value; 3], stack: &Stack) -> Value {
+        match self.attention {
+            AttentionForm::Fused => self.graph.attention(q, k, v, stack.heads),
+            AttentionForm::Decomposed => self.attend(q, k, v),
         }
     }
 

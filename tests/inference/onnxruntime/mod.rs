@@ -179,7 +179,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// Every way to write the network down in single precision.
-const FORMS: [EmitOptions; 7] = {
+const FORMS: [EmitOptions; 9] = {
     const PLAIN: EmitOptions = EmitOptions {
         precision: Precision::F32,
         attention: AttentionForm::Decomposed,
@@ -211,7 +211,26 @@ const FORMS: [EmitOptions; 7] = {
         maps: Maps::Nhwc,
         ..all
     };
-    [PLAIN, fused, together, both, all, last, all_last]
+    let inside = EmitOptions {
+        maps: Maps::NchwInside,
+        ..PLAIN
+    };
+    // As for TensorRT.
+    let together_inside = EmitOptions {
+        maps: Maps::NchwInside,
+        ..together
+    };
+    [
+        PLAIN,
+        fused,
+        together,
+        both,
+        all,
+        last,
+        all_last,
+        inside,
+        together_inside,
+    ]
 };
 
 /// The ways that this machine's provider has the operators for.
