@@ -186,6 +186,58 @@ fn an_engine_is_built_without_a_gpu_and_kept() {
     assert!(said.contains("96x64") && said.contains("sm_120"), "{said}");
 }
 
+/// Kernels of a part, by kind, in the numbers that TensorRT builds for the bundled network. More of any mean that the
+/// emitted graph has lost a pattern that TensorRT fuses.
+#[test]
+fn attention_and_the_heads_are_fused() {
+    let root = tempfile::tempdir().expect("a temporary folder");
+    let Some(folder) = built(root.path(), &["--precision", "fp16"]) else {
+        return;
+    };
+    let output = engine(
+        root.path(),
+        &["inspect", text(&folder), "--kinds", "--json"],
+    )
+    .output();
+    let output = output.expect("the program starts");
+    assert!(output.status.success(), "{}", message(&output));
+    let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    // Blocks of the encoder, blocks of the decoder with both branches in one batch, heads.
+    const ENCODER: u64 = 8;
+    const DECODER: u64 = 10;
+    for (part, blocks, norms, heads, moves) in [
+        ("encoder", ENCODER, 2 * ENCODER + 1, 0, 1),
+        ("decoder", 2 * DECODER, 3 * DECODER + 1, 2, 5),
+        ("mono", 2 * DECODER, 3 * DECODER + 1, 1, 5),
+        // Attention of several pairs leaves tokens in an order that the next layer does not read.
+        ("edge", 2 * DECODER, 3 * DECODER + 1, 2, 25),
+    ] {
+        let kernels = |kind: &str| {
+            let mut rows = found["kinds"][part].as_array().expect("kinds").iter();
+            let row = rows.find(|row| row["kind"] == kind);
+            row.map_or(0, |row| row["sum"]["layers"].as_u64().expect("a number"))
+        };
+        let lines = found["layers"][part].as_array().expect("kernels").iter();
+        let softmax = lines.filter(|line| line.as_str().is_some_and(|l| l.contains("Softmax")));
+        // One kernel with both products and the softmax.
+        assert_eq!(kernels("attention"), blocks, "{part}");
+        assert_eq!(softmax.count() as u64, blocks, "{part}");
+        // Queries, keys and values are turned and put into place at once.
+        assert_eq!(kernels("rotation"), blocks, "{part}");
+        assert!(kernels("norm") <= norms, "{part}: {}", kernels("norm"));
+        assert!(
+            kernels("reformat") <= moves,
+            "{part}: {}",
+            kernels("reformat")
+        );
+        // A head has four `max(x, 0)` whose argument is also added later, points, descriptors, and their confidence;
+        // then there is the end of a norm.
+        let elementwise = kernels("elementwise");
+        assert!(elementwise <= 7 * heads + 1, "{part}: {elementwise}");
+        assert_eq!(kernels("enlargement"), 5 * heads, "{part}");
+    }
+}
+
 /// Names of an engine's parts.
 fn parts(manifest: &Value) -> Vec<&str> {
     let engines = manifest["engines"].as_array().expect("engines").iter();

@@ -126,7 +126,8 @@ pub fn recipe(args: &RecipeArgs) -> Result<Finished, CliError> {
     Ok(Finished::Done)
 }
 
-fn read(path: &Path) -> Result<Recipe, CliError> {
+/// Reads a recipe.
+pub fn read(path: &Path) -> Result<Recipe, CliError> {
     readable("the recipe", path)?;
     Ok(Recipe::read(path).map_err(InferenceError::from)?)
 }

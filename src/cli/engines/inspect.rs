@@ -1,10 +1,12 @@
 //! `mast3r-slam engine list` and `inspect`.
 
-use super::{InspectArgs, StoreArgs};
+use super::{InspectArgs, StoreArgs, build};
 use crate::cli::{CliError, Finished, say};
 use crate::gpu::plan::human;
 use crate::inference::InferenceError;
-use crate::inference::tensorrt::{self, Found, Manifest, Part, Store, list as targets};
+use crate::inference::tensorrt::{
+    self, Found, Gpu, KindSum, LayerKind, Manifest, Part, Store, list as targets,
+};
 use serde_json::{Value, json};
 
 /// Runs `engine list`.
@@ -26,6 +28,8 @@ pub fn list(args: &StoreArgs) -> Result<Finished, CliError> {
 /// Runs `engine inspect`.
 pub fn run(args: &InspectArgs) -> Result<Finished, CliError> {
     let found = find(&args.store.store(), args)?;
+    let recipe = args.recipe.as_deref().map(build::read).transpose()?;
+    let gpu = recipe.as_ref().map(|recipe| &recipe.gpu);
     let mut parts = Vec::with_capacity(Part::ALL.len());
     for part in found.manifest.engines.iter().map(|engine| engine.part) {
         parts.push((
@@ -46,7 +50,17 @@ pub fn run(args: &InspectArgs) -> Result<Finished, CliError> {
                 (part.name().to_owned(), layers)
             })
             .collect();
-        let all = json!({ "manifest": manifest, "layers": layers });
+        let mut all = json!({ "manifest": manifest, "layers": layers });
+        if args.kinds {
+            let of_part = |(part, found): &(Part, tensorrt::Inspected)| {
+                let sums = tensorrt::kinds(&found.layers, gpu);
+                let rows = sums
+                    .iter()
+                    .map(|(kind, sum)| json!({ "kind": kind, "sum": sum }));
+                (part.name().to_owned(), rows.collect::<Value>())
+            };
+            all["kinds"] = Value::Object(parts.iter().map(of_part).collect());
+        }
         let text = serde_json::to_string_pretty(&all);
         say(&text.map_err(|e| CliError::Usage(e.to_string()))?);
         return Ok(Finished::Done);
@@ -76,11 +90,45 @@ pub fn run(args: &InspectArgs) -> Result<Finished, CliError> {
                 "  not loaded here, so this is the builder's log: {why}"
             ));
         }
+        if args.kinds {
+            say(&kinds_table(&tensorrt::kinds(&inspected.layers, gpu), gpu));
+        }
         if args.layers {
             say(inspected.json.as_deref().unwrap_or(&inspected.layers));
         }
     }
     Ok(Finished::Done)
+}
+
+/// The table of an engine's kernels by kind.
+fn kinds_table(kinds: &[(LayerKind, KindSum)], gpu: Option<&Gpu>) -> String {
+    let mut text = format!("  {:<30} {:>7} {:>9} {:>9}", "kind", "kernels", "Gop", "MB");
+    if let Some(gpu) = gpu {
+        text += &format!("  predicted ms on {}", gpu.name);
+    }
+    let mut row = |name: &str, sum: &KindSum| {
+        text += &format!(
+            "\n  {name:<30} {:>7} {:>9.2} {:>9.1}",
+            sum.layers,
+            sum.operations * 1e-9,
+            sum.bytes * 1e-6
+        );
+        if let Some(ms) = sum.predicted_ms {
+            text += &format!("  {ms:.3}");
+        }
+    };
+    let mut all = KindSum::default();
+    for (kind, sum) in kinds {
+        row(kind.name(), sum);
+        all.layers += sum.layers;
+        all.operations += sum.operations;
+        all.bytes += sum.bytes;
+        if let Some(ms) = sum.predicted_ms {
+            *all.predicted_ms.get_or_insert(0.0) += ms;
+        }
+    }
+    row("all", &all);
+    text
 }
 
 /// Finds an engine by path, or by name in the store.

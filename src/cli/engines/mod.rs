@@ -126,6 +126,12 @@ pub struct InspectArgs {
     /// Print all kernels.
     #[arg(long)]
     pub layers: bool,
+    /// Print kernels by kind, with their operations and bytes.
+    #[arg(long)]
+    pub kinds: bool,
+    /// Predict what each kind takes on the GPU of a recipe, such as those of engines/.
+    #[arg(long, value_name = "FILE", requires = "kinds")]
+    pub recipe: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,

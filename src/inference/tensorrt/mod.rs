@@ -15,6 +15,7 @@ mod gpu;
 mod inspect;
 #[cfg(all(feature = "cuda", not(feature = "tensorrt-enterprise")))]
 mod kernels;
+mod layers;
 mod library;
 #[cfg(feature = "cuda")]
 mod loaded;
@@ -32,6 +33,7 @@ pub use build::{Observer, Order, Silent, build};
 pub use error::TensorRtError;
 pub use gpu::target_here;
 pub use inspect::{Inspected, inspect};
+pub use layers::{KindSum, Layer, LayerKind, kinds};
 pub use library::{FOLDER_VARIABLE, load};
 #[cfg(feature = "cuda")]
 pub use loaded::{LoadOptions, Loaded};
