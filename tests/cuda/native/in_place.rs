@@ -14,16 +14,16 @@ use std::sync::Arc;
 const SIZE: (usize, usize) = (80, 48);
 
 /// The outputs of one view of some pairs.
-struct View([DeviceBuffer<f32>; 4]);
+pub struct View([DeviceBuffer<f32>; 4]);
 
 impl View {
-    fn carve(part: &mut Carver<'_, '_>, shape: &NetworkShape, pairs: usize) -> Self {
+    pub fn carve(part: &mut Carver<'_, '_>, shape: &NetworkShape, pairs: usize) -> Self {
         let n = pairs * shape.pixels();
         Self([3, 1, shape.descriptor_dim, 1].map(|k| part.device("view", &[n, k]).expect("memory")))
     }
 
     /// The pairs `first..last` of `pairs`.
-    fn of_pairs(&self, pairs: usize, first: usize, last: usize) -> Self {
+    pub fn of_pairs(&self, pairs: usize, first: usize, last: usize) -> Self {
         Self(self.0.each_ref().map(|buffer| {
             let each = buffer.len() / pairs;
             buffer
@@ -32,7 +32,7 @@ impl View {
         }))
     }
 
-    fn view(&self) -> DeviceView<'_> {
+    pub fn view(&self) -> DeviceView<'_> {
         let parts = self.0.each_ref().map(DeviceBuffer::all);
         let [points, confidence, descriptors, descriptor_confidence] = parts;
         DeviceView {
@@ -43,7 +43,7 @@ impl View {
         }
     }
 
-    fn read(&self, stream: &Stream) -> ViewOutput {
+    pub fn read(&self, stream: &Stream) -> ViewOutput {
         let read = |buffer: &DeviceBuffer<f32>| stream.read_vec(buffer.all()).expect("read");
         let [points, confidence, descriptors, descriptor_confidence] = self.0.each_ref().map(read);
         ViewOutput {
@@ -54,7 +54,7 @@ impl View {
         }
     }
 
-    fn clear(&self, stream: &Stream) {
+    pub fn clear(&self, stream: &Stream) {
         for buffer in &self.0 {
             stream.fill(buffer.all(), 0xff).expect("filled");
         }

@@ -3,6 +3,7 @@
 mod in_place;
 mod layers;
 mod linear;
+mod shapes;
 
 use crate::cuda;
 use mast3r_slam::image::RgbImage;
@@ -204,12 +205,16 @@ fn a_tiny_network_of_any_shape_is_near_the_cpu() {
 /// A network with the official layers' kinds in small: heads of 64 channels, layers with many inputs, convolutions
 /// with many outputs. The tiny network has none of them, and kernels are chosen by them.
 fn wide_network() -> Network {
-    wide_network_of(wide_checkpoint())
+    network_of(wide_checkpoint())
 }
 
-fn wide_network_of(checkpoint: Checkpoint) -> Network {
-    Network::new(Path::new("wide.safetensors"), checkpoint, &Hints::default())
-        .expect("a complete network")
+fn network_of(checkpoint: Checkpoint) -> Network {
+    Network::new(
+        Path::new("random.safetensors"),
+        checkpoint,
+        &Hints::default(),
+    )
+    .expect("a complete network")
 }
 
 fn wide_checkpoint() -> Checkpoint {
@@ -227,10 +232,14 @@ fn wide_checkpoint() -> Checkpoint {
         descriptor_hidden: 4 * (512 + 512),
         ..Architecture::official()
     };
+    random_checkpoint(&architecture)
+}
+
+/// Random weights such that activations stay near 1.
+fn random_checkpoint(architecture: &Architecture) -> Checkpoint {
     let mut checkpoint = Checkpoint::default();
     for (seed, (name, shape)) in architecture.expected_shapes().into_iter().enumerate() {
         let inputs: usize = shape[1..].iter().product();
-        // Such that activations stay near 1.
         let (mean, spread) = match shape.len() {
             1 if name.contains("norm") && name.ends_with("weight") => (1.0, 0.1),
             1 => (0.0, 0.02),
@@ -371,11 +380,7 @@ fn weights_in_e4m3_compute_what_the_cpu_computes_with_rounded_weights() {
             rounded(tiny_checkpoint(), tiny_network),
             &[(112, 80), (16, 16)][..],
         ),
-        (
-            "wide",
-            rounded(wide_checkpoint(), wide_network_of),
-            &[(128, 96)],
-        ),
+        ("wide", rounded(wide_checkpoint(), network_of), &[(128, 96)]),
     ] {
         for &(width, height) in sizes {
             let images = [1, 2].map(|seed| noise_image(seed, width, height));
