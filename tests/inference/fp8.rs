@@ -7,7 +7,7 @@ use mast3r_slam::inference::InferenceError;
 use mast3r_slam::inference::compare::{Comparison, Errors, compare};
 use mast3r_slam::inference::cpu::CpuBackend;
 use mast3r_slam::inference::onnxruntime::{OnnxRuntimeBackend, OnnxRuntimeOptions, Provider};
-use mast3r_slam::network::onnx::Precision;
+use mast3r_slam::network::onnx::{AttentionForm, Branches, EmitOptions, Maps, Precision};
 use std::path::{Path, PathBuf};
 use testkit::skip::{Need, skip};
 
@@ -38,15 +38,16 @@ fn images() -> [RgbImage; 2] {
     })
 }
 
-/// How far `precision` is from single precision; none without the library.
-fn compared(precision: Precision) -> Option<Comparison> {
+/// How far `precision` is from single precision, written down as `emit` says or as is fastest here; none without the
+/// library.
+fn compared(precision: Precision, emit: Option<EmitOptions>) -> Option<Comparison> {
     let weights = repository("engines/mast3r-mini/model.safetensors");
     let options = OnnxRuntimeOptions {
         library: None,
         provider: Some(Provider::Cpu),
         threads: 2,
         precision: Some(precision),
-        emit: None,
+        emit,
     };
     let loaded = OnnxRuntimeBackend::load(&weights, SIZE.0, SIZE.1, &options);
     if let Err(error @ InferenceError::Unavailable { .. }) = &loaded {
@@ -74,19 +75,30 @@ fn each(found: &Comparison) -> impl Iterator<Item = Errors> {
 
 #[test]
 fn half_precision_is_within_what_is_promised() {
-    let Some(found) = compared(Precision::F16) else {
-        return;
+    // The fastest form here, and TensorRT's.
+    let tensorrt = EmitOptions {
+        precision: Precision::F16,
+        attention: AttentionForm::Decomposed,
+        branches: Branches::Together,
+        maps: Maps::NchwInside,
+        ..EmitOptions::default()
     };
-    assert!(each(&found).all(|e| e.broken == 0), "{found:?}");
-    for view in found.views {
-        assert!(view.points.median < 5e-3, "{view:?}");
-        assert!(1.0 - view.descriptors.median > 0.999, "{view:?}");
+    for emit in [None, Some(tensorrt)] {
+        let Some(found) = compared(Precision::F16, emit) else {
+            return;
+        };
+        println!("{emit:?}: {found:?}");
+        assert!(each(&found).all(|e| e.broken == 0), "{found:?}");
+        for view in found.views {
+            assert!(view.points.median < 5e-3, "{view:?}");
+            assert!(1.0 - view.descriptors.median > 0.999, "{view:?}");
+        }
     }
 }
 
 #[test]
 fn eight_bit_floats_are_off_by_less_than_their_own_rounding() {
-    let Some(found) = compared(Precision::Fp8) else {
+    let Some(found) = compared(Precision::Fp8, None) else {
         return;
     };
     assert!(each(&found).all(|e| e.broken == 0), "{found:?}");
