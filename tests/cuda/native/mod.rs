@@ -306,13 +306,18 @@ fn dune_is_near_the_cpu() {
     }
 }
 
+/// A pair of images of a scene, of the size that the bundled network was trained for.
+fn golden_images() -> [RgbImage; 2] {
+    let golden = repository("tests/data/network/mini.golden.safetensors");
+    let golden = Golden::open(&golden).expect("in the repository");
+    ["pair0.image1", "pair0.image2"].map(|name| golden.image(name))
+}
+
 /// The bundled network at the size it was trained for, and with images repeated to a size whose columns the blocks of
 /// its maps' own kernels do not divide.
 fn bundled_is_near_the_cpu(precision: (Precision, Limits)) {
     let Some(_gpu) = cuda() else { return };
-    let golden = repository("tests/data/network/mini.golden.safetensors");
-    let golden = Golden::open(&golden).expect("in the repository");
-    let images = ["pair0.image1", "pair0.image2"].map(|name| golden.image(name));
+    let images = golden_images();
     for size in [(images[0].width, images[0].height), (272, 208)] {
         let images = images.each_ref().map(|image| repeated(image, size));
         let expected = Expected::new(&bundled(), [&images[0], &images[1]]);

@@ -2,8 +2,9 @@
 
 use super::in_place::View;
 use super::{
-    Backend, KernelSet, NativeBackend, Network, PairOutput, bundled, compare, dune, network_of,
-    noise_image, random_checkpoint, tiny_checkpoint, tiny_network, wide_network,
+    Backend, KernelSet, NativeBackend, Network, PairOutput, bundled, compare, dune, golden_images,
+    network_of, noise_image, random_checkpoint, repeated, tiny_checkpoint, tiny_network,
+    wide_network,
 };
 use crate::cuda;
 use mast3r_slam::gpu::plan::Group;
@@ -31,7 +32,6 @@ fn portrait_images_are_near_the_cpu() {
     let Some(_gpu) = cuda() else { return };
     let networks = [
         ("DUNE", dune::network(dune::checkpoint()), (42, 70)),
-        ("bundled", bundled(), (176, 272)),
         ("wide", wide_network(), (80, 144)),
     ];
     for (name, network, size) in networks {
@@ -39,6 +39,9 @@ fn portrait_images_are_near_the_cpu() {
         let what = format!("{name} {size:?}");
         compare(&what, &network, [&images[0], &images[1]]);
     }
+    // A trained network amplifies rounding on images of noise: ONNX Runtime's half precision errs by 1.5 % there, on a CPU.
+    let images = golden_images().map(|image| repeated(&image, (176, 272)));
+    compare("bundled, portrait", &bundled(), [&images[0], &images[1]]);
 }
 
 #[test]
