@@ -121,22 +121,26 @@ mod with_cuda {
         }
     }
 
-    /// What the network takes that the native backend would run, for images of this size.
+    fn load(weights: &Path) -> Result<Network, CliError> {
+        Ok(load_network(weights).map_err(InferenceError::from)?)
+    }
+
+    /// What the network takes that the native backend would run, for images of this size. `named` is the network of the
+    /// weights that the settings name.
     fn outline(
         model: Option<Model>,
+        named: Option<Network>,
         config: &Config,
         size: (usize, usize),
     ) -> Result<Option<Outline>, CliError> {
         if config.network.backend != BackendChoice::Native {
             return Ok(None);
         }
-        let load = |path: &Path| load_network(path).map_err(InferenceError::from);
-        let weights = &config.network.weights;
-        let network = match model {
-            Some(Model::Vitl) => Network::of_zeros(Architecture::official())
+        let network = match (model, named) {
+            (Some(Model::Vitl), _) => Network::of_zeros(Architecture::official())
                 .ok_or_else(|| CliError::Usage("the model is too large to be planned".into()))?,
-            None if !weights.is_empty() => load(weights.as_ref())?,
-            None | Some(Model::Mini) => load(&find_asset(MINI_WEIGHTS)?)?,
+            (None, Some(named)) => named,
+            (None | Some(Model::Mini), _) => load(&find_asset(MINI_WEIGHTS)?)?,
         };
         let precision = precision_of(config.network.precision);
         Ok(Some(Outline::new(&network, size, precision)?))
@@ -194,35 +198,29 @@ mod with_cuda {
             config.network.size = width;
         }
         let weights = &config.network.weights;
-        let mut sizes = match args.model {
-            Some(model) => model.sizes(),
-            None if weights.is_empty() => Model::Mini.sizes(),
-            None => {
-                let network = load_network(weights.as_ref());
-                let architecture = network.map_err(InferenceError::from)?.architecture;
-                Sizes {
-                    channels: architecture.encoder.width,
-                    descriptor: architecture.descriptor_dim,
-                    patch: architecture.patch(),
-                    words: Model::Vitl.sizes().words,
-                }
-            }
+        let is_named = args.model.is_none() && !weights.is_empty();
+        let named = is_named.then(|| load(weights.as_ref())).transpose()?;
+        let mut sizes = match &named {
+            None => args.model.unwrap_or(Model::Mini).sizes(),
+            Some(Network { architecture, .. }) => Sizes {
+                channels: architecture.encoder.width,
+                descriptor: architecture.descriptor_dim,
+                patch: architecture.patch(),
+                words: Model::Vitl.sizes().words,
+            },
         };
         sizes.words = args.words.unwrap_or(sizes.words);
         let info = args.gpu.info();
-        let (width, height) = (
-            config.network.size,
-            (config.network.size * ratio.1 / ratio.0).next_multiple_of(sizes.patch),
-        );
-        let native = outline(args.model, &config, (width, height))?;
+        let size_of = |width: usize| {
+            let height = (width * ratio.1 / ratio.0).next_multiple_of(sizes.patch);
+            (width, height)
+        };
+        let native = outline(args.model, named, &config, size_of(config.network.size))?;
         let splat = config.splat.enable.then(|| config.splat.clone());
         let (use_calib, config) = (config.use_calib, DeviceConfig::from(&config));
         let make =
             |config: &DeviceConfig| -> Result<(MemoryPlan, SlotPlan, NetworkShape), CliError> {
-                let (width, height) = (
-                    config.network_size,
-                    (config.network_size * ratio.1 / ratio.0).next_multiple_of(sizes.patch),
-                );
+                let (width, height) = size_of(config.network_size);
                 let shape = NetworkShape {
                     width,
                     height,

@@ -2,6 +2,7 @@
 
 pub mod architecture;
 pub mod checkpoint;
+mod digest;
 pub mod dune;
 pub mod e4m3;
 pub mod flops;
@@ -11,13 +12,13 @@ pub mod pickle;
 pub mod pth;
 mod stack;
 
-use sha2::{Digest, Sha256};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 pub use architecture::{Architecture, Hints, Network};
 pub use checkpoint::{Checkpoint, CheckpointError, Dtype, Tensor};
+pub use digest::{hash, identity};
 pub use input_size::{InputSize, PATCH};
 pub use stack::Stack;
 
@@ -167,26 +168,4 @@ pub fn patch_size(path: &Path) -> Result<usize, CheckpointError> {
         true => dune::PATCH,
         false => PATCH,
     })
-}
-
-/// SHA-256 of the weights at `path` in hexadecimal, over the concatenation if there are two files.
-/// TensorRT engines and codebooks are bound to this hash.
-///
-/// # Errors
-/// See [`CheckpointError`].
-pub fn hash(path: &Path) -> Result<String, CheckpointError> {
-    let mut hasher = Sha256::new();
-    for path in files(path)? {
-        let io = |source| CheckpointError::Io {
-            path: path.clone(),
-            source,
-        };
-        let mut file = std::fs::File::open(&path).map_err(io)?;
-        std::io::copy(&mut file, &mut hasher).map_err(io)?;
-    }
-    Ok(hasher
-        .finalize()
-        .iter()
-        .map(|b| format!("{b:02x}"))
-        .collect())
 }

@@ -34,10 +34,10 @@ impl Slam {
     /// Encodes a frame. Without depth of its own it has the newest depth, as that of a sensor that is slower than the
     /// camera; returns whether it has.
     pub(super) fn encode(&mut self, frame: &Frame<'_>) -> Result<bool, SlamError> {
-        if !std::mem::take(&mut self.depth_is_set) {
+        if !self.depth_is_set {
             self.set_depth(None)?;
-            self.depth_is_set = false;
         }
+        self.depth_is_set = false;
         let motion = self.depth_timer.as_ref().and_then(DepthTimer::carried);
         if let Some(motion) = motion {
             let device = self.tracker.device_mut();

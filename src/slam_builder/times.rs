@@ -4,9 +4,8 @@
 use crate::config::{BackendChoice, PrecisionChoice};
 use crate::files;
 use crate::gpu::DeviceInfo;
-use crate::network::{CheckpointError, files as files_of};
+use crate::network::{CheckpointError, identity};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -17,9 +16,6 @@ const FORMAT: &str = "times of mast3r_slam's network, 1";
 const MAX_ROWS: usize = 64;
 /// Bytes that are read: several times as many as so many rows take.
 const MAX_BYTES: u64 = 1 << 18;
-/// Bytes at the beginning of weights that tell them from others: they hold the names and shapes of all tensors, by
-/// which the times are determined.
-const HEAD: u64 = 1 << 20;
 
 /// What times must have in common to be compared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,25 +50,6 @@ impl Key {
             precision: precision.to_string(),
         })
     }
-}
-
-/// SHA-256 of the lengths and the heads of the files that these weights consist of.
-fn identity(weights: &Path) -> Result<String, CheckpointError> {
-    let mut hasher = Sha256::new();
-    for path in files_of(weights)? {
-        let mut add = || -> io::Result<()> {
-            let file = File::open(&path)?;
-            let bytes: u64 = file.metadata()?.len();
-            hasher.update(bytes.to_le_bytes());
-            io::copy(&mut file.take(HEAD), &mut hasher).map(drop)
-        };
-        add().map_err(|source| CheckpointError::Io {
-            path: path.clone(),
-            source,
-        })?;
-    }
-    let digest = hasher.finalize();
-    Ok(digest.iter().map(|b| format!("{b:02x}")).collect())
 }
 
 /// Medians of a backend, in milliseconds.
@@ -309,21 +286,5 @@ mod tests {
             assert!(error.contains(found), "{error}");
             assert!(error.contains("times.json"), "{error}");
         }
-    }
-
-    #[test]
-    fn weights_are_told_apart_by_length_and_head() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let identity_of = |bytes: &[u8]| {
-            let path = folder.path().join("weights");
-            std::fs::write(&path, bytes).expect("a file");
-            identity(&path).expect("read")
-        };
-        let first = identity_of(b"weights");
-        assert_eq!(first, identity_of(b"weights"));
-        assert_ne!(first, identity_of(b"weighty"));
-        let long = vec![7; HEAD as usize + 10];
-        assert_ne!(identity_of(&long), identity_of(&long[1..]));
-        assert!(identity(&folder.path().join("none")).is_err());
     }
 }

@@ -161,7 +161,7 @@ impl Kernels {
     /// The kernel for a layer that is none of Hopper's, and its blocks.
     fn linear(&self, layer: &Linear) -> (&Kernel, &Block) {
         match layer.scale {
-            Some(_) => (&self.quantised.kernel, &self.quantised.block),
+            Some(_) => (&self.quantised.kernel, &Quantised::BLOCK),
             None => {
                 let tile = self.tile(layer);
                 (tile.kernel(layer), &tile.block)

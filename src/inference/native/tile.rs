@@ -129,7 +129,6 @@ impl TileKind {
 /// The kernel of linear layers whose weights are E4M3 numbers with a factor for each output.
 pub struct Quantised {
     pub(super) kernel: Kernel,
-    pub(super) block: Block,
 }
 
 impl Quantised {
@@ -145,10 +144,7 @@ impl Quantised {
     pub(super) fn new(context: &Context) -> Result<Self, CudaError> {
         let kernel = context.kernel(Self::NAME)?;
         kernel.allow_shared_bytes(Self::BLOCK.shared_bytes)?;
-        Ok(Self {
-            kernel,
-            block: Self::BLOCK,
-        })
+        Ok(Self { kernel })
     }
 }
 

@@ -117,12 +117,17 @@ impl DepthTimer {
             }),
         };
         let used = self.used?;
-        let velocity = self.here.and_then(|here| here.velocity);
-        let moved = offset.zip(velocity);
-        let motion = moved.map(|(offset, velocity)| exp(&(velocity * (offset - used.shift))));
+        let motion = self.here.and_then(|here| self.since_depth(&here, used));
         let motion = motion.map(|motion| DepthMotion::new(&motion, &self.camera));
         let image: &[f32] = self.images.get(used.image)?;
         Some((image, motion))
+    }
+
+    /// The motion from the moment of the depth that a frame uses to that of the frame, by the velocity at `moment`. `None`
+    /// if they are the same as far as is known.
+    fn since_depth(&self, moment: &Moment, used: Used) -> Option<Sim3> {
+        let (offset, velocity) = self.finder.offset().zip(moment.velocity)?;
+        Some(exp(&(velocity * (offset - used.shift))))
     }
 
     /// The next frame, and the depth that it was given, cannot be used.
@@ -142,8 +147,8 @@ impl DepthTimer {
         }
         let next = here.path_from_camera * here.step;
         let mut motion = next.inverse() * moment.path_from_camera;
-        if let Some((offset, velocity)) = self.finder.offset().zip(moment.velocity) {
-            motion = motion * exp(&(velocity * (offset - used.shift)));
+        if let Some(since_depth) = self.since_depth(&moment, used) {
+            motion = motion * since_depth;
         }
         let motion = DepthMotion::new(&motion, &self.camera);
         self.is_seen(&motion).then_some(motion)
