@@ -4,6 +4,7 @@
 // 4.8 TB/s, less when the outputs still lie in the second-level cache.
 
 #include "index.cuh"
+#include "usable.cuh"
 
 struct ViewPointers {
     float* points;                // N x 3
@@ -23,10 +24,7 @@ struct SanitiseArgs {
 namespace {
 
 constexpr unsigned kThreads = 256;
-// Nearer points have no direction; farther ones would overflow squared sums.
-constexpr float kMinRange = 1e-6f, kMaxRange = 1e6f;
-constexpr float kMaxConfidence = 1e6f;
-constexpr unsigned kExponent = 0x7f800000u;
+using ms::kExponent, ms::kMaxConfidence;
 
 __device__ __forceinline__ unsigned largest_exponent(float4 v) {
     return max(max(__float_as_uint(v.x) & kExponent, __float_as_uint(v.y) & kExponent),
@@ -70,11 +68,9 @@ extern "C" __global__ void __launch_bounds__(kThreads) ms_sanitise(const Sanitis
     float c = 0.0f, q = 0.0f;
     if (inside) {
         const float3 p = make_float3(view.points[3 * n], view.points[3 * n + 1], view.points[3 * n + 2]);
-        const float squared = p.x * p.x + p.y * p.y + p.z * p.z;
         c = view.confidence[n];
         q = view.descriptor_confidence[n];
-        // Comparisons that NaN fails.
-        usable = usable && squared >= kMinRange * kMinRange && squared <= kMaxRange * kMaxRange && c >= 0.0f && q >= 0.0f;
+        usable = usable && ms::usable(p.x, p.y, p.z, c, q);
     }
     __syncwarp();
     if (inside && !usable) {

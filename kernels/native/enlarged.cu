@@ -13,6 +13,7 @@ struct EnlargedArgs {
     uint64_t out;                       // a map; or, with points, absent
     uint64_t point_weight, point_bias;  // views × 4 × outputs, and views × 4, binary32
     uint64_t points[2], confidence[2];
+    Sanitising sanitising[2];
     int32_t images, height, width;      // images of a view
     int32_t out_height, out_width;
 };
@@ -166,7 +167,7 @@ template <typename T, int C, bool POINTS> __device__ __forceinline__ void enlarg
 #pragma unroll
         for (int i = 0; i < 4; i++) own[i] += offsets[i];
         put_point(own, reinterpret_cast<float *>(p.points[view]), reinterpret_cast<float *>(p.confidence[view]),
-                  (static_cast<int64_t>(image) * p.out_height + y) * p.out_width + at);
+                  (static_cast<int64_t>(image) * p.out_height + y) * p.out_width + at, image, p.sanitising[view]);
         return;
     }
     if (y >= p.out_height) return;

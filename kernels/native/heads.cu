@@ -18,12 +18,14 @@ struct EnlargeArgs {
 struct PointArgs {
     uint64_t x, weight, bias; // weight: 4 × channels, binary32
     uint64_t points, confidence;
+    Sanitising sanitising;
     int32_t pixels, channels, lanes;
 };
 
 struct DescriptorArgs {
     uint64_t x; // tokens × stride: P² descriptors of a token, then P² confidences
     uint64_t descriptors[2], confidence[2];
+    uint64_t unusable[2]; // see `Sanitising`
     int32_t items, height, width, patch, dim, stride;
 };
 
@@ -100,18 +102,21 @@ template <typename T> __device__ __forceinline__ void points(const PointArgs &p)
         if (!inside || lane != 0) continue;
 #pragma unroll
         for (int j = 0; j < 4; j++) a[j] += offset[j];
-        put_point(a, reinterpret_cast<float *>(p.points), reinterpret_cast<float *>(p.confidence), pixel);
+        put_point(a, reinterpret_cast<float *>(p.points), reinterpret_cast<float *>(p.confidence), pixel, 0,
+                  p.sanitising);
     }
 }
 
-// Pixels out of their patches: descriptors δ/‖δ‖, their confidences e^ω. A thread a pixel; blockIdx.y is
-// the view.
+// Pixels out of their patches: descriptors δ/‖δ‖, their confidences e^ω, as far as they can be sanitised without the
+// points. A thread a pixel; blockIdx.y is the view.
 template <typename T> __device__ __forceinline__ void descriptors(const DescriptorArgs &p) {
     wait_for_launches();
     let_next_launch();
     const int view = blockIdx.y, pixels = p.height * p.width;
     const int at = blockIdx.x * blockDim.x + threadIdx.x;
     const int item = at / pixels, pixel = at - item * pixels;
+    unsigned *unusable = reinterpret_cast<unsigned *>(p.unusable[view]);
+    if (unusable && at < p.items) unusable[at] = 0;
     if (item >= p.items) return;
     const int y = pixel / p.width, x = pixel - y * p.width;
     const int columns = p.width / p.patch, square = p.patch * p.patch;
@@ -122,6 +127,7 @@ template <typename T> __device__ __forceinline__ void descriptors(const Descript
     float *to = reinterpret_cast<float *>(p.descriptors[view]) + static_cast<int64_t>(at) * p.dim;
     const T *raw = from + place * p.dim;
     float squares = 0.0f;
+    bool finite = true;
     if (p.dim % 8 == 0) {
         for (int c = 0; c < p.dim; c += 8) {
             const uint4 bits = *reinterpret_cast<const uint4 *>(raw + c);
@@ -139,16 +145,28 @@ template <typename T> __device__ __forceinline__ void descriptors(const Descript
             for (int i = 0; i < 2; i++) {
                 const float2 v = unpack(reinterpret_cast<const uint32_t *>(&bits)[2 * i], T());
                 const float2 w = unpack(reinterpret_cast<const uint32_t *>(&bits)[2 * i + 1], T());
-                *reinterpret_cast<float4 *>(to + c + 4 * i) =
-                    make_float4(v.x * scale, v.y * scale, w.x * scale, w.y * scale);
+                const float4 d = make_float4(v.x * scale, v.y * scale, w.x * scale, w.y * scale);
+                finite = finite && ms::finite(d.x) && ms::finite(d.y) && ms::finite(d.z) && ms::finite(d.w);
+                *reinterpret_cast<float4 *>(to + c + 4 * i) = d;
             }
         }
     } else {
         for (int c = 0; c < p.dim; c++) squares += to_float(raw[c]) * to_float(raw[c]);
         const float scale = 1.0f / sqrtf(squares);
-        for (int c = 0; c < p.dim; c++) to[c] = to_float(raw[c]) * scale;
+        for (int c = 0; c < p.dim; c++) {
+            to[c] = to_float(raw[c]) * scale;
+            finite = finite && ms::finite(to[c]);
+        }
     }
-    reinterpret_cast<float *>(p.confidence[view])[at] = expf(to_float(from[square * p.dim + place]));
+    float quality = expf(to_float(from[square * p.dim + place]));
+    if (unusable) {
+        quality = quality > ms::kMaxConfidence ? ms::kMaxConfidence : quality;
+        if (!finite) {
+            quality = __int_as_float(0x7fffffff);
+            for (int c = 0; c < p.dim; c++) to[c] = 0.0f;
+        }
+    }
+    reinterpret_cast<float *>(p.confidence[view])[at] = quality;
 }
 
 } // namespace

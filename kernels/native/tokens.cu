@@ -20,10 +20,11 @@ struct NormArgs {
 };
 
 struct ConvertArgs {
-    uint64_t views[2]; // binary32, items × tokens × width each
+    uint64_t views[2]; // items × tokens × width each
     uint64_t out;
     int32_t tokens, width, out_stride, items;
     int32_t partner; // 1: of view 2, item i is item i ^ 1
+    int32_t half;    // 1: views are 16-bit numbers already, not binary32
 };
 
 struct CopyArgs {
@@ -113,7 +114,7 @@ template <typename T, int VECTORS> __device__ __forceinline__ void norm(const No
     }
 }
 
-// Tokens to 16-bit numbers; blockIdx.y is the view. Four values a thread.
+// Tokens as 16-bit numbers, side by side with what else a row has; blockIdx.y is the view. Four values a thread.
 template <typename T> __device__ __forceinline__ void convert(const ConvertArgs &p) {
     wait_for_launches();
     let_next_launch();
@@ -124,11 +125,16 @@ template <typename T> __device__ __forceinline__ void convert(const ConvertArgs 
     int item = row / p.tokens;
     const int token = row - item * p.tokens;
     if (view == 1 && p.partner) item ^= 1;
-    const float *x = reinterpret_cast<const float *>(p.views[view]);
-    const float4 v = *reinterpret_cast<const float4 *>(
-        x + (static_cast<int64_t>(item) * p.tokens + token) * p.width + c);
+    const int64_t source = (static_cast<int64_t>(item) * p.tokens + token) * p.width + c;
     const int64_t to = static_cast<int64_t>(view) * p.items * p.tokens + row;
     T *out = reinterpret_cast<T *>(p.out) + to * p.out_stride + c;
+    if (p.half) {
+        *reinterpret_cast<uint2 *>(out) =
+            *reinterpret_cast<const uint2 *>(reinterpret_cast<const T *>(p.views[view]) + source);
+        return;
+    }
+    const float4 v =
+        *reinterpret_cast<const float4 *>(reinterpret_cast<const float *>(p.views[view]) + source);
     *reinterpret_cast<uint2 *>(out) = make_uint2(pack(v.x, v.y, T()), pack(v.z, v.w, T()));
 }
 

@@ -258,6 +258,7 @@ mod with_cuda {
                     network_workspace: workspaces
                         .map_or([0; 2], |bytes| [bytes.single, bytes.edges]),
                     encoder_workspace: workspaces.map(|bytes| bytes.encoder),
+                    half_tokens: native.as_ref().is_some_and(Outline::half_tokens),
                     edge_batch: edges,
                     words: Some(sizes.words),
                 };

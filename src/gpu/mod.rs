@@ -21,6 +21,8 @@ mod context;
 #[cfg(feature = "cuda")]
 mod error;
 #[cfg(feature = "cuda")]
+mod floats;
+#[cfg(feature = "cuda")]
 mod kernel;
 #[cfg(feature = "cuda")]
 mod memory;
@@ -38,6 +40,7 @@ pub use self::{
     carver::{Carver, Carving},
     context::{Context, DeviceInfo, compute_capability},
     error::CudaError,
+    floats::{FloatBuffer, Floats},
     kernel::{Extras, Grid, Kernel},
     memory::{
         Allocations, DeviceBuffer, DevicePointer, DeviceSlice, Element, PinnedBuffer, allocations,

@@ -1,7 +1,7 @@
 //! Network inference in the GPU memory used by SLAM.
 
 use super::{InferenceError, NetworkShape};
-use crate::gpu::{CudaError, DeviceBuffer, DeviceSlice, Stream};
+use crate::gpu::{CudaError, DeviceBuffer, DeviceSlice, Element, Floats, Stream};
 use serde::Serialize;
 
 /// Dense outputs of one view on the device; see [`super::ViewOutput`] for the host version.
@@ -15,10 +15,13 @@ pub struct DeviceView<'a> {
     pub descriptors: DeviceSlice<'a, f32>,
     /// `N` confidences of the descriptors.
     pub descriptor_confidence: DeviceSlice<'a, f32>,
+    /// Number of unusable pixels of each image, for a backend that sanitises
+    /// ([`DeviceBackend::sanitises`]); `None`: the outputs stay as the network computes them.
+    pub unusable: Option<DeviceSlice<'a, u32>>,
 }
 
 impl<'a> DeviceView<'a> {
-    /// All four slices in field order, which is the order of a decoder's outputs.
+    /// The four outputs in field order, which is the order of a decoder's outputs.
     pub fn slices(self) -> [DeviceSlice<'a, f32>; 4] {
         [
             self.points,
@@ -26,6 +29,14 @@ impl<'a> DeviceView<'a> {
             self.descriptors,
             self.descriptor_confidence,
         ]
+    }
+
+    /// The same view with counts of unusable pixels, one for each image.
+    pub fn counting(self, unusable: DeviceSlice<'a, u32>) -> Self {
+        Self {
+            unusable: Some(unusable),
+            ..self
+        }
     }
 
     /// Rejects slices too short for `pixels` of `channels`, and misaligned descriptors.
@@ -55,9 +66,12 @@ impl<'a> DeviceView<'a> {
             "descriptor confidences on the device",
         ];
         for ((what, expected), found) in names.into_iter().zip(expected).zip(self.slices()) {
-            check_len(what, expected, found)?;
+            check_len(what, expected, found.len())?;
         }
-        Ok(())
+        match self.unusable {
+            Some(counts) => check_len("counts of unusable pixels", images, counts.len()),
+            None => Ok(()),
+        }
     }
 
     /// Part `which` of `of` equal parts of every slice.
@@ -67,27 +81,52 @@ impl<'a> DeviceView<'a> {
             confidence: part(self.confidence, which, of)?,
             descriptors: part(self.descriptors, which, of)?,
             descriptor_confidence: part(self.descriptor_confidence, which, of)?,
+            unusable: (self.unusable)
+                .map(|counts| part(counts, which, of))
+                .transpose()?,
         })
     }
 }
 
 /// Part `which` of `of` equal parts.
-pub(super) fn part(
-    slice: DeviceSlice<'_, f32>,
+pub(super) fn part<T: Element>(
+    slice: DeviceSlice<'_, T>,
     which: usize,
     of: usize,
-) -> Result<DeviceSlice<'_, f32>, CudaError> {
+) -> Result<DeviceSlice<'_, T>, CudaError> {
     let each = slice.len() / of.max(1);
     slice.slice(which * each..(which + 1) * each)
+}
+
+/// Part `which` of `of` equal parts of tokens.
+pub(super) fn part_of_tokens(
+    tokens: Floats<'_>,
+    which: usize,
+    of: usize,
+) -> Result<Floats<'_>, CudaError> {
+    let each = tokens.len() / of.max(1);
+    tokens.slice(which * each..(which + 1) * each)
+}
+
+/// Tokens for a backend that takes them in single precision only.
+pub(crate) fn single_precision(tokens: Floats<'_>) -> Result<DeviceSlice<'_, f32>, InferenceError> {
+    match tokens {
+        Floats::F32(tokens) => Ok(tokens),
+        Floats::F16(_) => Err(InferenceError::Shape {
+            what: "tokens on the device",
+            expected: "single precision".into(),
+            found: "half precision".into(),
+        }),
+    }
 }
 
 /// Rejects a wrong number of values.
 pub(super) fn check_len(
     what: &'static str,
     expected: usize,
-    found: DeviceSlice<'_, f32>,
+    found: usize,
 ) -> Result<(), InferenceError> {
-    super::expect::values(what, expected, found.len())
+    super::expect::values(what, expected, found)
 }
 
 /// Device memory allocated by a backend itself, for the memory plan.
@@ -149,6 +188,18 @@ pub trait DeviceBackend: Send {
         false
     }
 
+    /// Whether tokens may be in half precision, too: the encoder writes them so, and the decoder reads
+    /// them as they are.
+    fn takes_half_tokens(&self) -> bool {
+        false
+    }
+
+    /// Whether the decoder's outputs are sanitised as by [`super::sanitise`] where a view has counts of
+    /// unusable pixels; otherwise the caller does that.
+    fn sanitises(&self) -> bool {
+        false
+    }
+
     /// Device memory allocated by all handles of this network together.
     fn holds(&self) -> Vec<Holding> {
         Vec::new()
@@ -179,12 +230,13 @@ pub trait DeviceBackend: Send {
     /// Enqueues encoding an image. `planes`: `3 × H × W`, `byte / 127.5 − 1`; `features`: `T × C`.
     ///
     /// # Errors
-    /// [`InferenceError::Shape`] for slices of the wrong length; errors of the runtime.
+    /// [`InferenceError::Shape`] for slices of the wrong length, and for tokens in half precision where they are not
+    /// taken; errors of the runtime.
     fn enqueue_encode(
         &mut self,
         stream: &Stream,
         planes: DeviceSlice<'_, f32>,
-        features: DeviceSlice<'_, f32>,
+        features: Floats<'_>,
     ) -> Result<(), InferenceError>;
 
     /// Enqueues decoding a pair of encoded images, both `T × C` (they may be the same).
@@ -194,7 +246,7 @@ pub trait DeviceBackend: Send {
     fn enqueue_decode(
         &mut self,
         stream: &Stream,
-        features: [DeviceSlice<'_, f32>; 2],
+        features: [Floats<'_>; 2],
         views: [DeviceView<'_>; 2],
     ) -> Result<(), InferenceError>;
 
@@ -206,7 +258,7 @@ pub trait DeviceBackend: Send {
     fn enqueue_decode_view1(
         &mut self,
         stream: &Stream,
-        features: [DeviceSlice<'_, f32>; 2],
+        features: [Floats<'_>; 2],
         views: [DeviceView<'_>; 2],
     ) -> Result<(), InferenceError> {
         self.enqueue_decode(stream, features, views)
@@ -223,12 +275,12 @@ pub trait DeviceBackend: Send {
         &mut self,
         stream: &Stream,
         edges: usize,
-        features: DeviceSlice<'_, f32>,
+        features: Floats<'_>,
         views: [DeviceView<'_>; 2],
     ) -> Result<(), InferenceError> {
         let images = 2 * edges;
         for image in 0..images {
-            let [own, partner] = [image, image ^ 1].map(|k| part(features, k, images));
+            let [own, partner] = [image, image ^ 1].map(|k| part_of_tokens(features, k, images));
             let [first, second] = views.map(|view| view.part(image, images));
             self.enqueue_decode(stream, [own?, partner?], [first?, second?])?;
         }

@@ -76,6 +76,7 @@ impl HostPath {
             confidence,
             descriptors,
             descriptor_confidence,
+            unusable: None,
         }
     }
 

@@ -18,6 +18,8 @@ pub mod tensorrt;
 
 pub use check::{MAX_CONFIDENCE, sanitise, self_test};
 #[cfg(feature = "cuda")]
+pub(crate) use device::single_precision;
+#[cfg(feature = "cuda")]
 pub use device::{DeviceBackend, DeviceView, Holding, LayerTime};
 
 use crate::image::RgbImage;

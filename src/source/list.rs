@@ -7,6 +7,7 @@ use super::stream::{About, GroundTruth, Stream};
 use super::{SourceError, SourceFrame, SourceOptions};
 use crate::geometry::Calibration;
 use crate::image::{decode, dimensions};
+use rayon::prelude::*;
 use std::path::PathBuf;
 
 /// Number of headers tried when determining the image size.
@@ -107,8 +108,9 @@ impl Listing {
         depth_files.resize(count, None);
         let mut depth = FileReader::default();
         let selected = selected.into_iter().zip(depth_files);
-        let frames = selected.map(move |((index, entry), depth_file)| {
-            let image = decode(&entry.path).map_err(|e| SourceError::image(&entry.path, e))?;
+        let decoded = in_parallel(selected, |((_, entry), _)| decode(&entry.path));
+        let frames = decoded.map(move |(((index, entry), depth_file), image)| {
+            let image = image.map_err(|e| SourceError::image(&entry.path, e))?;
             if (image.width, image.height) != size {
                 return Err(SourceError::content(
                     &entry.path,
@@ -133,6 +135,32 @@ impl Listing {
     }
 }
 
+/// Images that are decoded at the same time: a thread decodes one of 640×480 pixels in about the time in which a GPU
+/// tracks one with a small network.
+const AT_ONCE: usize = 4;
+
+/// Each of `items`, in order, with what `make` makes of it; it makes some at the same time.
+fn in_parallel<T: Send + Sync, R: Send>(
+    items: impl Iterator<Item = T>,
+    make: impl Fn(&T) -> R + Sync,
+) -> impl Iterator<Item = (T, R)> {
+    let mut items = items.fuse();
+    let mut made = Vec::new().into_iter();
+    std::iter::from_fn(move || {
+        if let Some(next) = made.next() {
+            return Some(next);
+        }
+        let some: Vec<T> = items.by_ref().take(AT_ONCE).collect();
+        let results: Vec<R> = some.par_iter().map(&make).collect();
+        made = some
+            .into_iter()
+            .zip(results)
+            .collect::<Vec<_>>()
+            .into_iter();
+        made.next()
+    })
+}
+
 /// The size of the first image with a readable header. A broken first image is reported when it is
 /// read; opening fails only if the first few are all broken.
 fn first_size(selected: &[(usize, Entry)]) -> Result<((usize, usize), PathBuf), SourceError> {
@@ -150,4 +178,29 @@ fn first_size(selected: &[(usize, Entry)]) -> Result<((usize, usize), PathBuf), 
         expected: "a selection of at least one frame".to_owned(),
         found: 0,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AT_ONCE, in_parallel};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn items_come_in_order_and_few_are_made_ahead() {
+        for count in [0, 1, AT_ONCE, 3 * AT_ONCE + 1] {
+            let begun = AtomicUsize::new(0);
+            let made = in_parallel(0..count, |k| {
+                begun.fetch_add(1, Ordering::Relaxed);
+                2 * k
+            });
+            let mut expected = 0;
+            for (k, double) in made {
+                assert_eq!((k, double), (expected, 2 * expected));
+                expected += 1;
+                assert!(begun.load(Ordering::Relaxed) < expected + AT_ONCE);
+            }
+            assert_eq!(expected, count);
+            assert_eq!(begun.into_inner(), count);
+        }
+    }
 }

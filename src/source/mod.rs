@@ -203,7 +203,7 @@ impl SourceError {
 
 /// Opens the dataset, image folder, video file or bag at `path` (see [`detect`]).
 ///
-/// A separate thread decodes images, two frames ahead.
+/// A separate thread decodes images, some frames ahead.
 ///
 /// # Errors
 /// A path that is missing or has no readable content; damaged lists (with the line); listed images

@@ -30,13 +30,12 @@ pub(super) struct About {
     pub camera_frame: Option<String>,
 }
 
-/// Frames that wait, decoded, in the channel; one more is in the thread's hand. More would only cost memory:
-/// decoding is quicker than SLAM.
+/// Frames that wait in the channel; the iterator that makes them may have some more.
 const FRAMES_AHEAD: usize = 1;
 
 type Frame = Result<SourceFrame, SourceError>;
 
-/// A source that reads two frames ahead.
+/// A source that reads some frames ahead.
 pub(super) struct Stream {
     about: About,
     remaining: Option<usize>,

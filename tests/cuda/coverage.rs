@@ -5,8 +5,7 @@ use half::f16;
 use mast3r_slam::compute::coverage::{Coverage, Limits, View, coverage};
 use mast3r_slam::compute::cuda::coverage::{CoverageBuffers, CoverageCounter, DeviceViewOf};
 use mast3r_slam::compute::cuda::global::DeviceMatches;
-use mast3r_slam::compute::cuda::slots::Floats;
-use mast3r_slam::gpu::{Context, DeviceBuffer, Priority, Stream};
+use mast3r_slam::gpu::{Context, DeviceBuffer, Floats, Priority, Stream};
 use testkit::random::Random;
 
 const LIMITS: Limits = Limits {

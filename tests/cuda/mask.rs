@@ -4,9 +4,8 @@ use crate::{assert_same_bits, cuda};
 use half::f16;
 use mast3r_slam::compute::cuda::mask::Masker;
 use mast3r_slam::compute::cuda::sanitise::ViewBuffers;
-use mast3r_slam::compute::cuda::slots::Floats;
 use mast3r_slam::compute::mask;
-use mast3r_slam::gpu::{Context, Priority};
+use mast3r_slam::gpu::{Context, Floats, Priority};
 use mast3r_slam::inference::ViewOutput;
 use testkit::matching_scene::Random;
 

@@ -84,6 +84,7 @@ fn inputs<R>(
         network_on_host,
         network_workspace: WORKSPACE,
         encoder_workspace: None,
+        half_tokens: false,
         edge_batch: config.memory.edge_batch,
         words: Some(1000),
     })
@@ -95,15 +96,19 @@ fn plan(config: &DeviceConfig, shape: &NetworkShape) -> MemoryPlan {
 
 #[test]
 fn a_keyframe_takes_at_most_5_2_megabytes_at_512_by_384() {
-    let official = slot_layout(&shape(512, 384, 1024));
+    let official = slot_layout(&shape(512, 384, 1024), false);
     assert!(official.bytes <= 5_200_000, "{}", official.bytes);
     assert_eq!(official.feature_format, FloatFormat::F16);
     // The mini model's tokens are few: they stay as they are.
-    let mini = slot_layout(&shape(512, 384, 192));
+    let mini = slot_layout(&shape(512, 384, 192), false);
     assert!(mini.bytes <= 5_200_000, "{}", mini.bytes);
     assert_eq!(mini.feature_format, FloatFormat::F32);
+    // Unless the network gives them in half precision.
+    let half = slot_layout(&shape(512, 384, 192), true);
+    assert_eq!(half.feature_format, FloatFormat::F16);
+    assert_eq!(mini.bytes - half.bytes, 2 * 768 * 192);
     // A quarter of the pixels, a quarter of the bytes.
-    assert!(slot_layout(&shape(256, 192, 1024)).bytes <= 1_300_000);
+    assert!(slot_layout(&shape(256, 192, 1024), false).bytes <= 1_300_000);
 }
 
 /// Tokens of two images, outputs of two views both ways; a network on the host decodes way by way.
@@ -157,7 +162,7 @@ fn a_plan_lists_every_byte_and_says_what_to_lower() {
     let workspaces = workspaces.filter(|r| r.name.ends_with("network workspace"));
     let bytes: Vec<u64> = workspaces.map(|r| r.bytes).collect();
     assert_eq!(bytes, WORKSPACE.map(|n| n as u64));
-    let slots = (config.memory.keyframe_slots * slot_layout(&shape).bytes) as u64;
+    let slots = (config.memory.keyframe_slots * slot_layout(&shape, false).bytes) as u64;
     let listed = whole.requests().iter();
     let listed = listed.filter(|r| r.place == Place::Device && r.name.starts_with("slots."));
     let keyframes = listed.filter(|r| r.group == Group::Keyframes);
@@ -186,7 +191,7 @@ fn a_plan_lists_every_byte_and_says_what_to_lower() {
     };
     // Half of the slots, and of what the global solver keeps for each of their keyframes: three bits a
     // pixel, two addresses, a pose of eight f64. Each buffer's gap may change.
-    let each = slot_layout(&shape).bytes + 3 * shape.pixels() / 8 + 16 + 8 * 8;
+    let each = slot_layout(&shape, false).bytes + 3 * shape.pixels() / 8 + 16 + 8 * 8;
     let half = (config.memory.keyframe_slots / 2 * each) as u64;
     let found = saved("memory.keyframe_slots");
     assert!(found.abs_diff(half) <= gaps, "{found}, not {half}");

@@ -3,14 +3,16 @@
 use crate::{assert_same, cuda};
 use half::f16;
 use mast3r_slam::compute::cuda::slots::{
-    CudaKeyframes, CudaSlots, Floats, SlotBuffers, SlotPlan, SlotView,
+    CudaKeyframes, CudaSlots, SlotBuffers, SlotPlan, SlotView,
 };
 use mast3r_slam::compute::store::{
     Access, Counts, FloatFormat, KeyframeStore, Lane, SlotDevice, SlotLayout, StoreError,
     StoreOptions, Touch,
 };
 use mast3r_slam::gpu::plan::Group;
-use mast3r_slam::gpu::{Carving, Context, DeviceBuffer, Element, Priority, Stream, allocations};
+use mast3r_slam::gpu::{
+    Carving, Context, DeviceBuffer, Element, Floats, Priority, Stream, allocations,
+};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Instant;

@@ -10,12 +10,11 @@ use crate::compute::cuda::preprocess::{
     DevicePreprocessor, NetworkImage, PreprocessError, PreprocessorBuffers,
 };
 use crate::compute::cuda::sanitise::{Sanitiser, SanitiserBuffers, ViewBuffers};
-use crate::compute::cuda::slots::Floats;
 use crate::compute::matching::Refinement;
 use crate::config::MatchingConfig;
 use crate::geometry::Sim3;
 use crate::gpu::plan::Group;
-use crate::gpu::{CudaError, DeviceBuffer, Stream};
+use crate::gpu::{CudaError, DeviceBuffer, Floats, Stream};
 use crate::image::encoding::Encoding;
 use crate::image::{PreprocessOptions, Preprocessor};
 use crate::inference::ViewOutput;

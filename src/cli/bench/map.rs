@@ -5,11 +5,10 @@ use super::measure::{Stage, Work};
 use super::scene::Random;
 use crate::cli::CliError;
 use crate::compute::cuda::retrieval::{PlaceError, Retrieval, RetrievalBuffers, RetrievalPlan};
-use crate::compute::cuda::slots::Floats;
 use crate::compute::retrieval::Codebook;
 use crate::compute::retrieval::Hit;
 use crate::gpu::plan::Group;
-use crate::gpu::{CudaError, DeviceBuffer, Stream};
+use crate::gpu::{CudaError, DeviceBuffer, Floats, Stream};
 
 /// Channels of a token of the official model, and words of its codebook.
 const CHANNELS: usize = 1024;

@@ -2,10 +2,12 @@
 
 use super::measure::percentile;
 use crate::cli::CliError;
-use crate::compute::cuda::sanitise::ViewBuffers;
+use crate::compute::cuda::sanitise::{ViewBuffers, counted};
 use crate::config::BackendChoice;
 use crate::gpu::plan::{Group, human};
-use crate::gpu::{Carving, Context, DeviceBuffer, DeviceInfo, DeviceSlice, Priority, Stream};
+use crate::gpu::{
+    Carving, Context, DeviceBuffer, DeviceInfo, FloatBuffer, Floats, Priority, Stream,
+};
 use crate::inference::{
     Backend, DeviceBackend, DeviceView, InferenceError, LayerTime, NetworkShape,
 };
@@ -13,6 +15,7 @@ use crate::network::load_network;
 use crate::network::onnx::Views;
 use crate::slam::Note;
 use crate::slam_builder::{Wanted, load_named_backend};
+use half::f16;
 use serde::Serialize;
 
 /// Result row of a stage.
@@ -90,7 +93,8 @@ pub fn time(
     let (width, height) = wanted.size;
     let size = (network.architecture.input_size(1, width, height))
         .ok_or_else(|| crate::cli::no_such_size(&network, wanted.size))?;
-    let mut buffers = Buffers::new(context, &shape)?;
+    let half_tokens = (loaded.device()).is_some_and(|device| device.takes_half_tokens());
+    let mut buffers = Buffers::new(context, &shape, half_tokens)?;
     give_workspace(context, loaded.as_mut())?;
     let rate = half_rate(context.info());
     let mut rows = Vec::new();
@@ -288,11 +292,13 @@ struct Buffers {
     stream: Stream,
     planes: DeviceBuffer<f32>,
     /// Tokens of all images, and of the first two.
-    all: DeviceBuffer<f32>,
-    features: [DeviceBuffer<f32>; 2],
+    all: FloatBuffer,
+    features: [FloatBuffer; 2],
     /// Outputs of all images' pairs, and of the first.
     views: [ViewBuffers; 2],
     first: [ViewBuffers; 2],
+    /// Number of unusable pixels of each output.
+    unusable: DeviceBuffer<u32>,
 }
 
 type Run = fn(&mut dyn DeviceBackend, &Buffers) -> Result<(), InferenceError>;
@@ -303,12 +309,12 @@ const ENCODE: Run = |backend, buffers| {
 };
 
 const DECODE: Run = |backend, buffers| {
-    let (features, views) = buffers.pair([0, 1]);
+    let (features, views) = buffers.pair([0, 1])?;
     backend.enqueue_decode(&buffers.stream, features, views)
 };
 
 const MONO: Run = |backend, buffers| {
-    let (features, views) = buffers.pair([0, 0]);
+    let (features, views) = buffers.pair([0, 0])?;
     backend.enqueue_decode_view1(&buffers.stream, features, views)
 };
 
@@ -322,14 +328,15 @@ fn edges(
     let pixels = buffers.first[0].confidence.len();
     let of_edges = |view: &ViewBuffers| view.of_pairs(images.clone(), pixels);
     let [first, second] = buffers.views.each_ref().map(of_edges);
-    let features = buffers.all.slice(0..buffers.all.len() / EDGES * edges)?;
+    let features = (buffers.all.all()).slice(0..buffers.all.len() / EDGES * edges)?;
     let views = [first?, second?];
-    let views = views.each_ref().map(ViewBuffers::view);
+    let views = counted(views.each_ref(), &buffers.unusable, images.len())?;
     backend.enqueue_decode_edges(&buffers.stream, edges, features, views)
 }
 
 impl Buffers {
-    fn new(context: &Context, shape: &NetworkShape) -> Result<Self, CliError> {
+    /// Buffers for a network of `shape`, with tokens in half precision if `half_tokens`.
+    fn new(context: &Context, shape: &NetworkShape, half_tokens: bool) -> Result<Self, CliError> {
         let (n, d) = (shape.pixels(), shape.descriptor_dim);
         let (tokens, images) = (shape.tokens * shape.feature_dim, 2 * EDGES);
         let mut carving = Carving::separate(context);
@@ -341,17 +348,24 @@ impl Buffers {
             .map(|k| (k as f32 * 0.37).sin() * (k as f32 * 0.0011).cos())
             .collect();
         stream.write(&values, planes.all())?;
-        let all: DeviceBuffer<f32> = part.device("tokens", &[images, tokens])?;
+        let all = FloatBuffer::carve(&mut part, "tokens", &[images, tokens], half_tokens)?;
         let values: Vec<f32> = (0..images * tokens)
             .map(|k| (k as f32 * 0.71).sin())
             .collect();
-        stream.write(&values, all.all())?;
+        match all.all() {
+            Floats::F32(tokens) => stream.write(&values, tokens)?,
+            Floats::F16(tokens) => {
+                let values: Vec<f16> = values.into_iter().map(f16::from_f32).collect();
+                stream.write(&values, tokens)?;
+            }
+        }
         let features = [all.part(0..tokens)?, all.part(tokens..2 * tokens)?];
         let views = [
             ViewBuffers::carve(&mut part, images * n, d)?,
             ViewBuffers::carve(&mut part, images * n, d)?,
         ];
         let first = [views[0].of_pair(0, n)?, views[1].of_pair(0, n)?];
+        let unusable = part.device("unusable pixels", &[2, images])?;
         Ok(Self {
             bytes: carving.into_plan().device_bytes(),
             stream,
@@ -360,14 +374,16 @@ impl Buffers {
             features,
             views,
             first,
+            unusable,
         })
     }
 
-    fn pair(&self, which: [usize; 2]) -> ([DeviceSlice<'_, f32>; 2], [DeviceView<'_>; 2]) {
-        (
-            which.map(|k| self.features[k % 2].all()),
-            self.first.each_ref().map(ViewBuffers::view),
-        )
+    fn pair(
+        &self,
+        which: [usize; 2],
+    ) -> Result<([Floats<'_>; 2], [DeviceView<'_>; 2]), InferenceError> {
+        let features = which.map(|k| self.features[k % 2].all());
+        Ok((features, counted(self.first.each_ref(), &self.unusable, 1)?))
     }
 
     /// Milliseconds of each run, on the device's clock.

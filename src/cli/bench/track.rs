@@ -9,14 +9,13 @@ use crate::compute::cuda::matching::{
     Gates, MatchCounts, MatchTask, Matcher, MatcherBuffers, Start,
 };
 use crate::compute::cuda::sanitise::{Sanitiser, SanitiserBuffers};
-use crate::compute::cuda::slots::Floats;
 use crate::compute::cuda::tracking::{
     CameraRays, CameraRaysBuffers, Compared, Outcome, PoseSolver, PoseSolverBuffers, SolveTask,
 };
 use crate::compute::matching::Refinement;
 use crate::config::{FilteringMode, FilteringScore, MatchingConfig, TrackingConfig};
 use crate::gpu::plan::Group;
-use crate::gpu::{CudaError, DeviceBuffer, Stream};
+use crate::gpu::{CudaError, DeviceBuffer, Floats, Stream};
 use crate::inference::ViewOutput;
 
 /// Iterations of the target.

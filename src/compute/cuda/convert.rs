@@ -1,6 +1,6 @@
 //! Conversion between f32 and f16 on the device.
 
-use crate::gpu::{Context, CudaError, DeviceSlice, Grid, Kernel, Stream};
+use crate::gpu::{Context, CudaError, DeviceSlice, Floats, Grid, Kernel, Stream};
 use half::f16;
 
 /// Threads per block and elements per thread; must match `convert.cu`.
@@ -20,6 +20,16 @@ impl Convert {
             narrow: context.kernel("ms_convert_f32_to_f16")?,
             widen: context.kernel("ms_convert_f16_to_f32")?,
         })
+    }
+
+    /// `dst = src` in the format of `dst`; a plain copy where they have the same.
+    pub fn copy(&self, stream: &Stream, src: Floats<'_>, dst: Floats<'_>) -> Result<(), CudaError> {
+        match (src, dst) {
+            (Floats::F16(src), Floats::F16(dst)) => stream.copy(src, dst),
+            (Floats::F32(src), Floats::F32(dst)) => stream.copy(src, dst),
+            (Floats::F32(src), Floats::F16(dst)) => self.narrow(stream, src, dst),
+            (Floats::F16(src), Floats::F32(dst)) => self.widen(stream, src, dst),
+        }
     }
 
     /// `dst = src` rounded to the nearest f16, ties to even; infinite beyond its range.

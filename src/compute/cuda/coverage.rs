@@ -1,10 +1,11 @@
 //! Coverage of keyframes on the device, with the same counts as [`crate::compute::coverage`].
 
 use super::global::DeviceMatches;
-use super::slots::Floats;
 use super::small;
 use crate::compute::coverage::{Coverage, Limits};
-use crate::gpu::{Carver, Context, CudaError, DeviceBuffer, DeviceSlice, Grid, Kernel, Stream};
+use crate::gpu::{
+    Carver, Context, CudaError, DeviceBuffer, DeviceSlice, Floats, Grid, Kernel, Stream,
+};
 
 /// Threads per block, one per pixel; must match `coverage.cu`.
 const THREADS: u32 = 256;

@@ -1,9 +1,8 @@
 //! Hidden pixels on the device, with the same values as [`crate::compute::mask`].
 
-use super::slots::Floats;
 use super::small;
 use crate::gpu::{
-    Context, CudaError, DevicePointer, DeviceSlice, Grid, Kernel, KernelArgument, Stream,
+    Context, CudaError, DevicePointer, DeviceSlice, Floats, Grid, Kernel, KernelArgument, Stream,
 };
 use crate::inference::DeviceView;
 

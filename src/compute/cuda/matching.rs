@@ -2,12 +2,11 @@
 //! [`Refinement::Single`] and [`Refinement::SingleAll`], including match quality and the tracker's
 //! gates.
 
-use super::slots::Floats;
 use crate::compute::matching::{MAX_QUALITY, NOISE, Refinement};
 use crate::config::MatchingConfig;
 use crate::gpu::{
-    Carver, Context, CudaError, DeviceBuffer, DevicePointer, DeviceSlice, Element, Grid, Kernel,
-    KernelArgument, Stream,
+    Carver, Context, CudaError, DeviceBuffer, DevicePointer, DeviceSlice, Element, Floats, Grid,
+    Kernel, KernelArgument, Stream,
 };
 use crate::inference::DeviceView;
 use half::f16;

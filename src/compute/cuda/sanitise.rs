@@ -66,8 +66,23 @@ impl ViewBuffers {
             confidence: self.confidence.all(),
             descriptors: self.descriptors.all(),
             descriptor_confidence: self.descriptor_confidence.all(),
+            unusable: None,
         }
     }
+}
+
+/// Both views of `images` outputs each, with counts of unusable pixels: the first half of `unusable` is view 1's.
+pub fn counted<'a>(
+    [first, second]: [&'a ViewBuffers; 2],
+    unusable: &'a DeviceBuffer<u32>,
+    images: usize,
+) -> Result<[DeviceView<'a>; 2], CudaError> {
+    let half = unusable.len() / 2;
+    let of_second = unusable.slice(half..half + images)?;
+    Ok([
+        first.view().counting(unusable.slice(0..images)?),
+        second.view().counting(of_second),
+    ])
 }
 
 /// `ViewPointers` of `sanitise.cu`.

@@ -10,7 +10,7 @@ use crate::compute::store::{
 };
 use crate::gpu::plan::ALIGNMENT;
 use crate::gpu::{
-    Carver, Context, CudaError, DeviceBuffer, DevicePointer, DeviceSlice, Element, Event,
+    Carver, Context, CudaError, DeviceBuffer, DeviceSlice, Element, Event, FloatBuffer, Floats,
     PinnedBuffer, Priority, Stream,
 };
 use half::f16;
@@ -43,54 +43,6 @@ impl SlotPlan {
     }
 }
 
-/// Floats on the device, in either format.
-#[derive(Debug, Clone, Copy)]
-pub enum Floats<'a> {
-    /// Half precision.
-    F16(DeviceSlice<'a, f16>),
-    /// Single precision.
-    F32(DeviceSlice<'a, f32>),
-}
-
-impl Floats<'_> {
-    /// Number of values.
-    pub fn len(&self) -> usize {
-        match self {
-            Self::F16(v) => v.len(),
-            Self::F32(v) => v.len(),
-        }
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Returns `self` if it has at least `n` values; `what` is used in the error.
-    pub fn at_least(self, what: &'static str, n: usize) -> Result<Self, CudaError> {
-        match self.len() >= n {
-            true => Ok(self),
-            false => Err(CudaError::Length {
-                what,
-                expected: n,
-                found: self.len(),
-            }),
-        }
-    }
-
-    /// Pointers for kernels that accept either format: the other pointer is null.
-    pub fn pointers(&self) -> (DevicePointer<f16>, DevicePointer<f32>) {
-        match self {
-            Self::F16(v) => (v.pointer(), DevicePointer::NULL),
-            Self::F32(v) => (DevicePointer::NULL, v.pointer()),
-        }
-    }
-}
-
-enum FloatBuffer {
-    F16(DeviceBuffer<f16>),
-    F32(DeviceBuffer<f32>),
-}
-
 /// Number of elements from one slot to the next: sections have the alignment of buffers.
 fn stride(section: Section, size: usize) -> usize {
     section.bytes.next_multiple_of(ALIGNMENT as usize) / size
@@ -102,27 +54,25 @@ fn range(slot: usize, section: Section, size: usize) -> Range<usize> {
     start..start + section.bytes / size
 }
 
-impl FloatBuffer {
-    fn carve(
-        c: &mut Carver<'_, '_>,
-        name: &'static str,
-        slots: usize,
-        format: FloatFormat,
-        section: Section,
-    ) -> Result<Self, CudaError> {
-        let shape = [slots, stride(section, format.bytes())];
-        Ok(match format {
-            FloatFormat::F16 => Self::F16(c.device(name, &shape)?),
-            FloatFormat::F32 => Self::F32(c.device(name, &shape)?),
-        })
-    }
+/// A section of `slots` slots.
+fn carve(
+    c: &mut Carver<'_, '_>,
+    name: &'static str,
+    slots: usize,
+    format: FloatFormat,
+    section: Section,
+) -> Result<FloatBuffer, CudaError> {
+    let shape = [slots, stride(section, format.bytes())];
+    FloatBuffer::carve(c, name, &shape, format == FloatFormat::F16)
+}
 
-    fn of_slot(&self, slot: usize, section: Section) -> Result<Floats<'_>, CudaError> {
-        Ok(match self {
-            Self::F16(v) => Floats::F16(v.slice(range(slot, section, size_of::<f16>()))?),
-            Self::F32(v) => Floats::F32(v.slice(range(slot, section, size_of::<f32>()))?),
-        })
-    }
+/// A section of one slot.
+fn of_slot(buffer: &FloatBuffer, slot: usize, section: Section) -> Result<Floats<'_>, CudaError> {
+    let size = match buffer {
+        FloatBuffer::F16(_) => size_of::<f16>(),
+        FloatBuffer::F32(_) => size_of::<f32>(),
+    };
+    buffer.all().slice(range(slot, section, size))
 }
 
 /// Memory of [`CudaSlots`]: a section of every slot after the other, for each section, and the records on the
@@ -145,8 +95,8 @@ impl SlotBuffers {
         Ok(Self {
             images: c.device("images", &[n, stride(layout.image, 1)])?,
             points: c.device("points", &[n, points])?,
-            confidences: FloatBuffer::carve(c, "confidences", n, confidence, layout.confidence)?,
-            tokens: FloatBuffer::carve(c, "tokens", n, feature, layout.features)?,
+            confidences: carve(c, "confidences", n, confidence, layout.confidence)?,
+            tokens: carve(c, "tokens", n, feature, layout.features)?,
             records: c.pinned("records", &[plan.host_slots, layout.bytes])?,
             plan,
         })
@@ -305,8 +255,8 @@ impl CudaSlots {
         Ok(SlotView {
             image: images.slice(range(slot, layout.image, 1))?,
             points: points.slice(range(slot, layout.points, size_of::<f32>()))?,
-            confidence: confidences.of_slot(slot, layout.confidence)?,
-            features: tokens.of_slot(slot, layout.features)?,
+            confidence: of_slot(confidences, slot, layout.confidence)?,
+            features: of_slot(tokens, slot, layout.features)?,
         })
     }
 

@@ -97,6 +97,7 @@ pub(super) struct ConvertArgs {
     pub(super) out_stride: i32,
     pub(super) items: i32,
     pub(super) partner: i32,
+    pub(super) half: i32,
 }
 
 /// `CopyArgs` of `tokens.cu`.
@@ -106,6 +107,16 @@ pub(super) struct CopyArgs {
     pub(super) from: u64,
     pub(super) to: u64,
     pub(super) chunks: i32,
+}
+
+/// `Sanitising` of `heads.cuh`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct Sanitising {
+    pub(super) unusable: u64,
+    pub(super) descriptors: u64,
+    pub(super) quality: u64,
+    pub(super) dim: u64,
 }
 
 /// `EnlargeArgs` of `heads.cu`.
@@ -131,6 +142,7 @@ pub(super) struct PointArgs {
     pub(super) bias: u64,
     pub(super) points: u64,
     pub(super) confidence: u64,
+    pub(super) sanitising: Sanitising,
     pub(super) pixels: i32,
     pub(super) channels: i32,
     pub(super) lanes: i32,
@@ -148,6 +160,7 @@ pub(super) struct EnlargedArgs {
     pub(super) point_bias: u64,
     pub(super) points: [u64; 2],
     pub(super) confidence: [u64; 2],
+    pub(super) sanitising: [Sanitising; 2],
     pub(super) images: i32,
     pub(super) height: i32,
     pub(super) width: i32,
@@ -162,6 +175,7 @@ pub(super) struct DescriptorArgs {
     pub(super) x: u64,
     pub(super) descriptors: [u64; 2],
     pub(super) confidence: [u64; 2],
+    pub(super) unusable: [u64; 2],
     pub(super) items: i32,
     pub(super) height: i32,
     pub(super) width: i32,

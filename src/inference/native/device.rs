@@ -5,8 +5,8 @@ use super::operand::Addresses;
 use super::pairs::Pairs;
 use super::plan::{Plan, Side};
 use super::{Loaded, NativeBackend, RUNTIME};
-use crate::gpu::{DeviceBuffer, DeviceSlice, Graph, Priority, Stream};
-use crate::inference::device::check_len;
+use crate::gpu::{DeviceBuffer, DeviceSlice, Floats, Graph, Priority, Stream};
+use crate::inference::device::{check_len, single_precision};
 use crate::inference::{DeviceBackend, DeviceView, Holding, InferenceError, LayerTime};
 
 /// Sets of buffers for which a handle keeps a graph. Callers have a few; the oldest graph makes room.
@@ -116,21 +116,31 @@ impl NativeBackend {
         &mut self,
         pairs: Pairs,
         stream: &Stream,
-        features: [DeviceSlice<'_, f32>; 2],
+        features: [Floats<'_>; 2],
         views: &[DeviceView<'_>],
     ) -> Result<(), InferenceError> {
         let shape = &self.loaded.shape;
         let items = pairs.items();
-        for slice in features {
-            let tokens = items * shape.tokens * shape.feature_dim;
-            check_len("features on the device", tokens, slice)?;
-        }
+        let tokens = items * shape.tokens * shape.feature_dim;
+        let half_tokens = match features {
+            [Floats::F16(_), Floats::F16(_)] if self.takes_half_tokens() => true,
+            [first, second] => {
+                single_precision(first)?;
+                single_precision(second)?;
+                false
+            }
+        };
         let mut addresses = Addresses::new(self.loaded.weights.address());
-        for (view, to) in views.iter().zip(&mut addresses.outputs) {
+        for (view, which) in views.iter().zip(0..2) {
             view.check_exactly(items, shape)?;
-            *to = view.slices().map(|slice| slice.address());
+            addresses.outputs[which] = view.slices().map(|slice| slice.address());
+            addresses.unusable[which] = view.unusable.map_or(0, |counts| counts.address());
         }
-        addresses.views = features.map(|slice| slice.address());
+        for (slice, to) in features.into_iter().zip(&mut addresses.views) {
+            check_len("features on the device", tokens, slice.len())?;
+            *to = slice.address();
+        }
+        addresses.half_tokens = half_tokens;
         self.enqueue(Part::Pairs(pairs), stream, addresses)
     }
 }
@@ -184,6 +194,14 @@ impl DeviceBackend for NativeBackend {
         true
     }
 
+    fn takes_half_tokens(&self) -> bool {
+        self.loaded.format.half_tokens()
+    }
+
+    fn sanitises(&self) -> bool {
+        true
+    }
+
     fn holds(&self) -> Vec<Holding> {
         vec![Holding {
             name: "weights of the network",
@@ -199,24 +217,29 @@ impl DeviceBackend for NativeBackend {
         &mut self,
         stream: &Stream,
         planes: DeviceSlice<'_, f32>,
-        features: DeviceSlice<'_, f32>,
+        features: Floats<'_>,
     ) -> Result<(), InferenceError> {
         let shape = &self.loaded.shape;
         let tokens = shape.tokens * shape.feature_dim;
-        check_len("the image on the device", 3 * shape.pixels(), planes)?;
-        check_len("features on the device", tokens, features)?;
-        let addresses = Addresses {
+        check_len("the image on the device", 3 * shape.pixels(), planes.len())?;
+        check_len("features on the device", tokens, features.len())?;
+        let mut addresses = Addresses {
             planes: planes.address(),
-            features: features.address(),
             ..Addresses::new(self.loaded.weights.address())
         };
+        match features {
+            Floats::F16(features) if self.takes_half_tokens() => {
+                addresses.half_features = features.address();
+            }
+            features => addresses.features = single_precision(features)?.address(),
+        }
         self.enqueue(Part::Encoder, stream, addresses)
     }
 
     fn enqueue_decode(
         &mut self,
         stream: &Stream,
-        features: [DeviceSlice<'_, f32>; 2],
+        features: [Floats<'_>; 2],
         views: [DeviceView<'_>; 2],
     ) -> Result<(), InferenceError> {
         self.enqueue_decoder(Pairs::Both, stream, features, &views)
@@ -225,7 +248,7 @@ impl DeviceBackend for NativeBackend {
     fn enqueue_decode_view1(
         &mut self,
         stream: &Stream,
-        features: [DeviceSlice<'_, f32>; 2],
+        features: [Floats<'_>; 2],
         views: [DeviceView<'_>; 2],
     ) -> Result<(), InferenceError> {
         self.enqueue_decoder(Pairs::First, stream, features, &views[..1])
@@ -235,7 +258,7 @@ impl DeviceBackend for NativeBackend {
         &mut self,
         stream: &Stream,
         edges: usize,
-        features: DeviceSlice<'_, f32>,
+        features: Floats<'_>,
         views: [DeviceView<'_>; 2],
     ) -> Result<(), InferenceError> {
         if edges == 0 {

@@ -32,8 +32,8 @@ impl Layout<'_> {
         self.draft.push(Step::Norm {
             x: x.offset(prefix * width * SINGLE),
             gain,
-            out: Operand::None,
-            stride: 0,
+            out: Operand::External(External::HalfFeatures),
+            stride: width,
             out_f32: Operand::External(External::Features),
             rows: tokens,
             width,

@@ -63,6 +63,11 @@ impl Format {
         }
     }
 
+    /// Whether its 16-bit numbers are those in which keyframes keep tokens.
+    pub(super) fn half_tokens(self) -> bool {
+        self.half == Half::F16
+    }
+
     pub(super) fn precision(self) -> Precision {
         match self {
             Self {

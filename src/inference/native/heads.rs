@@ -92,14 +92,18 @@ impl Layout<'_> {
             Layer::convolution(network, name, first)
         })?;
         if enlarged::suits(map.channels, layer.outputs, true) {
+            // This step sanitises the descriptors, too.
+            self.draft.join();
             let points = Some([weight, bias]);
             self.push_enlarged(pairs, (map, layer), (Operand::None, points), size);
             return Ok(());
         }
-        // One view after the other, as these maps are the largest of all: both views' would take twice the memory.
-        for view in 0..pairs.views() {
-            let of_view = DenseMap {
-                at: map.at.offset(view * view_bytes(pairs, map)),
+        // One image after the other: these maps are the largest of all, and one of them fills the GPU.
+        let each = view_bytes(pairs, map) / pairs.items();
+        for (view, item) in (0..pairs.views()).flat_map(|v| (0..pairs.items()).map(move |i| (v, i)))
+        {
+            let of_image = DenseMap {
+                at: map.at.offset((view * pairs.items() + item) * each),
                 ..map
             };
             let layer = StoredLayer {
@@ -107,19 +111,25 @@ impl Layout<'_> {
                 bias: layer.bias + view * layer.outputs * SINGLE,
                 ..layer
             };
-            let enlarged = self.enlarge(pairs.items(), of_view, size, size);
+            let enlarged = self.enlarge(1, of_image, size, size);
             let how = How {
                 flags: Flags::RELU,
                 ..PLAIN
             };
-            let last = self.push_convolution((pairs.items(), 1), layer, enlarged, how);
+            let last = self.push_convolution((1, 1), layer, enlarged, how);
+            if (view, item) == (0, 0) {
+                // This step sanitises the descriptors, too.
+                self.draft.join();
+            }
             self.draft.push(Step::Points {
                 x: last.at,
                 weight: weight.offset(view * 4 * last.channels * SINGLE),
                 bias: bias.offset(view * 4 * SINGLE),
                 view,
-                pixels: pairs.items() * last.height * last.width,
+                item,
+                pixels: last.height * last.width,
                 channels: last.channels,
+                dim: self.architecture.descriptor_dim,
             });
         }
         Ok(())
@@ -194,6 +204,7 @@ impl Layout<'_> {
             bias: layer.bias,
             out,
             points,
+            dim: self.architecture.descriptor_dim,
             views: pairs.views(),
             images: pairs.items(),
             channels: x.channels,

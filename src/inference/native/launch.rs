@@ -2,10 +2,11 @@
 
 use super::arguments::{
     self, AttentionArgs, ConvertArgs, CopyArgs, DescriptorArgs, EnlargeArgs, EnlargedArgs,
-    NormArgs, PatchArgs, PointArgs,
+    NormArgs, PatchArgs, PointArgs, Sanitising,
 };
 use super::enlarged;
 use super::feed::Feeds;
+use super::layout::SINGLE;
 use super::name::{Name, name};
 use super::operand::{
     ATTENTION_TILE, Addresses, HEADS, Operand, attention_shared_bytes, points_shared_bytes,
@@ -357,6 +358,10 @@ impl Kernels {
                     out_stride: stride as i32,
                     items: items as i32,
                     partner: i32::from(partner),
+                    // The decoder's own tokens are binary32.
+                    half: i32::from(
+                        addresses.half_tokens && matches!(views[0], Operand::External(_)),
+                    ),
                 };
                 let mut grid = Grid::over(items * tokens * width / 4, 256);
                 grid.blocks.1 = wanted as u32;
@@ -405,6 +410,7 @@ impl Kernels {
                 bias,
                 out,
                 points,
+                dim,
                 views,
                 images,
                 channels,
@@ -423,6 +429,7 @@ impl Kernels {
                     point_bias: of_points[1],
                     points: output(0),
                     confidence: output(1),
+                    sanitising: [0, 1].map(|view| sanitising(addresses, view, dim)),
                     images: images as i32,
                     height: from[0] as i32,
                     width: from[1] as i32,
@@ -443,18 +450,34 @@ impl Kernels {
                 weight,
                 bias,
                 view,
+                item,
                 pixels,
                 channels,
+                dim,
             } => {
                 // Threads of a pixel: a power of two, and no more than there are 16-byte groups.
                 let lanes = 1 << (channels / 8).clamp(1, 16).ilog2();
-                let output = |part| addresses.outputs[view % 2][part];
+                let first = item * pixels;
+                let output = |part: usize, values| {
+                    addresses.outputs[view % 2][part] + (first * values * SINGLE) as u64
+                };
+                let of_view = sanitising(addresses, view, dim);
+                let sanitising = Sanitising {
+                    unusable: match of_view.unusable {
+                        0 => 0,
+                        counts => counts + (item * size_of::<u32>()) as u64,
+                    },
+                    descriptors: output(2, dim),
+                    quality: output(3, 1),
+                    ..of_view
+                };
                 let args = PointArgs {
                     x: at(x),
                     weight: at(weight),
                     bias: at(bias),
-                    points: output(0),
-                    confidence: output(1),
+                    points: output(0, 3),
+                    confidence: output(1, 1),
+                    sanitising,
                     pixels: pixels as i32,
                     channels: channels as i32,
                     lanes,
@@ -481,6 +504,7 @@ impl Kernels {
                     x: at(x),
                     descriptors: output(2),
                     confidence: output(3),
+                    unusable: addresses.unusable,
                     items: items as i32,
                     height: height as i32,
                     width: width as i32,
@@ -494,5 +518,17 @@ impl Kernels {
                 unsafe { Self::start(&self.descriptors, stream, grid, early, (args,)) }
             }
         }
+    }
+}
+
+/// What the last step of view `view` reads and writes to sanitise its outputs.
+fn sanitising(addresses: &Addresses, view: usize, dim: usize) -> Sanitising {
+    let view = view % 2;
+    let [_, _, descriptors, quality] = addresses.outputs[view];
+    Sanitising {
+        unusable: addresses.unusable[view],
+        descriptors,
+        quality,
+        dim: dim as u64,
     }
 }

@@ -3,7 +3,7 @@
 use super::device::Part;
 use super::format::quantised_row;
 use super::layout::SINGLE;
-use super::operand::{Addresses, HALF, Operand};
+use super::operand::{Addresses, External, HALF, Operand};
 use super::pairs::Pairs;
 use super::plan::Plan;
 use super::step::{Flags, Form, Linear, Step};
@@ -71,10 +71,14 @@ fn shape(step: &Step) -> Step {
         }
         Step::Norm { gain, .. } => gain.iter_mut().for_each(exists),
         Step::Points {
-            weight, bias, view, ..
+            weight,
+            bias,
+            view,
+            item,
+            ..
         } => {
             [weight, bias].into_iter().for_each(exists);
-            *view = 0;
+            (*view, *item) = (0, 0);
         }
         Step::Enlarged {
             weight,
@@ -97,6 +101,7 @@ struct Bench {
     noise: Vec<u8>,
     buffers: [DeviceBuffer<f32>; 4],
     views: [[DeviceBuffer<f32>; 4]; 2],
+    unusable: DeviceBuffer<u32>,
 }
 
 impl Bench {
@@ -124,6 +129,7 @@ impl Bench {
             ])
         };
         let views = [view("view 1")?, view("view 2")?];
+        let unusable = part.device("unusable pixels", &[2])?;
         let stream = context.stream(Priority::High)?;
         let bench = Self {
             noise: noise(bytes, loaded.format.half),
@@ -131,21 +137,34 @@ impl Bench {
             workspace,
             buffers,
             views,
+            unusable,
         };
         for buffer in bench.buffers.iter().chain(bench.views.iter().flatten()) {
-            let values: Vec<f32> = (0..buffer.len()).map(|k| (k as f32 * 0.7).sin()).collect();
+            let bytes = noise(buffer.len() * SINGLE, loaded.format.half);
+            let (words, _) = bytes.as_chunks();
+            let values: Vec<f32> = words.iter().copied().map(f32::from_le_bytes).collect();
             bench.stream.write(&values, buffer.all())?;
         }
         Ok(bench)
     }
 
     fn addresses(&self, loaded: &Loaded) -> Addresses {
-        let [planes, features, first, second] = self.buffers.each_ref().map(|b| b.all().address());
+        let [planes, tokens, first, second] = self.buffers.each_ref().map(|b| b.all().address());
+        // As in a run.
+        let half_tokens = loaded.format.half_tokens();
+        let [features, half_features] = match half_tokens {
+            true => [0, tokens],
+            false => [tokens, 0],
+        };
+        let counts = self.unusable.all().address();
         Addresses {
             workspace: self.workspace.all().address(),
             planes,
             features,
+            half_features,
             views: [first, second],
+            half_tokens,
+            unusable: [counts, counts + 4],
             outputs: self
                 .views
                 .each_ref()
@@ -263,7 +282,8 @@ fn work(step: &Step) -> Work {
             ..
         } => {
             let written = [(out, HALF), (out_f32, SINGLE)];
-            let written = written.iter().filter(|(to, _)| *to != Operand::None);
+            let exists = |to| to != Operand::None && to != Operand::External(External::Features);
+            let written = written.iter().filter(|(to, _)| exists(*to));
             let each = SINGLE + written.map(|(_, bytes)| bytes).sum::<usize>();
             (0, rows * width * each)
         }
@@ -297,9 +317,9 @@ fn work(step: &Step) -> Work {
         } => {
             let (images, pixels) = (views * images, to[0] * to[1]);
             let read = images * from[0] * from[1] * channels * HALF;
-            // Beside the convolution's taps, the four values of a point.
+            // Beside the convolution's taps, the four values of a point, and the confidence of its descriptor.
             let (taps, written) = match points {
-                Some(_) => (9 * channels + 4, 4 * SINGLE),
+                Some(_) => (9 * channels + 4, 5 * SINGLE),
                 None => (9 * channels, outputs * HALF),
             };
             (
@@ -311,7 +331,7 @@ fn work(step: &Step) -> Work {
             pixels, channels, ..
         } => (
             8 * pixels * channels,
-            pixels * (channels * HALF + 4 * SINGLE),
+            pixels * (channels * HALF + 5 * SINGLE),
         ),
         Step::Descriptors {
             views,

@@ -388,3 +388,23 @@ impl Backend for NativeBackend {
         Some(self)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::check_capability;
+
+    #[test]
+    fn gpus_older_than_ampere_are_refused_with_the_reason() {
+        for capability in [(8, 0), (8, 7), (9, 0), (11, 0), (12, 0)] {
+            check_capability("the GPU", capability).expect("there are kernels");
+        }
+        for capability in [(5, 2), (7, 5)] {
+            let refused = check_capability("Quadro RTX 4000", capability);
+            let error = refused.expect_err("there are none").to_string();
+            let found = format!("{}.{}", capability.0, capability.1);
+            for said in ["Quadro RTX 4000", &found, "8.0", "another backend"] {
+                assert!(error.contains(said), "{error}");
+            }
+        }
+    }
+}

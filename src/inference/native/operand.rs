@@ -23,9 +23,10 @@ pub(super) const fn points_shared_bytes(channels: usize) -> u32 {
 /// Memory of the caller that several kinds of steps touch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum External {
-    /// The encoder's output, `T × C` binary32.
+    /// The encoder's output, `T × C`, in binary32 or as 16-bit numbers; a run writes one of them.
     Features,
-    /// The decoder's input of a view, `B × T × C` binary32.
+    HalfFeatures,
+    /// The decoder's input of a view, `B × T × C`; see [`Addresses::half_tokens`].
     View(usize),
 }
 
@@ -62,11 +63,16 @@ pub(super) struct Addresses {
     pub(super) workspace: u64,
     /// The encoder's input, `3 × H × W` binary32.
     pub(super) planes: u64,
+    /// Where the encoder's output goes, one of them 0.
     pub(super) features: u64,
-    /// The decoder's inputs.
+    pub(super) half_features: u64,
+    /// The decoder's inputs, and whether they are 16-bit numbers, not binary32.
     pub(super) views: [u64; 2],
+    pub(super) half_tokens: bool,
     /// Outputs per view, in the order of [`crate::inference::DeviceView::slices`].
     pub(super) outputs: [[u64; 4]; 2],
+    /// Counts of unusable pixels per view, one for each image; 0: the outputs are not sanitised.
+    pub(super) unusable: [u64; 2],
 }
 
 impl Addresses {
@@ -77,8 +83,11 @@ impl Addresses {
             workspace: 0,
             planes: 0,
             features: 0,
+            half_features: 0,
             views: [0; 2],
+            half_tokens: false,
             outputs: [[0; 4]; 2],
+            unusable: [0; 2],
         }
     }
 
@@ -89,6 +98,7 @@ impl Addresses {
             Operand::Workspace(at) => self.workspace + at as u64,
             Operand::External(external) => match external {
                 External::Features => self.features,
+                External::HalfFeatures => self.half_features,
                 External::View(view) => self.views[view % 2],
             },
         }

@@ -14,6 +14,7 @@ pub struct Outline {
     architecture: Architecture,
     index: Index,
     weight_bytes: usize,
+    half_tokens: bool,
 }
 
 /// Bytes of workspaces for one size of images.
@@ -47,12 +48,18 @@ impl Outline {
             architecture: network.architecture.clone(),
             weight_bytes: collected.bytes(),
             index: collected.into_index(),
+            half_tokens: format.half_tokens(),
         })
     }
 
     /// Bytes of the weights.
     pub fn weight_bytes(&self) -> usize {
         self.weight_bytes
+    }
+
+    /// Whether tokens are in half precision; see [`crate::inference::DeviceBackend::takes_half_tokens`].
+    pub fn half_tokens(&self) -> bool {
+        self.half_tokens
     }
 
     /// Workspaces for images of `width × height` and up to `edges` edges at once.

@@ -176,8 +176,10 @@ pub(super) enum Step {
         bias: usize,
         /// Absent with points.
         out: Operand,
-        /// Weight and bias of the layer of points that follows, after `max(x, 0)`.
+        /// Weight and bias of the layer of points that follows, after `max(x, 0)`; the outputs are then sanitised.
         points: Option<[Operand; 2]>,
+        /// Values of a descriptor.
+        dim: usize,
         views: usize,
         /// Images of a view.
         images: usize,
@@ -186,14 +188,17 @@ pub(super) enum Step {
         from: [usize; 2],
         to: [usize; 2],
     },
-    /// Those of one view.
+    /// Those of one image of a view, and sanitising of all its outputs.
     Points {
         x: Operand,
         weight: Operand,
         bias: Operand,
         view: usize,
+        item: usize,
         pixels: usize,
         channels: usize,
+        /// Values of a descriptor.
+        dim: usize,
     },
     Descriptors {
         x: Operand,

@@ -9,7 +9,8 @@ use super::lane::Lane;
 use super::session::Part;
 use super::shared::SharedWeights;
 use super::{Held, OnnxRuntimeBackend};
-use crate::gpu::{Context, DeviceSlice, KernelImages, Priority, Stream};
+use crate::gpu::{Context, DeviceSlice, Floats, KernelImages, Priority, Stream};
+use crate::inference::device::single_precision as single;
 use crate::inference::{DeviceBackend, DeviceView, Holding, InferenceError, NetworkShape};
 use crate::network::onnx::names;
 use std::sync::Arc;
@@ -199,26 +200,29 @@ impl DeviceBackend for OnnxRuntimeBackend {
         &mut self,
         stream: &Stream,
         planes: DeviceSlice<'_, f32>,
-        features: DeviceSlice<'_, f32>,
+        features: Floats<'_>,
     ) -> Result<(), InferenceError> {
+        let features = single(features)?;
         self.enqueue(Part::Encoder, stream, &[planes], &[], Some(features))
     }
 
     fn enqueue_decode(
         &mut self,
         stream: &Stream,
-        features: [DeviceSlice<'_, f32>; 2],
+        [first, second]: [Floats<'_>; 2],
         views: [DeviceView<'_>; 2],
     ) -> Result<(), InferenceError> {
+        let features = [single(first)?, single(second)?];
         self.enqueue(Part::Decoder, stream, &features, &views, None)
     }
 
     fn enqueue_decode_view1(
         &mut self,
         stream: &Stream,
-        features: [DeviceSlice<'_, f32>; 2],
+        [first, second]: [Floats<'_>; 2],
         [view, _]: [DeviceView<'_>; 2],
     ) -> Result<(), InferenceError> {
+        let features = [single(first)?, single(second)?];
         self.enqueue(Part::View1, stream, &features, &[view], None)
     }
 
@@ -226,9 +230,10 @@ impl DeviceBackend for OnnxRuntimeBackend {
         &mut self,
         stream: &Stream,
         edges: usize,
-        features: DeviceSlice<'_, f32>,
+        features: Floats<'_>,
         views: [DeviceView<'_>; 2],
     ) -> Result<(), InferenceError> {
+        let features = single(features)?;
         self.enqueue(Part::Edges(edges), stream, &[features], &views, None)
     }
 }
@@ -260,6 +265,7 @@ mod tests {
             confidence: slice,
             descriptors: slice,
             descriptor_confidence: slice,
+            unusable: None,
         };
         for (part, inputs, views, features) in [
             (Part::Encoder, 1, 0, Some(slice)),

@@ -6,9 +6,9 @@ use super::loaded::{LoadOptions, Loaded};
 use super::manifest::Part;
 use super::target::Flavour;
 use crate::gpu::plan::ALIGNMENT;
-use crate::gpu::{DeviceBuffer, DeviceSlice, Stream};
+use crate::gpu::{DeviceBuffer, DeviceSlice, Floats, Stream};
 use crate::image::RgbImage;
-use crate::inference::device::{check_len, part};
+use crate::inference::device::{check_len, part_of_tokens, single_precision as single};
 use crate::inference::expect;
 use crate::inference::host::HostPath;
 use crate::inference::{
@@ -120,7 +120,7 @@ impl TensorRtBackend {
         let shape = self.shape();
         let tokens = images * shape.tokens * shape.feature_dim;
         for &slice in features {
-            check_len("features on the device", tokens, slice)?;
+            check_len("features on the device", tokens, slice.len())?;
         }
         for view in views {
             view.check_exactly(images, shape)?;
@@ -197,7 +197,7 @@ impl Backend for TensorRtBackend {
         self.on_host(|handle, host| {
             host.send_image(image)?;
             let (stream, planes, tokens) = (&host.stream, host.planes.all(), &host.features[0]);
-            handle.enqueue_encode(stream, planes, tokens.all())?;
+            handle.enqueue_encode(stream, planes, tokens.all().into())?;
             Ok(stream.read(tokens.all(), features)?)
         })
     }
@@ -219,7 +219,7 @@ impl Backend for TensorRtBackend {
             for (features, on_device) in [features1, features2].iter().zip(&host.features) {
                 host.stream.write(features, on_device.all())?;
             }
-            let features = [0, 1].map(|k| host.features[k].all());
+            let features = [0, 1].map(|k| host.features[k].all().into());
             let views = [0, 1].map(|k| host.view(k));
             handle.enqueue_decode(&host.stream, features, views)?;
             host.read_view(0, &mut out.view1)?;
@@ -261,12 +261,13 @@ impl DeviceBackend for TensorRtBackend {
         &mut self,
         stream: &Stream,
         planes: DeviceSlice<'_, f32>,
-        features: DeviceSlice<'_, f32>,
+        features: Floats<'_>,
     ) -> Result<(), InferenceError> {
         let shape = self.shape();
         let tokens = shape.tokens * shape.feature_dim;
-        check_len("the image on the device", 3 * shape.pixels(), planes)?;
-        check_len("features on the device", tokens, features)?;
+        let features = single(features)?;
+        check_len("the image on the device", 3 * shape.pixels(), planes.len())?;
+        check_len("features on the device", tokens, features.len())?;
         let encoder = self.part(Part::Encoder)?;
         Ok(encoder.enqueue(stream, &[planes, features])?)
     }
@@ -274,20 +275,25 @@ impl DeviceBackend for TensorRtBackend {
     fn enqueue_decode(
         &mut self,
         stream: &Stream,
-        features: [DeviceSlice<'_, f32>; 2],
+        [first, second]: [Floats<'_>; 2],
         views: [DeviceView<'_>; 2],
     ) -> Result<(), InferenceError> {
+        let features = [single(first)?, single(second)?];
         self.enqueue_decoder(Part::Decoder, 1, stream, &features, &views)
     }
 
     fn enqueue_decode_view1(
         &mut self,
         stream: &Stream,
-        features: [DeviceSlice<'_, f32>; 2],
+        features: [Floats<'_>; 2],
         views: [DeviceView<'_>; 2],
     ) -> Result<(), InferenceError> {
         match self.loaded.has(Part::Mono) {
-            true => self.enqueue_decoder(Part::Mono, 1, stream, &features, &views[..1]),
+            true => {
+                let [first, second] = features;
+                let features = [single(first)?, single(second)?];
+                self.enqueue_decoder(Part::Mono, 1, stream, &features, &views[..1])
+            }
             false => self.enqueue_decode(stream, features, views),
         }
     }
@@ -296,13 +302,13 @@ impl DeviceBackend for TensorRtBackend {
         &mut self,
         stream: &Stream,
         edges: usize,
-        features: DeviceSlice<'_, f32>,
+        features: Floats<'_>,
         views: [DeviceView<'_>; 2],
     ) -> Result<(), InferenceError> {
         let mut parts = Part::ALL.into_iter();
         let one = parts.find(|part| part.edges() == Some(edges) && self.loaded.has(*part));
         if let Some(part) = one {
-            return self.enqueue_decoder(part, 2 * edges, stream, &[features], &views);
+            return self.enqueue_decoder(part, 2 * edges, stream, &[single(features)?], &views);
         }
         if edges == 0 {
             return Ok(());
@@ -332,9 +338,13 @@ impl DeviceBackend for TensorRtBackend {
         for piece in 0..pieces {
             let [first, second] = views.map(|view| view.part(piece, pieces));
             let views = [first?, second?];
-            let own = part(features, piece, pieces)?;
+            let own = part_of_tokens(features, piece, pieces)?;
             match edges {
-                1 => self.enqueue_decode(stream, [own, part(features, piece ^ 1, 2)?], views)?,
+                1 => self.enqueue_decode(
+                    stream,
+                    [own, part_of_tokens(features, piece ^ 1, 2)?],
+                    views,
+                )?,
                 _ => self.enqueue_decode_edges(stream, edges / pieces, own, views)?,
             }
         }

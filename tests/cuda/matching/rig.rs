@@ -6,12 +6,11 @@ use mast3r_slam::compute::cuda::matching::{
     Gates, MatchCounts, MatchTask, Matcher, MatcherBuffers, Start,
 };
 use mast3r_slam::compute::cuda::sanitise::ViewBuffers;
-use mast3r_slam::compute::cuda::slots::Floats;
 use mast3r_slam::compute::matching::{
     self as cpu, Refinement, View, match_quality, unique_matches,
 };
 use mast3r_slam::config::MatchingConfig;
-use mast3r_slam::gpu::{Context, DeviceBuffer, Stream};
+use mast3r_slam::gpu::{Context, DeviceBuffer, Floats, Stream};
 use mast3r_slam::inference::{Backend, PairOutput, ViewOutput};
 use testkit::matching_scene::{Random, Scene};
 

@@ -124,7 +124,7 @@ fn pairs_at_once(
         let outputs = views.each_ref().map(View::view);
         let device = backend.device().expect("on the GPU");
         device
-            .enqueue_decode_edges(&stream, edges, tokens.all(), outputs)
+            .enqueue_decode_edges(&stream, edges, tokens.all().into(), outputs)
             .expect("decoded");
         for item in 0..2 * edges {
             let found = of_all.each_ref().map(|view| {

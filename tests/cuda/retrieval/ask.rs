@@ -3,9 +3,8 @@
 use super::rig::{Bench, Model, integers};
 use crate::{assert_same, cuda};
 use mast3r_slam::compute::cuda::retrieval::PlaceError;
-use mast3r_slam::compute::cuda::slots::Floats;
 use mast3r_slam::compute::retrieval::{BinaryWords, Database, Description, Scratch, hamming};
-use mast3r_slam::gpu::{Context, CudaError, allocations};
+use mast3r_slam::gpu::{Context, CudaError, Floats, allocations};
 
 fn similar(base: &[f32], dim: usize, seed: u64) -> Vec<f32> {
     // Some rows of the base, the others new.

@@ -6,9 +6,8 @@ mod rig;
 
 use crate::cuda;
 use mast3r_slam::compute::cuda::retrieval::{RetrievalBuffers, RetrievalPlan};
-use mast3r_slam::compute::cuda::slots::Floats;
 use mast3r_slam::gpu::plan::Group;
-use mast3r_slam::gpu::{Carving, Context, CudaError};
+use mast3r_slam::gpu::{Carving, Context, CudaError, Floats};
 use rig::{Bench, Model};
 
 #[test]

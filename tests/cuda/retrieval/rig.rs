@@ -4,10 +4,9 @@ use half::f16;
 use mast3r_slam::compute::cuda::retrieval::{
     PlaceError, Retrieval, RetrievalBuffers, RetrievalPlan,
 };
-use mast3r_slam::compute::cuda::slots::Floats;
 use mast3r_slam::compute::retrieval::Hit;
 use mast3r_slam::compute::retrieval::{BinaryWords, Codebook, CodebookInfo, RetrievalModel};
-use mast3r_slam::gpu::{Context, DeviceBuffer, Priority, Stream};
+use mast3r_slam::gpu::{Context, DeviceBuffer, Floats, Priority, Stream};
 
 /// Uniform in −0.5 to 0.5.
 pub fn noise(count: usize, seed: u64) -> Vec<f32> {

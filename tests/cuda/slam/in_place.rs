@@ -1,6 +1,6 @@
 //! The room's network as one that computes in the GPU's memory.
 
-use mast3r_slam::gpu::{Context, DeviceSlice, Priority, Stream};
+use mast3r_slam::gpu::{Context, DeviceSlice, Floats, Priority, Stream};
 use mast3r_slam::image::RgbImage;
 use mast3r_slam::inference::{
     Backend, DeviceBackend, DeviceView, InferenceError, NetworkShape, PairOutput, ViewOutput,
@@ -88,7 +88,7 @@ impl DeviceBackend for InPlace {
         &mut self,
         _: &Stream,
         planes: DeviceSlice<'_, f32>,
-        features: DeviceSlice<'_, f32>,
+        features: Floats<'_>,
     ) -> Result<(), InferenceError> {
         self.context.synchronize().expect("waited");
         let values = self.read(planes);
@@ -102,22 +102,30 @@ impl DeviceBackend for InPlace {
         }
         let mut tokens = vec![0.0; shape.tokens * shape.feature_dim];
         self.room.encode(&image, &mut tokens)?;
-        self.write(&tokens, features);
+        self.write(&tokens, single(features));
         Ok(())
     }
 
     fn enqueue_decode(
         &mut self,
         _: &Stream,
-        features: [DeviceSlice<'_, f32>; 2],
+        features: [Floats<'_>; 2],
         views: [DeviceView<'_>; 2],
     ) -> Result<(), InferenceError> {
         self.context.synchronize().expect("waited");
-        let [a, b] = features.map(|tokens| self.read(tokens));
+        let [a, b] = features.map(|tokens| self.read(single(tokens)));
         let mut out = PairOutput::zeros(self.room.shape());
         self.room.decode(&a, &b, &mut out)?;
         self.write_view(&out.view1, views[0]);
         self.write_view(&out.view2, views[1]);
         Ok(())
+    }
+}
+
+/// It takes no others.
+fn single(tokens: Floats<'_>) -> DeviceSlice<'_, f32> {
+    match tokens {
+        Floats::F32(tokens) => tokens,
+        Floats::F16(_) => panic!("tokens in half precision"),
     }
 }

@@ -7,7 +7,6 @@ mod streams;
 use half::f16;
 use mast3r_slam::compute::cuda::depth::Found;
 use mast3r_slam::compute::cuda::matching::MatchCounts;
-use mast3r_slam::compute::cuda::slots::Floats;
 use mast3r_slam::compute::cuda::tracking::{
     CameraRays, CameraRaysBuffers, Compared, MeasuredDepths, Outcome, PoseSolver,
     PoseSolverBuffers, SolveTask, Status, Unsolved,
@@ -17,7 +16,7 @@ use mast3r_slam::compute::pose_solver::{
 };
 use mast3r_slam::config::TrackingConfig;
 use mast3r_slam::geometry::{Sim3, Tangent};
-use mast3r_slam::gpu::{Context, DeviceBuffer, Priority, Stream};
+use mast3r_slam::gpu::{Context, DeviceBuffer, Floats, Priority, Stream};
 use nalgebra::SMatrix;
 use testkit::solver_scene::{Pair, Random, intrinsics};
 

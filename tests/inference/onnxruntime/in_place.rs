@@ -40,6 +40,7 @@ impl View {
             confidence,
             descriptors,
             descriptor_confidence,
+            unusable: None,
         }
     }
 
@@ -129,7 +130,7 @@ fn what_is_computed_in_place_is_what_the_host_gets() {
                 stream.write(&values, planes.all()).expect("written");
                 stream.fill(to.all(), 0).expect("filled");
                 let device = backend.device().expect("on the GPU");
-                let encoded = device.enqueue_encode(&stream, planes.all(), to.all());
+                let encoded = device.enqueue_encode(&stream, planes.all(), to.all().into());
                 encoded.expect("encoded");
                 let found = stream.read_vec(to.all()).expect("read");
                 let error =
@@ -138,7 +139,7 @@ fn what_is_computed_in_place_is_what_the_host_gets() {
             }
             for ((i, j), expected) in [(0, 1), (1, 0)].into_iter().zip(&expected) {
                 views.iter().for_each(|view| view.clear(&stream));
-                let pair = [features[i].all(), features[j].all()];
+                let pair = [features[i].all().into(), features[j].all().into()];
                 let device = backend.device().expect("on the GPU");
                 let decoded = device.enqueue_decode(&stream, pair, outputs);
                 decoded.expect("decoded");
@@ -147,7 +148,7 @@ fn what_is_computed_in_place_is_what_the_host_gets() {
             }
             // View 1 alone, and both ways at once.
             views.iter().for_each(|view| view.clear(&stream));
-            let pair = [features[0].all(), features[1].all()];
+            let pair = [features[0].all().into(), features[1].all().into()];
             let device = backend.device().expect("on the GPU");
             let decoded = device.enqueue_decode_view1(&stream, pair, outputs);
             decoded.expect("decoded");
@@ -162,7 +163,8 @@ fn what_is_computed_in_place_is_what_the_host_gets() {
                 let views = of_all.each_ref().map(|view| view.of_pairs(0, 2 * edges));
                 let outputs = views.each_ref().map(View::view);
                 let device = backend.device().expect("on the GPU");
-                let decoded = device.enqueue_decode_edges(&stream, edges, tokens.all(), outputs);
+                let decoded =
+                    device.enqueue_decode_edges(&stream, edges, tokens.all().into(), outputs);
                 decoded.expect("decoded");
                 for (item, &way) in ways.iter().enumerate() {
                     let found = of_all.each_ref().map(|view| view.of_pairs(item, 1));
@@ -172,7 +174,7 @@ fn what_is_computed_in_place_is_what_the_host_gets() {
             }
         }
         // A run is a graph of its own, not a part of another; the refusal harms neither.
-        let pair = [features[0].all(), features[1].all()];
+        let pair = [features[0].all().into(), features[1].all().into()];
         let device = backend.device().expect("on the GPU");
         let graph = stream.capture(|| -> Result<(), Box<dyn std::error::Error>> {
             Ok(device.enqueue_decode(&stream, pair, outputs)?)

@@ -152,6 +152,7 @@ fn network_and_pair(
         batch,
         workspace,
         encoder_workspace,
+        half_tokens: inputs.half_tokens,
         on_host: inputs.network_on_host,
     };
     let network = NetworkBuffers::carve(part, &sizes)?;

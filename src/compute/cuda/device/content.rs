@@ -2,9 +2,9 @@
 
 use super::edges::EdgeView;
 use crate::compute::cuda::matching::stored_quality;
-use crate::compute::cuda::slots::{self, SlotView};
+use crate::compute::cuda::slots::SlotView;
 use crate::compute::device::{EdgeContent, Floats, KeyframeContent};
-use crate::gpu::{CudaError, DeviceSlice, Element, Stream};
+use crate::gpu::{self, CudaError, DeviceSlice, Element, Stream};
 use half::f16;
 
 /// Copies to the host, reusing the vector's allocation.
@@ -17,19 +17,19 @@ pub(super) fn read<T: Element + Default>(
     stream.read(src, dst)
 }
 
-fn read_floats(stream: &Stream, src: slots::Floats<'_>) -> Result<Floats, CudaError> {
+fn read_floats(stream: &Stream, src: gpu::Floats<'_>) -> Result<Floats, CudaError> {
     Ok(match src {
-        slots::Floats::F16(v) => Floats::F16(stream.read_vec(v)?),
-        slots::Floats::F32(v) => Floats::F32(stream.read_vec(v)?),
+        gpu::Floats::F16(v) => Floats::F16(stream.read_vec(v)?),
+        gpu::Floats::F32(v) => Floats::F32(stream.read_vec(v)?),
     })
 }
 
-fn write_floats(stream: &Stream, src: &Floats, dst: slots::Floats<'_>) -> Result<(), CudaError> {
+fn write_floats(stream: &Stream, src: &Floats, dst: gpu::Floats<'_>) -> Result<(), CudaError> {
     match (src, dst) {
-        (Floats::F16(src), slots::Floats::F16(dst)) => stream.write(src, dst),
-        (Floats::F32(src), slots::Floats::F32(dst)) => stream.write(src, dst),
-        (src, slots::Floats::F16(dst)) => stream.write(&src.to_f16(), dst),
-        (src, slots::Floats::F32(dst)) => stream.write(&src.to_f32(), dst),
+        (Floats::F16(src), gpu::Floats::F16(dst)) => stream.write(src, dst),
+        (Floats::F32(src), gpu::Floats::F32(dst)) => stream.write(src, dst),
+        (src, gpu::Floats::F16(dst)) => stream.write(&src.to_f16(), dst),
+        (src, gpu::Floats::F32(dst)) => stream.write(&src.to_f32(), dst),
     }
 }
 

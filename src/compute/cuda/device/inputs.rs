@@ -37,6 +37,8 @@ pub struct PlanInputs<'a> {
     pub network_workspace: [usize; 2],
     /// The same for an encoder that runs beside, if there is one: the next image is then encoded while a frame is tracked.
     pub encoder_workspace: Option<usize>,
+    /// Whether the network writes and reads tokens in half precision; keyframes then keep them so.
+    pub half_tokens: bool,
     /// Maximum number of edges decoded as one batch.
     pub edge_batch: usize,
     /// Number of words in the codebook, if there is one.
@@ -61,6 +63,7 @@ impl<'a> PlanInputs<'a> {
             network_on_host: backend.device().is_none(),
             network_workspace: [0; 2],
             encoder_workspace: None,
+            half_tokens: takes_half_tokens(backend),
             edge_batch: setup.config.memory.edge_batch.max(1),
             words: setup.places.as_ref().map(|model| model.words()),
         }
@@ -77,7 +80,7 @@ impl<'a> PlanInputs<'a> {
     /// Slots of the keyframes.
     pub fn slots(&self) -> SlotPlan {
         SlotPlan {
-            layout: slot_layout(self.shape),
+            layout: slot_layout(self.shape, self.half_tokens),
             device_slots: self.config.memory.keyframe_slots,
             host_slots: self.config.memory.host_slots,
         }
@@ -95,15 +98,20 @@ impl<'a> PlanInputs<'a> {
     }
 }
 
-/// Confidences are stored in f16; tokens in f32 if the slot stays small enough (as for the mini
-/// model), otherwise in f16.
-pub fn slot_layout(shape: &NetworkShape) -> SlotLayout {
+/// Whether the network's tokens are in half precision.
+fn takes_half_tokens(backend: &mut dyn Backend) -> bool {
+    backend.device().is_some_and(|d| d.takes_half_tokens())
+}
+
+/// Confidences are stored in f16; tokens in f16 if the network writes them so, or if the slot would be
+/// too large with f32 (it is not for the mini model).
+pub fn slot_layout(shape: &NetworkShape, half_tokens: bool) -> SlotLayout {
     let of = |features| {
         let (n, tokens) = (shape.pixels(), shape.tokens);
         SlotLayout::new(n, tokens, shape.feature_dim, FloatFormat::F16, features)
     };
     let wide = of(FloatFormat::F32);
-    if wide.bytes as u64 * SLOT_PIXELS <= SLOT_BYTES * shape.pixels() as u64 {
+    if !half_tokens && wide.bytes as u64 * SLOT_PIXELS <= SLOT_BYTES * shape.pixels() as u64 {
         wide
     } else {
         of(FloatFormat::F16)

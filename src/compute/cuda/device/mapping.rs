@@ -18,7 +18,7 @@ use crate::compute::cuda::fusion::FusionBuffers;
 use crate::compute::cuda::global::{DeviceGlobalSolver, GlobalBuffers};
 use crate::compute::cuda::matching::MatchCounts;
 use crate::compute::cuda::retrieval::{PlaceError, Retrieval};
-use crate::compute::cuda::slots::{CudaKeyframes, Floats};
+use crate::compute::cuda::slots::CudaKeyframes;
 use crate::compute::cuda::spread::{SpreadBuffers, SpreadCounter};
 use crate::compute::device::{
     ContentFormats, DeviceError, EdgeContent, EdgeId, Handle, KeyframeBulk, KeyframeContent,
@@ -32,7 +32,7 @@ use crate::compute::spread::Spread;
 use crate::compute::store::{Access, Lane, StoreError, Touch};
 use crate::config::DeviceConfig;
 use crate::geometry::Sim3;
-use crate::gpu::{DeviceBuffer, PinnedBuffer, Stream};
+use crate::gpu::{DeviceBuffer, Floats, PinnedBuffer, Stream};
 use crate::image::RgbImage;
 use crate::inference::{Backend, NetworkShape};
 use rustc_hash::FxHashMap;

@@ -1,17 +1,18 @@
 //! Runs the network in GPU memory if the backend supports it, otherwise on the host with everything
 //! staged through pinned memory.
 
-use crate::compute::cuda::sanitise::ViewBuffers;
+use crate::compute::cuda::sanitise::{Sanitiser, SanitiserBuffers, ViewBuffers, counted};
 use crate::compute::device::{DeviceError, Floats};
 use crate::gpu::{
-    Carver, Context, CudaError, DeviceBuffer, DeviceSlice, Event, PinnedBuffer, Stream,
+    self, Carver, Context, CudaError, DeviceBuffer, DeviceSlice, Event, FloatBuffer, PinnedBuffer,
+    Stream,
 };
 use crate::image::RgbImage;
-use crate::inference::DeviceView;
 use crate::inference::{
     Backend, DeviceBackend, InferenceError, NetworkShape, PairOutput, ViewOutput, normalise,
     self_test,
 };
+use crate::inference::{DeviceView, single_precision as single};
 
 /// Number of runs after which a backend has allocated everything it needs.
 const WARM_UP: usize = 4;
@@ -37,9 +38,12 @@ struct Staging {
 /// Memory of a [`Network`].
 pub(super) struct NetworkBuffers {
     /// `2 × T × C` encoder tokens of each pair of images, and of the image that is encoded ahead.
-    features: DeviceBuffer<f32>,
+    features: FloatBuffer,
     /// Outputs, of one pair for tracking, of all pairs both ways for mapping.
     views: [ViewBuffers; 2],
+    /// Number of unusable pixels of each output, those of view 1 first.
+    unusable: DeviceBuffer<u32>,
+    sanitiser: SanitiserBuffers,
     /// Memory that the backend's runs need besides, if it asks for any.
     workspace: Option<DeviceBuffer<u8>>,
     /// The same for an encoder that runs beside.
@@ -60,6 +64,8 @@ pub(super) struct NetworkSizes<'a> {
     pub(super) workspace: usize,
     /// Bytes that it asks for to encode beside; `None`: it does not.
     pub(super) encoder_workspace: Option<usize>,
+    /// Whether tokens are in half precision.
+    pub(super) half_tokens: bool,
     /// Whether the network runs on the host.
     pub(super) on_host: bool,
 }
@@ -74,10 +80,14 @@ impl NetworkBuffers {
         let tokens = [shape.tokens, shape.feature_dim];
         let names = ["view 1", "view 2"];
         let images = 2 * sizes.batch + usize::from(sizes.encoder_workspace.is_some());
-        let features = c.device("tokens", &[images, tokens[0], tokens[1]])?;
-        let pixels = sizes.batch * sizes.ways * n;
+        let extents = [images, tokens[0], tokens[1]];
+        let features = FloatBuffer::carve(c, "tokens", &extents, sizes.half_tokens)?;
+        let outputs = sizes.batch * sizes.ways;
+        let pixels = outputs * n;
         let [first, second] = names.map(|name| ViewBuffers::carve(&mut c.part(name), pixels, dim));
         let views = [first?, second?];
+        let unusable = c.device("unusable pixels", &[2, outputs])?;
+        let sanitiser = SanitiserBuffers::carve(&mut c.part("sanitiser"))?;
         let workspace = match sizes.workspace {
             0 => None,
             bytes => Some(c.device("network workspace", &[bytes])?),
@@ -106,6 +116,8 @@ impl NetworkBuffers {
         Ok(Self {
             features,
             views,
+            unusable,
+            sanitiser,
             workspace,
             encoder_workspace,
             staging,
@@ -158,11 +170,15 @@ pub(super) struct Network {
     order: [usize; 2],
     shape: NetworkShape,
     /// Tokens of all images, and parts for each.
-    all_features: DeviceBuffer<f32>,
-    features: Vec<DeviceBuffer<f32>>,
+    all_features: FloatBuffer,
+    features: Vec<FloatBuffer>,
     /// Outputs of all directions, and parts for each.
     all_views: [ViewBuffers; 2],
     views: Vec<[ViewBuffers; 2]>,
+    /// Number of unusable pixels of each direction, those of view 1 first.
+    unusable: DeviceBuffer<u32>,
+    /// `None` if the backend sanitises its outputs.
+    sanitiser: Option<Sanitiser>,
     /// `None` if the backend computes on the device.
     host: Option<Host>,
 }
@@ -186,11 +202,13 @@ impl Network {
         let NetworkBuffers {
             features,
             views,
+            unusable,
+            sanitiser,
             workspace,
             encoder_workspace,
             staging,
         } = buffers;
-        stream.fill(features.all(), 0)?;
+        features.clear(stream)?;
         let shape = backend.shape().clone();
         let pixels = shape.pixels();
         let ways = views[0].confidence.len() / pixels.max(1);
@@ -212,6 +230,16 @@ impl Network {
                 sent: context.event(false)?,
             }),
         };
+        let sanitiser = match backend.device().is_some_and(|device| device.sanitises()) {
+            true => None,
+            false => Some(Sanitiser::new(
+                context,
+                stream,
+                sanitiser,
+                pixels,
+                shape.descriptor_dim,
+            )?),
+        };
         if let Some(workspace) = workspace {
             in_place(backend.as_mut())?.use_workspace(workspace)?;
         }
@@ -232,6 +260,8 @@ impl Network {
             features: of_images,
             all_views: views,
             views: of_ways,
+            unusable,
+            sanitiser,
             host,
         })
     }
@@ -267,13 +297,13 @@ impl Network {
     }
 
     /// Tokens of image `which`.
-    pub(super) fn features(&self, which: usize) -> DeviceSlice<'_, f32> {
+    pub(super) fn features(&self, which: usize) -> gpu::Floats<'_> {
         let buffer = match which {
             0 => self.order[0],
             other => other,
         };
         let image = self.features.get(buffer);
-        image.map_or_else(|| self.all_features.all(), DeviceBuffer::all)
+        image.map_or_else(|| self.all_features.all(), FloatBuffer::all)
     }
 
     /// Output of [`Network::decode`] for view `which` in the first direction.
@@ -332,7 +362,7 @@ impl Network {
         let tokens = &mut host.staging.features[0];
         self.backend.encode(&host.image, tokens)?;
         // SAFETY: the stream is synchronised (above) before the tokens are next written.
-        unsafe { stream.upload(tokens, self.features[0].all())? };
+        unsafe { stream.upload(tokens, single(self.features[0].all())?)? };
         Ok(())
     }
 
@@ -356,7 +386,10 @@ impl Network {
         let tokens = self.features[0].all();
         let backend = in_place(self.backend.as_mut())?;
         backend.enqueue_encode(stream, planes, tokens)?;
-        Ok(Floats::F32(stream.read_vec(tokens)?))
+        Ok(match tokens {
+            gpu::Floats::F16(tokens) => Floats::F16(stream.read_vec(tokens)?),
+            gpu::Floats::F32(tokens) => Floats::F32(stream.read_vec(tokens)?),
+        })
     }
 
     /// Copies the tokens of image 0 to image 1.
@@ -365,8 +398,9 @@ impl Network {
             let [from, to] = &mut host.staging.features;
             to.copy_from_slice(from);
         }
-        stream.copy(self.features(0), self.features(1))?;
-        Ok(())
+        let each = self.shape.tokens * self.shape.feature_dim;
+        let [from, to] = [self.order[0], 1].map(|k| k * each..(k + 1) * each);
+        Ok(self.all_features.copy_within(stream, from, to)?)
     }
 
     /// Copies image `which`'s tokens to the host after they were changed on the device, if the
@@ -376,13 +410,33 @@ impl Network {
             let which = which % 2;
             let (from, to) = (&self.features[which], &mut host.staging.features[which]);
             // SAFETY: the stream is synchronised before the data is read.
-            unsafe { stream.download(from.all(), to)? };
+            unsafe { stream.download(single(from.all())?, to)? };
             stream.synchronize()?;
         }
         Ok(())
     }
 
-    /// Decodes; the outputs will be in the views.
+    /// Makes the first `views` outputs of direction `way` safe to compute with, unless the backend has done so;
+    /// see [`crate::inference::sanitise`].
+    pub(super) fn sanitise(
+        &self,
+        stream: &Stream,
+        way: usize,
+        views: usize,
+    ) -> Result<(), CudaError> {
+        let Some(sanitiser) = &self.sanitiser else {
+            return Ok(());
+        };
+        let second = (views > 1).then(|| self.view_of(way, 1));
+        sanitiser.enqueue(stream, self.view_of(way, 0), second, self.unusable.all())
+    }
+
+    /// Number of unusable pixels of both views of a single pair.
+    pub(super) fn unusable(&self) -> DeviceSlice<'_, u32> {
+        self.unusable.all()
+    }
+
+    /// Decodes; the outputs will be in the views, once they are sanitised ([`Network::sanitise`]).
     pub(super) fn decode(
         &mut self,
         stream: &Stream,
@@ -397,13 +451,13 @@ impl Network {
         let pair = [self.order[0], 1].map(|k| self.features[k].all());
         let backend = in_place(self.backend.as_mut())?;
         let of_first_way = self.views.first().unwrap_or(&self.all_views);
-        let views = of_first_way.each_ref().map(ViewBuffers::view);
+        let views = counted(of_first_way.each_ref(), &self.unusable, 1)?;
         match decoding {
             Decoding::Mono => backend.enqueue_decode_view1(stream, [pair[0]; 2], views)?,
             Decoding::Pair => backend.enqueue_decode(stream, pair, views)?,
             Decoding::Edges(edges) => {
                 let each = self.shape.tokens * self.shape.feature_dim;
-                let tokens = self.all_features.slice(0..2 * edges * each)?;
+                let tokens = self.all_features.all().slice(0..2 * edges * each)?;
                 let pixels = self.shape.pixels();
                 let [first, second] = self.all_views.each_ref();
                 let ways = 0..2 * edges;
@@ -411,7 +465,7 @@ impl Network {
                     first.of_pairs(ways.clone(), pixels)?,
                     second.of_pairs(ways, pixels)?,
                 ];
-                let views = views.each_ref().map(ViewBuffers::view);
+                let views = counted(views.each_ref(), &self.unusable, 2 * edges)?;
                 backend.enqueue_decode_edges(stream, edges, tokens, views)?;
             }
         }
@@ -485,7 +539,7 @@ impl Network {
                 self.decode(stream, decoding)?;
             }
         }
-        stream.fill(self.all_features.all(), 0)?;
+        self.all_features.clear(stream)?;
         Ok(stream.synchronize()?)
     }
 

@@ -4,7 +4,6 @@ use crate::compute::cuda::convert::Convert;
 use crate::compute::cuda::fusion::{Fusion, FusionBuffers};
 use crate::compute::cuda::mask::Masker;
 use crate::compute::cuda::matching::{MatchCounts, Matcher, MatcherBuffers};
-use crate::compute::cuda::sanitise::{Sanitiser, SanitiserBuffers};
 use crate::compute::cuda::tracking::{
     CameraRays, Compared, Outcome, PoseSolver, PoseSolverBuffers,
 };
@@ -13,9 +12,6 @@ use crate::config::{FilteringMode, FilteringScore};
 use crate::gpu::{Carver, Context, CudaError, DeviceBuffer, DeviceInfo, PinnedBuffer, Stream};
 use crate::inference::NetworkShape;
 use std::sync::Arc;
-
-/// Views per pair.
-const VIEWS: usize = 2;
 
 /// Number of directions in which mapping decodes and matches a pair.
 pub(super) const WAYS: usize = 2;
@@ -26,8 +22,6 @@ pub(super) const CONSTRAINING: FilteringMode = FilteringMode::Recent;
 
 /// Memory of [`Pair`].
 pub(super) struct PairBuffers {
-    sanitiser: SanitiserBuffers,
-    unusable: DeviceBuffer<u32>,
     matcher: MatcherBuffers,
     counts: DeviceBuffer<MatchCounts>,
     solver: PoseSolverBuffers,
@@ -45,8 +39,6 @@ impl PairBuffers {
     ) -> Result<Self, CudaError> {
         let (width, height, dim) = (shape.width, shape.height, shape.descriptor_dim);
         Ok(Self {
-            sanitiser: SanitiserBuffers::carve(&mut c.part("sanitiser"))?,
-            unusable: c.device("unusable pixels", &[VIEWS])?,
             matcher: MatcherBuffers::carve(&mut c.part("matcher"), width, height, dim)?,
             counts: c.device("match counts", &[ways * batch])?,
             solver: PoseSolverBuffers::carve(&mut c.part("pose solver"), info, shape.pixels())?,
@@ -67,7 +59,6 @@ pub(super) struct PairModes {
 
 /// The stages and their outputs.
 pub(super) struct Pair {
-    pub(super) sanitiser: Sanitiser,
     /// `None` without `tracking.masks`.
     pub(super) masker: Option<Masker>,
     pub(super) matcher: Matcher,
@@ -75,8 +66,6 @@ pub(super) struct Pair {
     pub(super) fusion: Fusion,
     pub(super) convert: Convert,
     pub(super) rays: Option<Arc<CameraRays>>,
-    /// Number of unusable pixels per view.
-    pub(super) unusable: DeviceBuffer<u32>,
     /// One per direction of each pair.
     pub(super) counts: DeviceBuffer<MatchCounts>,
     /// One per direction.
@@ -97,7 +86,6 @@ impl Pair {
         let (n, dim) = (shape.pixels(), shape.descriptor_dim);
         let (width, height) = (shape.width, shape.height);
         Ok(Self {
-            sanitiser: Sanitiser::new(context, stream, buffers.sanitiser, n, dim)?,
             masker: (modes.masks)
                 .then(|| Masker::new(context, n, shape.descriptor_dim))
                 .transpose()?,
@@ -113,7 +101,6 @@ impl Pair {
             fusion: Fusion::new(context, fusion, n, modes.fusion, modes.score)?,
             convert: Convert::new(context)?,
             rays,
-            unusable: buffers.unusable,
             counts: buffers.counts,
             outcome: buffers.outcome,
             host_outcome: buffers.host_outcome,

@@ -12,7 +12,7 @@ use crate::compute::cuda::global::{
     DeviceEdge, DeviceGlobalSolver, DeviceKeyframe, DeviceProblem, GlobalError, rounding,
     whitened_error,
 };
-use crate::compute::cuda::slots::{CudaKeyframes, Floats};
+use crate::compute::cuda::slots::CudaKeyframes;
 use crate::compute::device::{DeviceError, GraphEdge, PoseGraph};
 use crate::compute::global::descent::{self, Graph, Lineariser, Wanted};
 use crate::compute::global::terms::{Linearised, Term, factor_terms};
@@ -22,7 +22,7 @@ use crate::compute::global::{
 use crate::compute::store::{Access, Lane, Lease, SlotDevice, Touch};
 use crate::config::{DeviceConfig, GlobalOptConfig};
 use crate::geometry::{Sim3, Tangent};
-use crate::gpu::{CudaError, Stream};
+use crate::gpu::{CudaError, Floats, Stream};
 use crate::time::millis;
 use std::time::Instant;
 

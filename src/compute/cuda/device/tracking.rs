@@ -17,7 +17,7 @@ use super::repeated::Repeated;
 use super::stores::Stores;
 use crate::compute::cuda::fusion::{ExportTask, FusedPointmap, UpdateTask};
 use crate::compute::cuda::matching::{Gates, MatchTask, Start};
-use crate::compute::cuda::slots::{CudaKeyframes, Floats, SlotView};
+use crate::compute::cuda::slots::{CudaKeyframes, SlotView};
 use crate::compute::cuda::tracking::{SolveTask, Unsolved};
 use crate::compute::depth::moved::NextDepth;
 use crate::compute::depth::{DepthScale, NoScale};
@@ -29,7 +29,7 @@ use crate::compute::matching::Refinement;
 use crate::compute::store::Lane;
 use crate::config::DeviceConfig;
 use crate::geometry::Sim3;
-use crate::gpu::{CudaError, DeviceBuffer, DeviceSlice, Event, Stream};
+use crate::gpu::{CudaError, DeviceBuffer, DeviceSlice, Event, Floats, Stream};
 use crate::image::Preprocessor;
 use crate::image::encoding::RawImage;
 use crate::inference::{Backend, NetworkShape};
@@ -124,10 +124,7 @@ impl Tracking {
         // until the stream has been synchronised.
         unsafe { stream.upload(&frame.host_has_index, frame.has_index.all())? };
         stream.mark(&frame.marks[0])?;
-        frame
-            .pair
-            .sanitiser
-            .enqueue(stream, first, Some(second), frame.pair.unusable.all())?;
+        self.network.sanitise(stream, 0, 2)?;
         if let (Some(masker), Some(mask)) = (&frame.pair.masker, &frame.mask) {
             masker.hide(stream, first, mask.used())?;
             // A keyframe has no confidence where it was hidden, and gets none from frames where it is not.
@@ -200,7 +197,7 @@ impl Tracking {
         // SAFETY: the stream is synchronised before the data is read.
         unsafe {
             stream.download(frame.pair.outcome.all(), &mut frame.pair.host_outcome)?;
-            stream.download(frame.pair.unusable.all(), &mut frame.host_unusable)
+            stream.download(self.network.unusable(), &mut frame.host_unusable)
         }
     }
 
@@ -302,10 +299,7 @@ impl Tracking {
         };
         frame.pair.fusion.export(stream, pointmap, &task)?;
         let tokens = self.network.features(0);
-        match slot.features {
-            Floats::F32(v) => stream.copy(tokens, v),
-            Floats::F16(v) => frame.pair.convert.narrow(stream, tokens, v),
-        }
+        frame.pair.convert.copy(stream, tokens, slot.features)
     }
 
     /// Hands off a pointmap, and the depth of its frame.
@@ -408,10 +402,7 @@ impl TrackingDevice for Tracking {
         self.decode(Decoding::Mono)?;
         let frame = &mut self.frame;
         let view = self.network.view(0);
-        frame
-            .pair
-            .sanitiser
-            .enqueue(&self.stream, view, None, frame.pair.unusable.all())?;
+        self.network.sanitise(&self.stream, 0, 1)?;
         if let (Some(masker), Some(mask)) = (&frame.pair.masker, &frame.mask) {
             masker.hide(&self.stream, view, mask.used())?;
         }
@@ -422,7 +413,7 @@ impl TrackingDevice for Tracking {
         // Count of the only view.
         let mut unusable = [0];
         self.stream
-            .read(frame.pair.unusable.slice(0..1)?, &mut unusable)?;
+            .read(self.network.unusable().slice(0..1)?, &mut unusable)?;
         if let Some(depth) = &mut frame.depth {
             depth.measured();
         }
@@ -556,11 +547,9 @@ impl TrackingDevice for Tracking {
         {
             let lease = self.keyframes.read(Lane::Tracking, key)?;
             let slot = self.keyframes.device().slot(lease.slot())?;
-            let tokens: DeviceSlice<'_, f32> = self.network.features(1);
-            match slot.features {
-                Floats::F32(v) => self.stream.copy(v, tokens)?,
-                Floats::F16(v) => frame.pair.convert.widen(&self.stream, v, tokens)?,
-            }
+            let tokens = self.network.features(1);
+            let convert = &frame.pair.convert;
+            convert.copy(&self.stream, slot.features, tokens)?;
         }
         self.network.fetch(&self.stream, 1)?;
         self.forget()?;

@@ -1,10 +1,9 @@
 //! Computes the words and bits of an image from its tokens.
 
-use super::super::slots::Floats;
 use super::{GROUPS, KEPT, KEPT_PADDED, NEAREST, PAIRS, PANEL, ROW_TILE, RetrievalPlan, Status};
 use crate::compute::retrieval::Codebook;
 use crate::gpu::Grid;
-use crate::gpu::{Carver, Context, CudaError, DeviceBuffer, Kernel, Stream};
+use crate::gpu::{Carver, Context, CudaError, DeviceBuffer, Floats, Kernel, Stream};
 
 /// Whitening and visual words of a network.
 pub(super) struct Model {

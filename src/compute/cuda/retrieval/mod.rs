@@ -246,7 +246,7 @@ impl Retrieval {
     pub fn describe(
         &self,
         stream: &Stream,
-        tokens: super::slots::Floats<'_>,
+        tokens: crate::gpu::Floats<'_>,
     ) -> Result<(), CudaError> {
         self.describer.run(&self.plan, &self.model, stream, tokens)
     }

@@ -9,15 +9,14 @@ pub(super) use rays::RaysArgument;
 pub use rays::{CameraRays, CameraRaysBuffers};
 
 use super::matching::MatchCounts;
-use super::slots::Floats;
 use super::small;
 use crate::compute::cuda::depth::Found;
 use crate::compute::depth::MEASURED_SIGMA;
 use crate::compute::pose_solver::{Solution, SolveError};
 use crate::config::TrackingConfig;
 use crate::gpu::{
-    Carver, Context, CudaError, DeviceBuffer, DeviceInfo, DevicePointer, DeviceSlice, Grid, Kernel,
-    KernelArgument, Stream,
+    Carver, Context, CudaError, DeviceBuffer, DeviceInfo, DevicePointer, DeviceSlice, Floats, Grid,
+    Kernel, KernelArgument, Stream,
 };
 use half::f16;
 

@@ -6,9 +6,9 @@ use crate::compute::cuda::device::network::Decoding;
 use crate::compute::cuda::device::pair::WAYS;
 use crate::compute::cuda::global::DeviceMatches;
 use crate::compute::cuda::matching::{MatchTask, Start};
-use crate::compute::cuda::slots::Floats;
 use crate::compute::device::{DeviceError, EdgeId, MappingDevice, NewEdge};
 use crate::compute::store::Lane;
+use crate::gpu::Floats;
 use std::sync::Arc;
 
 impl Mapping {
@@ -19,10 +19,8 @@ impl Mapping {
             let lease = self.keyframes.read(Lane::Mapping, key)?;
             let slot = self.keyframes.device().slot(lease.slot())?;
             let tokens = self.network.features(which);
-            match slot.features {
-                Floats::F32(v) => self.stream.copy(v, tokens)?,
-                Floats::F16(v) => self.pair.convert.widen(&self.stream, v, tokens)?,
-            }
+            let convert = &self.pair.convert;
+            convert.copy(&self.stream, slot.features, tokens)?;
         }
         self.network.fetch(&self.stream, which)
     }
@@ -37,9 +35,7 @@ impl Mapping {
     ) -> Result<(), DeviceError> {
         let (first, second) = (self.network.view_of(way, 0), self.network.view_of(way, 1));
         let (stream, pair, config) = (&self.stream, &self.pair, &self.config);
-        let unusable = pair.unusable.all();
-        pair.sanitiser
-            .enqueue(stream, first, Some(second), unusable)?;
+        self.network.sanitise(stream, way, 2)?;
         if let Some(masker) = &pair.masker {
             for (view, id) in [first, second].into_iter().zip(ids) {
                 let lease = self.keyframes.read(Lane::Mapping, self.key(id)?)?;

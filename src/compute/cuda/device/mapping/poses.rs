@@ -3,11 +3,11 @@
 use super::Mapping;
 use crate::compute::cuda::device::errors::unknown;
 use crate::compute::cuda::global::DeviceMatches;
-use crate::compute::cuda::slots::{Floats, SlotView};
+use crate::compute::cuda::slots::SlotView;
 use crate::compute::cuda::tracking::SolveTask;
 use crate::compute::device::{DeviceError, EdgeId, TwoWay};
 use crate::compute::store::Lane;
-use crate::gpu::CudaError;
+use crate::gpu::{CudaError, Floats};
 
 impl Mapping {
     /// As [`MappingDevice::relative_poses`](crate::compute::device::MappingDevice::relative_poses).
