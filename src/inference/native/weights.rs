@@ -4,10 +4,11 @@ use super::format::{Format, quantised, quantised_row};
 use super::layer::Layer;
 use super::operand::HALF;
 use super::{RUNTIME, unavailable};
-use crate::gpu::plan::Group;
-use crate::gpu::{Carving, Context, DeviceBuffer, Half, Priority};
+use crate::gpu::plan::{Group, human};
+use crate::gpu::{Carving, Context, CudaError, DeviceBuffer, Half, Priority};
 use crate::inference::InferenceError;
 use crate::network::Network;
+use crate::network::onnx::Precision;
 use half::{bf16, f16};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -209,13 +210,34 @@ impl Collected {
         }
         let mut carving = Carving::separate(context);
         let mut part = carving.part(Group::Network, "native");
-        let memory = part.device::<u8>("weights", &[self.bytes])?;
+        let memory = part.device::<u8>("weights", &[self.bytes]);
+        let memory = memory.map_err(|error| without_memory(error, self.format.precision()))?;
         let stream = context.stream(Priority::Low)?;
         for Piece { at, bytes } in &self.pieces {
             stream.write(bytes, memory.slice(*at..at + bytes.len())?)?;
         }
         Ok((Weights { memory }, self.index))
     }
+}
+
+/// Says what to do where the weights do not fit.
+fn without_memory(error: CudaError, precision: Precision) -> InferenceError {
+    let CudaError::OutOfMemory {
+        bytes, free, total, ..
+    } = error
+    else {
+        return error.into();
+    };
+    let advice = match precision {
+        Precision::Fp8 => "choose a smaller network, or free memory",
+        _ => "choose network.precision fp8 or a smaller network, or free memory",
+    };
+    unavailable(format!(
+        "the network's weights need {} of the GPU's memory, of which {} of {} are free; {advice}",
+        human(bytes),
+        human(free),
+        human(total)
+    ))
 }
 
 impl Source<'_> {
@@ -301,7 +323,23 @@ impl Weights {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::network::onnx::Precision;
+
+    #[test]
+    fn weights_that_do_not_fit_say_what_would() {
+        let error = |what| CudaError::OutOfMemory {
+            what,
+            bytes: 1_370_000_000,
+            free: 512_000_000,
+            total: 2_000_000_000,
+        };
+        for (precision, advises) in [(Precision::F16, true), (Precision::Fp8, false)] {
+            let text = without_memory(error("weights"), precision).to_string();
+            for said in ["1.37 GB", "512.00 MB", "2.00 GB", "smaller network"] {
+                assert!(text.contains(said), "{text}");
+            }
+            assert_eq!(text.contains("fp8"), advises, "{text}");
+        }
+    }
 
     #[test]
     fn a_weight_is_lost_where_the_format_cannot_hold_it() {
