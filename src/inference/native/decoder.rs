@@ -6,8 +6,8 @@
 use super::encoder::EPSILON;
 use super::heads::DenseMap;
 use super::layer::Layer;
-use super::layout::{Heads, Layout, Rows, SINGLE};
-use super::operand::{External, HALF, Operand};
+use super::layout::{Heads, Layout, Rows};
+use super::operand::{External, HALF, Operand, SINGLE};
 use super::pairs::Pairs;
 use super::step::{Flags, Linear, Step};
 use super::weights::StoredLayer;

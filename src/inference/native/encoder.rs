@@ -1,8 +1,8 @@
 //! The encoder's plan: patches, blocks, final norm.
 
 use super::layer::Layer;
-use super::layout::{Heads, Layout, Rows, SINGLE};
-use super::operand::{External, HALF, Operand};
+use super::layout::{Heads, Layout, Rows};
+use super::operand::{External, HALF, Operand, SINGLE};
 use super::step::{Flags, Linear, Step, Summand};
 use crate::inference::InferenceError;
 use crate::network::Stack;

@@ -3,8 +3,8 @@
 
 use super::enlarged;
 use super::layer::{Layer, padded};
-use super::layout::{Layout, Rows, SINGLE};
-use super::operand::{HALF, Operand};
+use super::layout::{Layout, Rows};
+use super::operand::{HALF, Operand, SINGLE};
 use super::pairs::Pairs;
 use super::step::{Flags, Form, Linear, Map, Step, Summand};
 use super::weights::StoredLayer;

@@ -6,10 +6,9 @@ use super::arguments::{
 };
 use super::enlarged;
 use super::feed::Feeds;
-use super::layout::SINGLE;
 use super::name::{Name, name};
 use super::operand::{
-    ATTENTION_TILE, Addresses, HEADS, Operand, attention_shared_bytes, points_shared_bytes,
+    ATTENTION_TILE, Addresses, HEADS, Operand, SINGLE, attention_shared_bytes, points_shared_bytes,
 };
 use super::step::{Linear, Step};
 use super::tile::{Block, NARROW, Quantised, SMALL, Tile, WIDE};

@@ -2,8 +2,7 @@
 
 use super::device::Part;
 use super::format::quantised_row;
-use super::layout::SINGLE;
-use super::operand::{Addresses, External, HALF, Operand};
+use super::operand::{Addresses, External, HALF, Operand, SINGLE};
 use super::pairs::Pairs;
 use super::plan::Plan;
 use super::step::{Flags, Form, Linear, Step};

@@ -1,7 +1,7 @@
 //! What the plans of encoder, decoder and heads have in common.
 
 use super::layer::{Layer, rotary};
-use super::operand::{HALF, HEADS, Operand, WIDEST};
+use super::operand::{HALF, HEADS, Operand, SINGLE, WIDEST};
 use super::plan::Draft;
 use super::step::{Flags, Form, Linear, Rotation, Step, Summand};
 use super::unavailable;
@@ -9,9 +9,6 @@ use super::weights::{Source, StoredLayer};
 use crate::inference::InferenceError;
 use crate::network::InputSize;
 use crate::network::{Architecture, Stack};
-
-/// Bytes of a binary32 number.
-pub(super) const SINGLE: usize = 4;
 
 /// Rows of an activation in memory: where they begin, elements from row to row and from group to group.
 #[derive(Debug, Clone, Copy)]

@@ -2,6 +2,8 @@
 
 /// Bytes of a 16-bit number.
 pub(super) const HALF: usize = 2;
+/// Bytes of a binary32 number.
+pub(super) const SINGLE: usize = 4;
 /// Channels of a head that there is a kernel for; heads of others are filled up with zeros.
 pub(super) const HEADS: [usize; 3] = [16, 32, 64];
 /// Queries, and keys, of a tile of the portable attention.
