@@ -140,7 +140,7 @@ impl Listing {
 const AT_ONCE: usize = 4;
 
 /// Each of `items`, in order, with what `make` makes of it; it makes some at the same time.
-fn in_parallel<T: Send + Sync, R: Send>(
+fn in_parallel<T: Send, R: Send>(
     items: impl Iterator<Item = T>,
     make: impl Fn(&T) -> R + Sync,
 ) -> impl Iterator<Item = (T, R)> {
@@ -151,12 +151,11 @@ fn in_parallel<T: Send + Sync, R: Send>(
             return Some(next);
         }
         let some: Vec<T> = items.by_ref().take(AT_ONCE).collect();
-        let results: Vec<R> = some.par_iter().map(&make).collect();
-        made = some
-            .into_iter()
-            .zip(results)
-            .collect::<Vec<_>>()
-            .into_iter();
+        let some = some.into_par_iter().map(|item| {
+            let result = make(&item);
+            (item, result)
+        });
+        made = some.collect::<Vec<_>>().into_iter();
         made.next()
     })
 }

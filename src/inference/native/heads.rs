@@ -99,7 +99,7 @@ impl Layout<'_> {
             return Ok(());
         }
         // One image after the other: these maps are the largest of all, and one of them fills the GPU.
-        let each = view_bytes(pairs, map) / pairs.items();
+        let each = map.height * map.width * map.channels * HALF;
         for (view, item) in (0..pairs.views()).flat_map(|v| (0..pairs.items()).map(move |i| (v, i)))
         {
             let of_image = DenseMap {
@@ -443,11 +443,6 @@ impl Layout<'_> {
             vec![first, second]
         })
     }
-}
-
-/// Bytes of one view's maps.
-fn view_bytes(pairs: Pairs, x: DenseMap) -> usize {
-    pairs.items() * x.height * x.width * x.channels * HALF
 }
 
 /// Rows and columns of a map of twice the size.

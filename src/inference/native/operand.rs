@@ -25,8 +25,9 @@ pub(super) const fn points_shared_bytes(channels: usize) -> u32 {
 /// Memory of the caller that several kinds of steps touch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum External {
-    /// The encoder's output, `T × C`, in binary32 or as 16-bit numbers; a run writes one of them.
+    /// The encoder's output, `T × C` binary32; a run writes this or [`External::HalfFeatures`].
     Features,
+    /// The encoder's output as 16-bit numbers.
     HalfFeatures,
     /// The decoder's input of a view, `B × T × C`; see [`Addresses::half_tokens`].
     View(usize),

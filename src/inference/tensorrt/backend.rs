@@ -114,19 +114,20 @@ impl TensorRtBackend {
         part: Part,
         images: usize,
         stream: &Stream,
-        features: &[DeviceSlice<'_, f32>],
+        features: &[Floats<'_>],
         views: &[DeviceView<'_>],
     ) -> Result<(), InferenceError> {
         let shape = self.shape();
         let tokens = images * shape.tokens * shape.feature_dim;
-        for &slice in features {
+        let features = features.iter().map(|&features| single(features));
+        let mut slices = features.collect::<Result<Vec<_>, _>>()?;
+        for slice in &slices {
             check_len("features on the device", tokens, slice.len())?;
         }
         for view in views {
             view.check_exactly(images, shape)?;
         }
         // In the order of the decoders' tensors.
-        let mut slices = features.to_vec();
         slices.extend(views.iter().flat_map(|view| view.slices()));
         Ok(self.part(part)?.enqueue(stream, &slices)?)
     }
@@ -275,10 +276,9 @@ impl DeviceBackend for TensorRtBackend {
     fn enqueue_decode(
         &mut self,
         stream: &Stream,
-        [first, second]: [Floats<'_>; 2],
+        features: [Floats<'_>; 2],
         views: [DeviceView<'_>; 2],
     ) -> Result<(), InferenceError> {
-        let features = [single(first)?, single(second)?];
         self.enqueue_decoder(Part::Decoder, 1, stream, &features, &views)
     }
 
@@ -289,11 +289,7 @@ impl DeviceBackend for TensorRtBackend {
         views: [DeviceView<'_>; 2],
     ) -> Result<(), InferenceError> {
         match self.loaded.has(Part::Mono) {
-            true => {
-                let [first, second] = features;
-                let features = [single(first)?, single(second)?];
-                self.enqueue_decoder(Part::Mono, 1, stream, &features, &views[..1])
-            }
+            true => self.enqueue_decoder(Part::Mono, 1, stream, &features, &views[..1]),
             false => self.enqueue_decode(stream, features, views),
         }
     }
@@ -308,7 +304,7 @@ impl DeviceBackend for TensorRtBackend {
         let mut parts = Part::ALL.into_iter();
         let one = parts.find(|part| part.edges() == Some(edges) && self.loaded.has(*part));
         if let Some(part) = one {
-            return self.enqueue_decoder(part, 2 * edges, stream, &[single(features)?], &views);
+            return self.enqueue_decoder(part, 2 * edges, stream, &[features], &views);
         }
         if edges == 0 {
             return Ok(());

@@ -17,7 +17,7 @@ pub(super) fn read<T: Element + Default>(
     stream.read(src, dst)
 }
 
-fn read_floats(stream: &Stream, src: gpu::Floats<'_>) -> Result<Floats, CudaError> {
+pub(super) fn read_floats(stream: &Stream, src: gpu::Floats<'_>) -> Result<Floats, CudaError> {
     Ok(match src {
         gpu::Floats::F16(v) => Floats::F16(stream.read_vec(v)?),
         gpu::Floats::F32(v) => Floats::F32(stream.read_vec(v)?),

@@ -1,6 +1,7 @@
 //! Runs the network in GPU memory if the backend supports it, otherwise on the host with everything
 //! staged through pinned memory.
 
+use super::content;
 use crate::compute::cuda::sanitise::{Sanitiser, SanitiserBuffers, ViewBuffers, counted};
 use crate::compute::device::{DeviceError, Floats};
 use crate::gpu::{
@@ -386,10 +387,7 @@ impl Network {
         let tokens = self.features[0].all();
         let backend = in_place(self.backend.as_mut())?;
         backend.enqueue_encode(stream, planes, tokens)?;
-        Ok(match tokens {
-            gpu::Floats::F16(tokens) => Floats::F16(stream.read_vec(tokens)?),
-            gpu::Floats::F32(tokens) => Floats::F32(stream.read_vec(tokens)?),
-        })
+        Ok(content::read_floats(stream, tokens)?)
     }
 
     /// Copies the tokens of image 0 to image 1.
