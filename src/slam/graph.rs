@@ -370,6 +370,18 @@ impl Graph {
         self.solved_edges = self.edges.len();
     }
 
+    /// Learns from the motions that depth measures by which part matches make them too short, after a solve that moved
+    /// the keyframes with these indices, ascending.
+    pub fn compare_lengths(&mut self, moved: &[usize]) {
+        let (ids, motions) = (&self.ids, &mut self.depth_motions);
+        let place = |id: u32| index_of(ids, id);
+        let is_moved = |id: u32| place(id).is_some_and(|k| moved.binary_search(&k).is_ok());
+        motions.note_solved(is_moved, self.scales.longer());
+        if let Some(excess) = motions.excess(place, &self.poses) {
+            self.scales.lengthen(excess);
+        }
+    }
+
     /// Replaces the pose of every keyframe; `poses` has one for each.
     pub fn set_poses(&mut self, poses: Vec<Sim3>) {
         if poses.len() == self.poses.len() {

@@ -81,6 +81,7 @@ impl Optimiser {
             solved[k] = pose;
         }
         graph.set_solved(solved.into_iter().enumerate());
+        graph.compare_lengths(window.keyframes.get(window.fixed..).unwrap_or_default());
         if self.params.skeleton || self.params.judge_loops {
             skeleton::condense(device, graph, &window.edges, &self.params)?;
         }

@@ -8,7 +8,7 @@ use nalgebra::{Cholesky, Matrix3, Matrix6, Matrix6x3, Vector3, Vector6};
 /// Minimum number of distances between two images.
 const MIN_POINTS: usize = 50;
 /// Distances err together within an image, as windows overlap: so many count as one.
-pub const CORRELATED: f64 = 16.0;
+pub const CORRELATED: f64 = 8.0;
 /// Maximum standard deviation of a distance, as a part of the depth: beyond it the images show different places.
 const MAX_SIGMA: f64 = 0.04;
 /// Information in 1/m² and 1/rad² that counts as none: it is added to matrices, so that they have an inverse.

@@ -8,7 +8,8 @@
 //!
 //! over the measured pixels: with the weight `z` its equations are linear in `z`, so that noise of mean zero leaves no
 //! bias. A window is the block alone if that suffices; windows of 3 × 3 blocks average noise, and those of up to 5 × 5
-//! bridge gaps, but corners and edges of the scene are in more of them.
+//! bridge gaps, but corners and edges of the scene are in more of them. There, blocks as a whole are off the plane,
+//! which shows what single pixels hide in their noise.
 
 use crate::geometry::Intrinsics;
 use crate::image::depth::DepthLimits;
@@ -25,6 +26,9 @@ const MAX_CORRELATION: f64 = 0.9;
 /// an edge in it.
 const ROUGH: f64 = 2.0;
 const RELIEF: f64 = 0.002;
+/// A plane is refused if the squares of its blocks' errors have a sum that is beyond its mean by so many standard
+/// deviations.
+const UNEVEN: f64 = 2.0;
 /// Maximum number of blocks on each side of a window's middle one.
 const MAX_RADIUS: usize = 2;
 /// Within so many standard deviations of a limit of depth, noise takes pixels beyond it. If they are missing, the others
@@ -46,6 +50,29 @@ pub struct Plane {
     pub tilt: Matrix3<f64>,
     /// Variance of the pixels' depth about the plane, over the depth.
     variance: f64,
+}
+
+/// `1/z = offset + slope · x` at the pixel `x` from the principal point.
+#[derive(Debug, Clone, Copy)]
+struct InverseDepth {
+    offset: f64,
+    slope: Vector2<f64>,
+}
+
+impl InverseDepth {
+    /// Whether the blocks of a window lie on the plane as far as noise of this variance lets them. `e = Σ (z/ẑ − 1)` over
+    /// the `n` pixels of a block has the variance `n σ²`, so that `Σ e²/(n σ²)` over the blocks is χ² with three degrees of
+    /// freedom less than blocks. Three blocks in a row show a bend, but not a step in the middle of the second.
+    fn fits<'a>(&self, variance: f64, blocks: impl Iterator<Item = &'a Sums>) -> bool {
+        let (mut squares, mut freedom) = (0.0, -3.0_f64);
+        for block in blocks.filter(|block| block.n > 0.0) {
+            let off = self.offset * block.z + self.slope.dot(&block.zx) - block.n;
+            squares += off * off / block.n;
+            freedom += 1.0;
+        }
+        let max = freedom + UNEVEN * (2.0 * freedom).sqrt();
+        freedom < 1.0 || squares <= max * variance.max(RELIEF.powi(2))
+    }
 }
 
 /// Sums over the measured pixels of a block or a window, with `x = [u, v]` from the principal point.
@@ -292,7 +319,12 @@ impl Surface {
             let window =
                 about(at / across, down).filter_map(|row| rows.get(row * across + at % across));
             let window = window.fold(Sums::default(), |sum, row| sum + *row);
-            *plane = plane_of(&window, side, &self.camera);
+            let columns = about(at % across, across);
+            let lines = about(at / across, down);
+            let within = lines.filter_map(|row| blocks.get(row * across..)?.get(columns.clone()));
+            *plane = plane_of(&window, side, &self.camera)
+                .filter(|(plane, inverse)| inverse.fits(plane.variance, within.flatten()))
+                .map(|(plane, _)| plane);
             if let Some(plane) = plane {
                 self.sorted.push(plane.variance);
                 pixels += window.n;
@@ -317,8 +349,8 @@ impl Surface {
     }
 }
 
-/// The plane of a window of this side; `None` if too little of it was measured.
-fn plane_of(window: &Sums, side: f64, camera: &Intrinsics) -> Option<Plane> {
+/// The plane of a window of this side, in space and in the image; `None` if too little of it was measured.
+fn plane_of(window: &Sums, side: f64, camera: &Intrinsics) -> Option<(Plane, InverseDepth)> {
     if window.n < MIN_PIXELS {
         return None;
     }
@@ -339,11 +371,8 @@ fn plane_of(window: &Sums, side: f64, camera: &Intrinsics) -> Option<Plane> {
     let variance = squares.max(0.0) / window.inverse / freedom;
     let ray = camera.ray(mean.x + camera.cx, mean.y + camera.cy);
     // In the camera's frame `n · P = 1`; errors of z, over z, of this variance give M⁻¹ σ²/z̄ for the slopes.
-    let n = Vector3::new(
-        slope.x * camera.fx,
-        slope.y * camera.fy,
-        inverse - slope.dot(&mean),
-    );
+    let offset = inverse - slope.dot(&mean);
+    let n = Vector3::new(slope.x * camera.fx, slope.y * camera.fy, offset);
     let length = n.norm();
     let normal = n / length;
     let by_slope = Matrix3x2::new(camera.fx, 0.0, 0.0, camera.fy, -mean.x, -mean.y) / length;
@@ -355,7 +384,8 @@ fn plane_of(window: &Sums, side: f64, camera: &Intrinsics) -> Option<Plane> {
         tilt: turned * inverse_moments * turned.transpose() * (variance * inverse),
         variance,
     };
-    plane.variance.is_finite().then_some(plane)
+    let is_finite = plane.variance.is_finite();
+    is_finite.then_some((plane, InverseDepth { offset, slope }))
 }
 
 #[cfg(test)]

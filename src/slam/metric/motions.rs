@@ -1,10 +1,13 @@
 //! The motions between keyframes of a graph that a sensor has measured.
 
-use super::motion::CameraMotion;
+use super::motion::{CameraMotion, visual_motion};
+use super::robust::{Mean, mean};
 use super::scale::{ESTIMATED, ScaleEstimate, ScaleSource};
 use super::wheels::WHEEL_SCALE;
 use crate::compute::global::MetricPrior;
 use crate::geometry::Sim3;
+use nalgebra::{Cholesky, Matrix3};
+use rustc_hash::FxHashMap;
 
 /// Shorter ways, in metres, do not tell the scale.
 const MIN_WAY: f64 = 0.5;
@@ -19,23 +22,29 @@ pub struct MeasuredMotion {
 
 /// The measured motions of a graph. There is at most one to a keyframe.
 #[derive(Debug, Default)]
-pub struct Motions(Vec<MeasuredMotion>);
+pub struct Motions {
+    list: Vec<MeasuredMotion>,
+    /// [`Scales::longer`](super::scale::Scales::longer) of the last solve of each motion, by the keyframe that it leads to.
+    longer: FxHashMap<u32, f64>,
+}
 
 impl Motions {
     /// Adds a motion; ignored if it connects a keyframe with itself.
     pub fn add(&mut self, motion: MeasuredMotion) {
         if motion.i != motion.j {
-            self.0.retain(|m| m.j != motion.j);
-            self.0.push(motion);
+            self.list.retain(|m| m.j != motion.j);
+            self.list.push(motion);
+            self.longer.remove(&motion.j);
         }
     }
 
     /// Removes keyframe `id`: motions from it start where the motion to it does, or else at another keyframe, from which
     /// that to `id` is known as `otherwise`. Without either, they end.
     pub fn remove(&mut self, id: u32, otherwise: Option<(u32, CameraMotion)>) {
-        let to = self.0.iter().find(|m| m.j == id);
+        let to = self.list.iter().find(|m| m.j == id);
         let to = to.map(|to| (to.i, to.motion)).or(otherwise);
-        self.0.retain_mut(|m| {
+        self.longer.remove(&id);
+        self.list.retain_mut(|m| {
             if let Some((i, motion)) = to.filter(|_| m.i == id) {
                 m.motion = motion.then(&m.motion);
                 m.i = i;
@@ -56,7 +65,39 @@ impl Motions {
                 information: (information + information.transpose()) * 0.5,
             })
         };
-        self.0.iter().filter_map(prior).collect()
+        self.list.iter().filter_map(prior).collect()
+    }
+
+    /// A solve with scales that are longer by this part moved the keyframes for which `moved` holds.
+    pub fn note_solved(&mut self, moved: impl Fn(u32) -> bool, longer: f64) {
+        for motion in &self.list {
+            if moved(motion.i) || moved(motion.j) {
+                self.longer.insert(motion.j, longer);
+            }
+        }
+    }
+
+    /// By which part the measured motions `p` are longer than those `q` between these poses, before scales were longer:
+    /// the mean of `qᵀ C⁻¹ (p − q) / qᵀ C⁻¹ q`, with the covariances `C`, over the motions that were solved. Motions from
+    /// one keyframe share the errors of its image, and count as correlated by half. `None` without a motion.
+    pub fn excess(&self, index: impl Fn(u32) -> Option<usize>, poses: &[Sim3]) -> Option<Mean> {
+        let mut from = FxHashMap::default();
+        for motion in &self.list {
+            *from.entry(motion.i).or_insert(0.0) += 1.0;
+        }
+        let excess = |m: &MeasuredMotion| {
+            let longer = self.longer.get(&m.j)?;
+            let place = |id: u32| poses.get(index(id)?);
+            let map = visual_motion(place(m.i)?, place(m.j)?).translation.vector;
+            let of_position: Matrix3<f64> = m.motion.covariance.fixed_view::<3, 3>(0, 0).into();
+            let along = Cholesky::new(of_position)?.solve(&map);
+            let information = along.dot(&map);
+            let off = along.dot(&(m.motion.i_from_j.translation.vector - map));
+            let alike = (1.0 + from.get(&m.i)?) / 2.0;
+            (information > 0.0).then_some((longer + off / information, information / alike))
+        };
+        let known: Vec<(f64, f64)> = self.list.iter().filter_map(excess).collect();
+        mean(|| known.iter().copied())
     }
 
     /// The scale of the map: the ratio `Σ‖p‖ / Σ‖q‖` of the lengths by wheels and at these poses, over the motions
@@ -64,7 +105,7 @@ impl Motions {
     /// the lengths by the motions' covariances, or by the scatter of the lengths if that is more. `None` if less than
     /// half a metre was measured.
     pub fn scale(&self, ids: &[u32], poses: &[Sim3]) -> Option<ScaleEstimate> {
-        if self.0.is_empty() {
+        if self.list.is_empty() {
             return None;
         }
         let start = ids.len().saturating_sub(ESTIMATED);
@@ -83,7 +124,7 @@ impl Motions {
             let variance = along.dot(&(of_position * along)) - common;
             Some((length, map, variance.max(0.0)))
         };
-        let known = || self.0.iter().filter_map(lengths);
+        let known = || self.list.iter().filter_map(lengths);
         let (mut way, mut map, mut variance) = (0.0, 0.0, 0.0);
         for (length, of_map, of_length) in known() {
             (way, map, variance) = (way + length, map + of_map, variance + of_length);
@@ -153,6 +194,48 @@ mod tests {
         assert_eq!(motions.scale(&ids, &[0.0; 4].map(pose)), None);
     }
 
+    /// Poses along x.
+    fn along(places: &[f64]) -> Vec<Sim3> {
+        let pose = |x: &f64| Sim3 {
+            translation: Vector3::new(*x, 0.0, 0.0),
+            ..Sim3::identity()
+        };
+        places.iter().map(pose).collect()
+    }
+
+    #[test]
+    fn measured_motions_are_longer_than_a_map_that_is_too_short() {
+        let place = |id: u32| Some(id as usize);
+        let mut motions = Motions::default();
+        for (j, x) in [(1, 0.4), (2, 0.9), (3, 1.3)] {
+            motions.add(motion(0, j, x, 1e-4));
+        }
+        let short = along(&[0.0, 0.4 / 1.01, 0.9 / 1.01, 1.3 / 1.01]);
+        assert_eq!(motions.excess(place, &short), None, "nothing was solved");
+        motions.note_solved(|id| id == 1, 0.0);
+        let one = motions.excess(place, &short).expect("one motion");
+        assert!((one.value - 0.01).abs() < 1e-12, "{one:?}");
+        // Three motions share the noise of keyframe 0, so that each says half.
+        let information = (0.4 / 1.01_f64).powi(2) / 1e-4 / 2.0;
+        assert!(
+            (one.sigma - information.powf(-0.5)).abs() < 1e-12,
+            "{one:?}"
+        );
+        // The map has become longer where it was solved again; the others were solved before.
+        motions.note_solved(|id| id == 0, 0.0);
+        let longer = along(&[0.0, 0.4 / 1.01, 0.9 / 1.01, 1.3 / 1.004]);
+        motions.note_solved(|id| id == 3, 0.006);
+        let all = motions.excess(place, &longer).expect("three motions");
+        assert!((all.value - 0.01).abs() < 1e-12, "{all:?}");
+        assert!(all.sigma < one.sigma, "{all:?}");
+        // A motion that is measured again was not solved yet.
+        motions.add(motion(0, 3, 9.0, 1e-4));
+        let rest = motions.excess(place, &longer).expect("two motions");
+        assert!((rest.value - 0.01).abs() < 1e-12, "{rest:?}");
+        // Keyframes at one place say nothing.
+        assert_eq!(motions.excess(place, &along(&[0.0; 4])), None);
+    }
+
     #[test]
     fn a_removed_keyframe_leaves_the_motion_past_it() {
         let mut motions = Motions::default();
@@ -179,7 +262,7 @@ mod tests {
         );
         motions.remove(3, None);
         motions.remove(0, None);
-        assert!(motions.0.is_empty());
+        assert!(motions.list.is_empty());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Measured scales of keyframes, and what they say about the map (docs/algorithm.md, Metric scale).
 
+use super::robust::Mean;
 use crate::compute::global::ScalePrior;
 use crate::geometry::Sim3;
 use rustc_hash::FxHashMap;
@@ -9,6 +10,9 @@ use std::fmt;
 pub(super) const ESTIMATED: usize = 50;
 /// Standard deviation of log scale that no number of keyframes lowers: a sensor errs alike in all.
 const COMMON_SIGMA: f64 = 0.003;
+
+/// Standard deviation of the part by which matches make motions too short, before it is measured.
+const SHORT: f64 = 0.005;
 
 /// A sensor that measures scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,33 +86,53 @@ pub struct KeyframeScale {
 }
 
 /// The measured scales of a graph's keyframes, by id: at most one for each.
+///
+/// Matches of a network err along the parallax, so that the motions between pointmaps of the measured scales are too
+/// short, all by about the same part. Where depth measures motions as well, the keyframes get scales that are larger by
+/// that part.
 #[derive(Debug, Default)]
-pub struct Scales(FxHashMap<u32, KeyframeScale>);
+pub struct Scales {
+    measured: FxHashMap<u32, KeyframeScale>,
+    /// Added to the logarithm of each.
+    longer: f64,
+}
 
 impl Scales {
     /// Stores the scale of a keyframe, in place of an older one. One that is not a measurement is ignored.
     pub fn set(&mut self, id: u32, scale: KeyframeScale) {
         if scale.log_scale.is_finite() && scale.sigma.is_finite() && scale.sigma > 0.0 {
-            self.0.insert(id, scale);
+            self.measured.insert(id, scale);
         }
     }
 
     /// Forgets a keyframe.
     pub fn remove(&mut self, id: u32) {
-        self.0.remove(&id);
+        self.measured.remove(&id);
+    }
+
+    /// By which part the scales are larger than they were measured.
+    pub fn longer(&self) -> f64 {
+        self.longer
+    }
+
+    /// Makes the scales larger by the part by which motions were measured to be too short, as far as its deviation and
+    /// [`SHORT`] admit.
+    pub fn lengthen(&mut self, excess: Mean) {
+        let (measured, expected) = (excess.sigma.powi(2), SHORT.powi(2));
+        self.longer = excess.value * expected / (expected + measured);
     }
 
     /// The priors of keyframes `ids`, whose places in that list they name, with their information multiplied
     /// by `units`.
     pub fn priors(&self, ids: impl Iterator<Item = u32>, units: f64) -> Vec<ScalePrior> {
-        if self.0.is_empty() {
+        if self.measured.is_empty() {
             return Vec::new();
         }
         let known = ids.enumerate().filter_map(|(k, id)| {
-            let scale = self.0.get(&id)?;
+            let scale = self.measured.get(&id)?;
             Some(ScalePrior {
                 k,
-                log_scale: scale.log_scale,
+                log_scale: scale.log_scale + self.longer,
                 information: units / (scale.sigma * scale.sigma),
             })
         });
@@ -119,14 +143,15 @@ impl Scales {
     /// measured scale. Its standard deviation grows with the scatter if that is more than the measurements
     /// say (Birge's ratio).
     pub fn estimate(&self, ids: &[u32], poses: &[Sim3]) -> Option<ScaleEstimate> {
-        if self.0.is_empty() {
+        if self.measured.is_empty() {
             return None;
         }
         let newest = ids.iter().zip(poses).rev().take(ESTIMATED);
         let known = newest.filter_map(|(id, pose)| {
-            let scale = self.0.get(id)?;
+            let scale = self.measured.get(id)?;
             let weight = 1.0 / (scale.sigma * scale.sigma);
-            Some((scale.log_scale - pose.scale.ln(), weight, scale.source))
+            let log_scale = scale.log_scale + self.longer;
+            Some((log_scale - pose.scale.ln(), weight, scale.source))
         });
         let known: Vec<(f64, f64, ScaleSource)> = known.collect();
         let source = known.first()?.2;
@@ -196,6 +221,30 @@ mod tests {
         scales.remove(238);
         scales.remove(200);
         assert_eq!(scales.estimate(&ids, &poses(120, 1.0)), None);
+    }
+
+    #[test]
+    fn scales_are_longer_by_what_motions_show_as_far_as_it_is_known() {
+        let mut scales = Scales::default();
+        scales.set(7, scale(2.0, 0.1));
+        scales.lengthen(Mean {
+            value: 0.01,
+            sigma: SHORT,
+        });
+        assert!((scales.longer() - 0.005).abs() < 1e-15);
+        let [prior] = scales.priors([7].into_iter(), 1.0)[..] else {
+            panic!("one prior");
+        };
+        assert!((prior.log_scale - (2.0_f64.ln() + 0.005)).abs() < 1e-15);
+        // The map that is solved with this has the right lengths, so that its metres are metres.
+        let solved = poses(1, prior.log_scale.exp());
+        let estimate = scales.estimate(&[7], &solved).expect("an estimate");
+        assert!((estimate.factor - 1.0).abs() < 1e-12, "{estimate:?}");
+        // It is known exactly, then not at all.
+        for (sigma, longer) in [(1e-9, 0.01), (1e3, 0.0)] {
+            scales.lengthen(Mean { value: 0.01, sigma });
+            assert!((scales.longer() - longer).abs() < 1e-9, "{sigma}");
+        }
     }
 
     #[test]

@@ -115,29 +115,49 @@ fn a_batch_of_the_bundled_network_has_the_bits_of_single_pairs() {
 }
 
 /// The same for networks whose outputs are partly unusable, or too confident.
-#[test]
-fn what_is_sanitised_in_place_is_what_the_cpu_sanitises() {
-    let with_kernels_of_its_own = Architecture {
+mod what_is_sanitised_in_place_is_what_the_cpu_sanitises {
+    use super::*;
+
+    #[test]
+    fn in_half_precision() {
+        sanitised_as_on_the_cpu(tiny_checkpoint(), Precision::F16);
+    }
+
+    #[test]
+    fn in_bfloat16() {
+        sanitised_as_on_the_cpu(tiny_checkpoint(), Precision::Bf16);
+    }
+
+    #[test]
+    fn by_kernels_for_32_channels_in_half_precision() {
+        sanitised_as_on_the_cpu(checkpoint_of_32_channels(), Precision::F16);
+    }
+
+    #[test]
+    fn by_kernels_for_32_channels_in_bfloat16() {
+        sanitised_as_on_the_cpu(checkpoint_of_32_channels(), Precision::Bf16);
+    }
+}
+
+/// A network whose last layers have kernels of their own.
+fn checkpoint_of_32_channels() -> Checkpoint {
+    random_checkpoint(&Architecture {
         output_dims: [32, 32],
         feature_dim: 64,
         ..tiny_network(tiny_checkpoint()).architecture
+    })
+}
+
+fn sanitised_as_on_the_cpu(checkpoint: Checkpoint, precision: Precision) {
+    let network = tiny_network(broken(checkpoint));
+    let Some(found) = in_place_is_as_on_the_host(&network, precision) else {
+        return;
     };
-    for checkpoint in [
-        tiny_checkpoint(),
-        random_checkpoint(&with_kernels_of_its_own),
-    ] {
-        let network = tiny_network(broken(checkpoint));
-        for precision in [Precision::F16, Precision::Bf16] {
-            let Some(found) = in_place_is_as_on_the_host(&network, precision) else {
-                return;
-            };
-            let pixels = 4 * SIZE.0 * SIZE.1;
-            assert!((pixels / 20..pixels).contains(&found.unusable), "{found:?}");
-            // Only binary16 overflows.
-            let overflows = precision == Precision::F16;
-            assert_eq!(found.without_descriptor > 0, overflows, "{found:?}");
-        }
-    }
+    let pixels = 4 * SIZE.0 * SIZE.1;
+    assert!((pixels / 20..pixels).contains(&found.unusable), "{found:?}");
+    // Only binary16 overflows.
+    let overflows = precision == Precision::F16;
+    assert_eq!(found.without_descriptor > 0, overflows, "{found:?}");
 }
 
 /// A network with points too far away and with infinite values, descriptors that are no numbers and confidences beyond

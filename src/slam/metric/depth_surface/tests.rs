@@ -73,7 +73,8 @@ fn noise_has_a_mean_of_zero_in_the_planes() {
         }
         let surface = fit(&metres);
         let count = surface.planes().count();
-        assert!(count > surface.capacity() * 95 / 100, "{count}");
+        // Chance refuses 4.4 % of the windows (χ² with six degrees of freedom).
+        assert!(count > surface.capacity() * 94 / 100, "{count}");
         let off: Vec<_> = surface
             .planes()
             .map(|plane| tilted().dot(&plane.point) - 1.0)
@@ -115,6 +116,37 @@ fn few_pixels_show_planes() {
     }
 }
 
+/// A step of a sixteenth is hidden in the noise of pixels, whose variance it raises by a third.
+#[test]
+fn noise_does_not_hide_an_edge_between_blocks() {
+    let mut metres = plane(Vector3::new(0.0, 0.0, 0.5));
+    for (n, z) in metres.iter_mut().enumerate() {
+        if n % SIZE.0 >= 252 {
+            *z *= 1.0625;
+        }
+        *z *= (1.0 + 0.05 * normal(n)) as f32;
+    }
+    let surface = fit(&metres);
+    let found = |u: f64| planes_of_column(&surface, u);
+    // The windows of the blocks on both sides of the edge have a third beyond it.
+    for (u, min, max) in [
+        (238.0, 0.8, 1.0),
+        (247.0, 0.0, 0.1),
+        (256.0, 0.0, 0.1),
+        (265.0, 0.8, 1.0),
+    ] {
+        assert!((min..=max).contains(&found(u)), "{u}: {}", found(u));
+    }
+}
+
+/// The part of the blocks at this column of pixels that have a plane.
+fn planes_of_column(surface: &Surface, u: f64) -> f64 {
+    let rows = SIZE.1 / 9;
+    let at = |row: usize| camera().ray(u, 9.0 * row as f64 + 4.0) * 2.0;
+    let planes = (0..rows).filter(|row| surface.plane_at(&at(*row)).is_some());
+    planes.count() as f64 / rows as f64
+}
+
 #[test]
 fn a_window_with_an_edge_has_no_plane() {
     let edge = |sigma: f64| {
@@ -129,11 +161,11 @@ fn a_window_with_an_edge_has_no_plane() {
     };
     for sigma in [0.0, 0.05] {
         let surface = edge(sigma);
-        let at = |u: f64| surface.plane_at(&(camera().ray(u, 190.0) * 2.0));
-        assert!(at(258.0).is_none(), "{sigma}");
+        let found = |u: f64| planes_of_column(&surface, u);
+        assert_eq!(found(258.0), 0.0, "{sigma}");
         // Windows are larger if there is noise.
-        assert_eq!(at(248.0).is_none(), sigma > 0.0);
-        assert!(at(235.0).is_some() && at(285.0).is_some(), "{sigma}");
+        assert_eq!(found(248.0) == 0.0, sigma > 0.0);
+        assert!(found(235.0).min(found(285.0)) > 0.8, "{sigma}");
     }
     // The corners of a room.
     let surface = fit(&depth_of(&pose(0.0), SIZE, &camera()));
