@@ -160,6 +160,13 @@ fn sanitised_as_on_the_cpu(checkpoint: Checkpoint, precision: Precision) {
     assert_eq!(found.without_descriptor > 0, overflows, "{found:?}");
 }
 
+/// Each kind of run once: few enough launches for tools that watch every access.
+#[test]
+fn each_kind_of_run_is_sanitised_once() {
+    let network = tiny_network(broken(checkpoint_of_32_channels()));
+    once(&network, Precision::F16);
+}
+
 /// A network with points too far away and with infinite values, descriptors that are no numbers and confidences beyond
 /// all limits, each at some pixels.
 fn broken(mut checkpoint: Checkpoint) -> Checkpoint {
@@ -205,6 +212,23 @@ fn scale(checkpoint: &mut Checkpoint, name: &str, of: impl RangeBounds<usize>, b
 /// Compares a network in the caller's buffers with its interface through the host, with tokens in either precision, and
 /// outputs as they are and sanitised.
 fn in_place_is_as_on_the_host(network: &Network, precision: Precision) -> Option<Broken> {
+    let handles = [Priority::High, Priority::Low];
+    let kinds = [(false, false), (false, true), (true, true)];
+    runs_are_as_on_the_host(network, precision, (&handles, &kinds, 3))
+}
+
+/// The same for one handle and sanitised outputs, once.
+fn once(network: &Network, precision: Precision) -> Option<Broken> {
+    runs_are_as_on_the_host(network, precision, (&[Priority::High], &[(true, true)], 1))
+}
+
+/// For handles of these priorities, the first of which made the network, and these kinds of runs: whether tokens are in
+/// half precision, and whether outputs are sanitised.
+fn runs_are_as_on_the_host(
+    network: &Network,
+    precision: Precision,
+    (priorities, kinds, rounds): (&[Priority], &[(bool, bool)], usize),
+) -> Option<Broken> {
     let gpu = cuda()?;
     let mut backend =
         NativeBackend::new(network, SIZE.0, SIZE.1, Some(precision)).expect("the GPU");
@@ -231,12 +255,9 @@ fn in_place_is_as_on_the_host(network: &Network, precision: Precision) -> Option
     let half_tokens = backend.device().expect("on the GPU").takes_half_tokens();
     assert_eq!(half_tokens, precision != Precision::Bf16);
     let mut other = backend.share();
-    let handles = [
-        (&mut backend as &mut dyn Backend, Priority::High),
-        (other.as_mut(), Priority::Low),
-    ];
-    for (backend, priority) in handles {
-        for (half, sanitised) in [(false, false), (false, true), (true, true)] {
+    let handles = [&mut backend as &mut dyn Backend, other.as_mut()];
+    for (backend, &priority) in handles.into_iter().zip(priorities) {
+        for &(half, sanitised) in kinds {
             if half && !half_tokens {
                 continue;
             }
@@ -246,7 +267,7 @@ fn in_place_is_as_on_the_host(network: &Network, precision: Precision) -> Option
                 unusable: sanitised.then_some(&unusable),
             };
             let mut run = InPlace::new(&gpu, backend, priority, half);
-            run.compare(&images, &expected);
+            run.compare(&images, &expected, rounds);
         }
     }
     let descriptors = raw.iter().flat_map(|pair| [&pair.view1, &pair.view2]);
@@ -407,10 +428,10 @@ impl<'a> InPlace<'a> {
         }
     }
 
-    fn compare(&mut self, images: &[RgbImage; 2], expected: &Outputs<'_>) {
+    fn compare(&mut self, images: &[RgbImage; 2], expected: &Outputs<'_>, rounds: usize) {
         let sanitised = expected.unusable.is_some();
         let mut before = allocations();
-        for round in 0..3 {
+        for round in 0..rounds {
             for (k, (image, tokens)) in images.iter().zip(expected.tokens).enumerate() {
                 self.encode(k, image, tokens);
             }
