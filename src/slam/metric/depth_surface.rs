@@ -316,11 +316,9 @@ impl Surface {
         self.sorted.clear();
         let mut pixels = 0.0;
         for (at, plane) in self.planes.iter_mut().enumerate() {
-            let window =
-                about(at / across, down).filter_map(|row| rows.get(row * across + at % across));
+            let (columns, lines) = (about(at % across, across), about(at / across, down));
+            let window = (lines.clone()).filter_map(|row| rows.get(row * across + at % across));
             let window = window.fold(Sums::default(), |sum, row| sum + *row);
-            let columns = about(at % across, across);
-            let lines = about(at / across, down);
             let within = lines.filter_map(|row| blocks.get(row * across..)?.get(columns.clone()));
             *plane = plane_of(&window, side, &self.camera)
                 .filter(|(plane, inverse)| inverse.fits(plane.variance, within.flatten()))

@@ -20,31 +20,40 @@ pub struct MeasuredMotion {
     pub motion: CameraMotion,
 }
 
-/// The measured motions of a graph. There is at most one to a keyframe.
-#[derive(Debug, Default)]
-pub struct Motions {
-    list: Vec<MeasuredMotion>,
-    /// [`Scales::longer`](super::scale::Scales::longer) of the last solve of each motion, by the keyframe that it leads to.
-    longer: FxHashMap<u32, f64>,
+/// A motion of a graph.
+#[derive(Debug)]
+struct Kept {
+    measured: MeasuredMotion,
+    /// [`Scales::longer`](super::scale::Scales::longer) of the last solve that moved one of its keyframes.
+    longer: Option<f64>,
 }
 
+/// The measured motions of a graph. There is at most one to a keyframe.
+#[derive(Debug, Default)]
+pub struct Motions(Vec<Kept>);
+
 impl Motions {
+    fn measured(&self) -> impl Iterator<Item = &MeasuredMotion> {
+        self.0.iter().map(|kept| &kept.measured)
+    }
+
     /// Adds a motion; ignored if it connects a keyframe with itself.
     pub fn add(&mut self, motion: MeasuredMotion) {
         if motion.i != motion.j {
-            self.list.retain(|m| m.j != motion.j);
-            self.list.push(motion);
-            self.longer.remove(&motion.j);
+            self.0.retain(|kept| kept.measured.j != motion.j);
+            self.0.push(Kept {
+                measured: motion,
+                longer: None,
+            });
         }
     }
 
     /// Removes keyframe `id`: motions from it start where the motion to it does, or else at another keyframe, from which
     /// that to `id` is known as `otherwise`. Without either, they end.
     pub fn remove(&mut self, id: u32, otherwise: Option<(u32, CameraMotion)>) {
-        let to = self.list.iter().find(|m| m.j == id);
+        let to = self.measured().find(|m| m.j == id);
         let to = to.map(|to| (to.i, to.motion)).or(otherwise);
-        self.longer.remove(&id);
-        self.list.retain_mut(|m| {
+        self.0.retain_mut(|Kept { measured: m, .. }| {
             if let Some((i, motion)) = to.filter(|_| m.i == id) {
                 m.motion = motion.then(&m.motion);
                 m.i = i;
@@ -65,14 +74,14 @@ impl Motions {
                 information: (information + information.transpose()) * 0.5,
             })
         };
-        self.list.iter().filter_map(prior).collect()
+        self.measured().filter_map(prior).collect()
     }
 
     /// A solve with scales that are longer by this part moved the keyframes for which `moved` holds.
     pub fn note_solved(&mut self, moved: impl Fn(u32) -> bool, longer: f64) {
-        for motion in &self.list {
-            if moved(motion.i) || moved(motion.j) {
-                self.longer.insert(motion.j, longer);
+        for kept in &mut self.0 {
+            if moved(kept.measured.i) || moved(kept.measured.j) {
+                kept.longer = Some(longer);
             }
         }
     }
@@ -82,11 +91,11 @@ impl Motions {
     /// one keyframe share the errors of its image, and count as correlated by half. `None` without a motion.
     pub fn excess(&self, index: impl Fn(u32) -> Option<usize>, poses: &[Sim3]) -> Option<Mean> {
         let mut from = FxHashMap::default();
-        for motion in &self.list {
+        for motion in self.measured() {
             *from.entry(motion.i).or_insert(0.0) += 1.0;
         }
-        let excess = |m: &MeasuredMotion| {
-            let longer = self.longer.get(&m.j)?;
+        let excess = |kept: &Kept| {
+            let (m, longer) = (&kept.measured, kept.longer?);
             let place = |id: u32| poses.get(index(id)?);
             let map = visual_motion(place(m.i)?, place(m.j)?).translation.vector;
             let of_position: Matrix3<f64> = m.motion.covariance.fixed_view::<3, 3>(0, 0).into();
@@ -96,7 +105,7 @@ impl Motions {
             let alike = (1.0 + from.get(&m.i)?) / 2.0;
             (information > 0.0).then_some((longer + off / information, information / alike))
         };
-        let known: Vec<(f64, f64)> = self.list.iter().filter_map(excess).collect();
+        let known: Vec<(f64, f64)> = self.0.iter().filter_map(excess).collect();
         mean(|| known.iter().copied())
     }
 
@@ -105,7 +114,7 @@ impl Motions {
     /// the lengths by the motions' covariances, or by the scatter of the lengths if that is more. `None` if less than
     /// half a metre was measured.
     pub fn scale(&self, ids: &[u32], poses: &[Sim3]) -> Option<ScaleEstimate> {
-        if self.list.is_empty() {
+        if self.0.is_empty() {
             return None;
         }
         let start = ids.len().saturating_sub(ESTIMATED);
@@ -124,7 +133,7 @@ impl Motions {
             let variance = along.dot(&(of_position * along)) - common;
             Some((length, map, variance.max(0.0)))
         };
-        let known = || self.list.iter().filter_map(lengths);
+        let known = || self.measured().filter_map(lengths);
         let (mut way, mut map, mut variance) = (0.0, 0.0, 0.0);
         for (length, of_map, of_length) in known() {
             (way, map, variance) = (way + length, map + of_map, variance + of_length);
@@ -262,7 +271,7 @@ mod tests {
         );
         motions.remove(3, None);
         motions.remove(0, None);
-        assert!(motions.list.is_empty());
+        assert!(motions.0.is_empty());
     }
 
     #[test]

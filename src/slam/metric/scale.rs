@@ -110,6 +110,15 @@ impl Scales {
         self.measured.remove(&id);
     }
 
+    /// The scale of a keyframe, larger than it was measured by [`Scales::longer`].
+    fn get(&self, id: u32) -> Option<KeyframeScale> {
+        let measured = self.measured.get(&id)?;
+        Some(KeyframeScale {
+            log_scale: measured.log_scale + self.longer,
+            ..*measured
+        })
+    }
+
     /// By which part the scales are larger than they were measured.
     pub fn longer(&self) -> f64 {
         self.longer
@@ -129,10 +138,10 @@ impl Scales {
             return Vec::new();
         }
         let known = ids.enumerate().filter_map(|(k, id)| {
-            let scale = self.measured.get(&id)?;
+            let scale = self.get(id)?;
             Some(ScalePrior {
                 k,
-                log_scale: scale.log_scale + self.longer,
+                log_scale: scale.log_scale,
                 information: units / (scale.sigma * scale.sigma),
             })
         });
@@ -148,10 +157,9 @@ impl Scales {
         }
         let newest = ids.iter().zip(poses).rev().take(ESTIMATED);
         let known = newest.filter_map(|(id, pose)| {
-            let scale = self.measured.get(id)?;
+            let scale = self.get(*id)?;
             let weight = 1.0 / (scale.sigma * scale.sigma);
-            let log_scale = scale.log_scale + self.longer;
-            Some((log_scale - pose.scale.ln(), weight, scale.source))
+            Some((scale.log_scale - pose.scale.ln(), weight, scale.source))
         });
         let known: Vec<(f64, f64, ScaleSource)> = known.collect();
         let source = known.first()?.2;

@@ -164,7 +164,8 @@ fn sanitised_as_on_the_cpu(checkpoint: Checkpoint, precision: Precision) {
 #[test]
 fn each_kind_of_run_is_sanitised_once() {
     let network = tiny_network(broken(checkpoint_of_32_channels()));
-    once(&network, Precision::F16);
+    let once = (&[Priority::High][..], &[(true, true)][..], 1);
+    runs_are_as_on_the_host(&network, Precision::F16, once);
 }
 
 /// A network with points too far away and with infinite values, descriptors that are no numbers and confidences beyond
@@ -215,11 +216,6 @@ fn in_place_is_as_on_the_host(network: &Network, precision: Precision) -> Option
     let handles = [Priority::High, Priority::Low];
     let kinds = [(false, false), (false, true), (true, true)];
     runs_are_as_on_the_host(network, precision, (&handles, &kinds, 3))
-}
-
-/// The same for one handle and sanitised outputs, once.
-fn once(network: &Network, precision: Precision) -> Option<Broken> {
-    runs_are_as_on_the_host(network, precision, (&[Priority::High], &[(true, true)], 1))
 }
 
 /// For handles of these priorities, the first of which made the network, and these kinds of runs: whether tokens are in
