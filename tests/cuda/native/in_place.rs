@@ -161,11 +161,36 @@ fn sanitised_as_on_the_cpu(checkpoint: Checkpoint, precision: Precision) {
 }
 
 /// Each kind of run once: few enough launches for tools that watch every access.
-#[test]
-fn each_kind_of_run_is_sanitised_once() {
-    let network = tiny_network(broken(checkpoint_of_32_channels()));
-    let once = (&[Priority::High][..], &[(true, true)][..], 1);
-    runs_are_as_on_the_host(&network, Precision::F16, once);
+mod each_kind_of_run_is_sanitised_once {
+    use super::*;
+
+    fn once(network: &Network, precision: Precision) {
+        let once = (&[Priority::High][..], &[(true, true)][..], 1);
+        runs_are_as_on_the_host(network, precision, once);
+    }
+
+    #[test]
+    fn of_the_bundled_network() {
+        once(&bundled(), Precision::F16);
+    }
+
+    #[test]
+    fn of_32_channels() {
+        once(
+            &tiny_network(broken(checkpoint_of_32_channels())),
+            Precision::F16,
+        );
+    }
+
+    #[test]
+    fn of_other_channels() {
+        once(&tiny_network(broken(tiny_checkpoint())), Precision::F16);
+    }
+
+    #[test]
+    fn of_the_official_kinds_of_layers() {
+        once(&wide_network(), Precision::F16);
+    }
 }
 
 /// A network with points too far away and with infinite values, descriptors that are no numbers and confidences beyond
