@@ -164,32 +164,29 @@ fn sanitised_as_on_the_cpu(checkpoint: Checkpoint, precision: Precision) {
 mod each_kind_of_run_is_sanitised_once {
     use super::*;
 
-    fn once(network: &Network, precision: Precision) {
+    fn once(network: &Network) {
         let once = (&[Priority::High][..], &[(true, true)][..], 1);
-        runs_are_as_on_the_host(network, precision, once);
+        runs_are_as_on_the_host(network, Precision::F16, once);
     }
 
     #[test]
     fn of_the_bundled_network() {
-        once(&bundled(), Precision::F16);
+        once(&bundled());
     }
 
     #[test]
     fn of_32_channels() {
-        once(
-            &tiny_network(broken(checkpoint_of_32_channels())),
-            Precision::F16,
-        );
+        once(&tiny_network(broken(checkpoint_of_32_channels())));
     }
 
     #[test]
     fn of_other_channels() {
-        once(&tiny_network(broken(tiny_checkpoint())), Precision::F16);
+        once(&tiny_network(broken(tiny_checkpoint())));
     }
 
     #[test]
     fn of_the_official_kinds_of_layers() {
-        once(&wide_network(), Precision::F16);
+        once(&wide_network());
     }
 }
 
