@@ -11,7 +11,7 @@ use super::loop_search::LoopSearch;
 use super::pose_table::Anchor;
 use super::skeleton;
 use super::trial;
-use super::witnesses::{Loop, Verdict, Witnesses};
+use super::witnesses::{LOCAL_HOPS, Loop, Verdict, Witnesses};
 use crate::compute::device::{DeviceError, MappingDevice};
 use crate::compute::retrieval::Hit;
 use crate::compute::spread::Spread;
@@ -25,6 +25,10 @@ use crate::map::EdgeKind;
 const JUDGED_DEGREES: f64 = 10.0;
 /// Limit for other edges while loops are judged, if the configuration has none.
 const TWO_WAY_DEGREES: f64 = 5.0;
+/// Number of similar keyframes among which a far place is sought, and number of far places that are candidates beside
+/// the most similar keyframes: the best one is a loop about as often as each further one.
+const LOOKED_THROUGH: usize = 32;
+const FAR: usize = 1;
 /// Minimum number of an image's cells with matches, and the fraction of a cell's pixels that count as matches there.
 const MIN_CELLS: usize = 6;
 const CELL_FRACTION: f64 = 0.01;
@@ -50,6 +54,8 @@ pub struct LoopClosure {
     neighbours: u32,
     /// Whether keyframes that show the same place are candidates.
     loops: bool,
+    /// Number of the most similar keyframes that are candidates.
+    places: usize,
     min_match_fraction: f32,
     two_way_degrees: f64,
     /// Whether loops are judged by the map and by each other.
@@ -69,6 +75,7 @@ impl LoopClosure {
         Self {
             neighbours: u32::try_from(limits.neighbours).unwrap_or(u32::MAX),
             loops: config.loops == Loops::On,
+            places: config.retrieval.k,
             min_match_fraction: limits.min_match_frac,
             two_way_degrees: match judges && limits.two_way_degrees == 0.0 {
                 true => TWO_WAY_DEGREES,
@@ -97,6 +104,11 @@ impl LoopClosure {
         self.witnesses.expire(newest)
     }
 
+    /// Number of similar keyframes among which [`LoopClosure::candidates`] finds a far place.
+    pub fn places_queried(&self) -> usize {
+        self.places.max(LOOKED_THROUGH)
+    }
+
     /// Keyframes to connect with new keyframe `id` of `submap`, each once: the one it was tracked
     /// against, those shortly before it in its submap, those with similar appearance, and places of loops that wait
     /// for witnesses or a second look. `pose` is the keyframe's by tracking.
@@ -115,7 +127,17 @@ impl LoopClosure {
         let waiting = self.witnesses.waiting();
         let sought = self.search.sought(graph, waiting, id, pose).into_iter();
         let sought = sought.filter(|&place| graph.submap_of(place).is_some());
-        let alike = hits.iter().map(|hit| hit.id).chain(sought);
+        let (alike, others) = hits.split_at_checked(self.places).unwrap_or((hits, &[]));
+        // The newest keyframes nearly always look most alike, and leave no room for an old place.
+        let far =
+            |place: &u32| anchor.is_none_or(|a| !graph.are_near(a.keyframe, *place, LOCAL_HOPS));
+        let others = others.iter().map(|hit| hit.id);
+        let others = others.filter(|place| far(place) && !self.rests(*place));
+        let alike = alike
+            .iter()
+            .map(|hit| hit.id)
+            .chain(others.take(FAR))
+            .chain(sought);
         let alike = alike.map(|place| (place, EdgeKind::Loop));
         let alike = alike.filter(|(place, _)| self.loops && !self.rests(*place));
         let mut candidates: Vec<(u32, EdgeKind)> = Vec::new();
@@ -303,6 +325,7 @@ fn covered(spread: &Spread, pixels: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixtures;
     use super::super::graph::KeyframeInfo;
     use super::*;
     use crate::config::GlobalOptConfig;
@@ -350,6 +373,35 @@ mod tests {
         let candidates =
             rules(1, Loops::Off).candidates(&graph, (5, 0, &Sim3::identity()), anchor, &hits);
         assert_eq!(candidates, [(4, Consecutive)]);
+    }
+
+    #[test]
+    fn keyframes_that_are_near_leave_room_for_a_far_place() {
+        let graph = fixtures::chain((0..30).map(|k| fixtures::at(f64::from(k))), |_| 0.5);
+        let mut rules = rules(1, Loops::On);
+        let places = Config::default().retrieval.k;
+        // The newest keyframes look most like keyframe 30, then the places of two loops.
+        let hits: Vec<Hit> = (0..6)
+            .map(|back| hit(29 - back))
+            .chain([hit(3), hit(4)])
+            .collect();
+        assert!(hits.len() <= rules.places_queried());
+        let anchor = Some(Anchor::at(29));
+        let found = rules.candidates(&graph, (30, 0, &Sim3::identity()), anchor, &hits);
+        let alike = (1..places as u32).map(|back| (29 - back, Loop));
+        let expected: Vec<_> = [(29, Consecutive)]
+            .into_iter()
+            .chain(alike)
+            .chain([(3, Loop)])
+            .collect();
+        assert_eq!(found, expected);
+        // A place that rests leaves room for the next.
+        rules.resting.push((3, 40));
+        let found = rules.candidates(&graph, (30, 0, &Sim3::identity()), anchor, &hits);
+        assert_eq!(found.last(), Some(&(4, Loop)));
+        // All places are far from the first keyframe of a submap.
+        let found = rules.candidates(&graph, (30, 1, &Sim3::identity()), None, &hits);
+        assert_eq!(found.len(), places + FAR);
     }
 
     #[test]

@@ -218,7 +218,7 @@ fn read_store(
         }
         device.import_keyframe(row.id, &content)?;
         if device.has_place_recognition() {
-            device.query_places(row.id, &mut hits)?;
+            device.query_places(row.id, 1, &mut hits)?;
             device.insert_place(row.id)?;
         }
         let info = KeyframeInfo {
@@ -310,7 +310,7 @@ fn read_saved(reader: &mut Reader, device: &mut dyn MappingDevice) -> Result<Gra
         device.import_keyframe(id, &saved.content)?;
         // Place recognition is rebuilt from the features in the file.
         if device.has_place_recognition() {
-            device.query_places(id, &mut hits)?;
+            device.query_places(id, 1, &mut hits)?;
             device.insert_place(id)?;
         }
         let info = KeyframeInfo {

@@ -42,6 +42,8 @@ pub struct Mapper {
     loans: Loans,
     /// Keyframes similar to the one described last.
     hits: Vec<Hit>,
+    /// Maximum number of places at which a frame looks that is to be located.
+    places: usize,
     /// Number of this map: see [`PoseTable`](super::PoseTable).
     map: u64,
     table: SharedPoses,
@@ -75,6 +77,7 @@ impl Mapper {
             reuse: Reuse::new(config),
             loans: Loans::default(),
             hits: Vec::new(),
+            places: config.retrieval.k,
             map: 0,
             table,
             counts: MappingCounts::default(),
@@ -208,7 +211,7 @@ impl Mapper {
             }
         };
         self.device.accept_keyframe(id, handle)?;
-        self.query_places(id)?;
+        self.query_places(id, self.loop_closure.places_queried())?;
         let candidates =
             self.loop_closure
                 .candidates(&self.graph, (id, submap, &pose), anchor, &self.hits);
@@ -275,8 +278,8 @@ impl Mapper {
         Ok(())
     }
 
-    fn query_places(&mut self, id: u32) -> Result<(), DeviceError> {
-        self.device.query_places(id, &mut self.hits)?;
+    fn query_places(&mut self, id: u32, limit: usize) -> Result<(), DeviceError> {
+        self.device.query_places(id, limit, &mut self.hits)?;
         tracing::debug!(hits = ?self.hits, "places");
         Ok(())
     }

@@ -229,11 +229,17 @@ impl MappingDevice for Mapping {
         self.places.is_some()
     }
 
-    fn query_places(&mut self, id: u32, hits: &mut Vec<Hit>) -> Result<(), DeviceError> {
+    fn query_places(
+        &mut self,
+        id: u32,
+        limit: usize,
+        hits: &mut Vec<Hit>,
+    ) -> Result<(), DeviceError> {
         hits.clear();
         let features = Arc::clone(&keyframe(&self.keyframes, id)?.features);
         if let Some(places) = &mut self.places {
-            places.query(id, &features, &self.config.retrieval, hits);
+            let min_score = self.config.retrieval.min_thresh;
+            places.query(id, &features, (limit, min_score), hits);
         }
         Ok(())
     }

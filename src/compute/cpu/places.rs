@@ -1,7 +1,6 @@
 //! Place recognition on the CPU.
 
 use crate::compute::retrieval::{Database, Description, Hit, RetrievalModel, Scratch};
-use crate::config::RetrievalConfig;
 use std::sync::Arc;
 
 /// Database of places, and the keyframe queried last.
@@ -31,14 +30,14 @@ impl Places {
         self.described = None;
     }
 
-    /// Describes keyframe `id` with `features` (`T × C` encoder tokens) and replaces `hits` by the
-    /// keyframes with similar appearance, best first. If the features cannot be described, there
-    /// are no hits.
+    /// Describes keyframe `id` with `features` (`T × C` encoder tokens) and replaces `hits` by up to
+    /// `limit` keyframes whose scores are above `min_score`, best first. If the features cannot be
+    /// described, there are no hits.
     pub fn query(
         &mut self,
         id: u32,
         features: &[f32],
-        config: &RetrievalConfig,
+        (limit, min_score): (usize, f32),
         hits: &mut Vec<Hit>,
     ) {
         hits.clear();
@@ -46,8 +45,8 @@ impl Places {
             .model
             .describe(features, &mut self.scratch, &mut self.description)
             .and_then(|()| {
-                let (k, min_score) = (config.k, config.min_thresh);
-                self.database.query(&self.description, k, min_score, hits)
+                self.database
+                    .query(&self.description, limit, min_score, hits)
             });
         self.described = found.is_ok().then_some(id);
         if let Err(error) = found {

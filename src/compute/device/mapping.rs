@@ -31,9 +31,14 @@ pub trait MappingDevice: Send {
     /// Whether place recognition is available.
     fn has_place_recognition(&self) -> bool;
 
-    /// Describes keyframe `id` and replaces `hits` by the stored keyframes with similar appearance,
-    /// best first. A keyframe that cannot be described has no hits; this is logged.
-    fn query_places(&mut self, id: u32, hits: &mut Vec<Hit>) -> Result<(), DeviceError>;
+    /// Describes keyframe `id` and replaces `hits` by up to `limit` stored keyframes with similar
+    /// appearance, best first. A keyframe that cannot be described has no hits; this is logged.
+    fn query_places(
+        &mut self,
+        id: u32,
+        limit: usize,
+        hits: &mut Vec<Hit>,
+    ) -> Result<(), DeviceError>;
 
     /// Adds keyframe `id`, which must be the one queried last, to the place database.
     fn insert_place(&mut self, id: u32) -> Result<(), DeviceError>;

@@ -27,7 +27,7 @@ impl Mapper {
         };
         let recognises = self.device.has_place_recognition();
         if recognises {
-            self.query_places(info.id)?;
+            self.query_places(info.id, self.places)?;
         }
         let hits = recognises.then_some(self.hits.as_slice());
         let candidates = self.relocaliser.candidates(&self.graph, hits);
@@ -140,7 +140,7 @@ impl Mapper {
     ) -> Result<Option<Anchor>, DeviceError> {
         self.hits.clear();
         if self.device.has_place_recognition() {
-            self.query_places(request.info.id)?;
+            self.query_places(request.info.id, self.places)?;
         }
         let (device, graph) = (self.device.as_mut(), &self.graph);
         let frame = (request.info.id, request.left);

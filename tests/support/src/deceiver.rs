@@ -166,8 +166,13 @@ impl MappingDevice for Deceiver {
     fn has_place_recognition(&self) -> bool {
         self.inner.has_place_recognition()
     }
-    fn query_places(&mut self, id: u32, hits: &mut Vec<Hit>) -> Result<(), DeviceError> {
-        self.inner.query_places(id, hits)
+    fn query_places(
+        &mut self,
+        id: u32,
+        limit: usize,
+        hits: &mut Vec<Hit>,
+    ) -> Result<(), DeviceError> {
+        self.inner.query_places(id, limit, hits)
     }
     fn insert_place(&mut self, id: u32) -> Result<(), DeviceError> {
         self.inner.insert_place(id)

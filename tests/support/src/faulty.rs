@@ -180,9 +180,14 @@ impl MappingDevice for Mapping {
     fn has_place_recognition(&self) -> bool {
         self.0.has_place_recognition()
     }
-    fn query_places(&mut self, id: u32, hits: &mut Vec<Hit>) -> Result<(), DeviceError> {
+    fn query_places(
+        &mut self,
+        id: u32,
+        limit: usize,
+        hits: &mut Vec<Hit>,
+    ) -> Result<(), DeviceError> {
         self.1.call("query_places")?;
-        self.0.query_places(id, hits)
+        self.0.query_places(id, limit, hits)
     }
     fn insert_place(&mut self, id: u32) -> Result<(), DeviceError> {
         self.1.call("insert_place")?;

@@ -32,7 +32,6 @@ const RANGE: f64 = 2.0;
 /// Width and height of the network's images in pixels.
 const PIXELS: (usize, usize) = (16, 16);
 /// Keyframes that look alike.
-const ALIKE: usize = 3;
 /// Frames of each lap that show nothing: the lens is covered.
 pub const COVERED: std::ops::Range<usize> = 2000..2005;
 
@@ -317,7 +316,12 @@ impl MappingDevice for Mapping {
     fn has_place_recognition(&self) -> bool {
         true
     }
-    fn query_places(&mut self, id: u32, hits: &mut Vec<Hit>) -> Result<(), DeviceError> {
+    fn query_places(
+        &mut self,
+        id: u32,
+        limit: usize,
+        hits: &mut Vec<Hit>,
+    ) -> Result<(), DeviceError> {
         self.count();
         hits.clear();
         let at = self.keyframe(id)?;
@@ -328,7 +332,7 @@ impl MappingDevice for Mapping {
             }
         }
         hits.sort_by(|a, b| b.score.total_cmp(&a.score));
-        hits.truncate(ALIKE);
+        hits.truncate(limit);
         Ok(())
     }
     fn insert_place(&mut self, id: u32) -> Result<(), DeviceError> {

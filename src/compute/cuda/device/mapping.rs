@@ -162,17 +162,17 @@ impl Mapping {
         }
     }
 
-    fn describe(&mut self, id: u32, hits: &mut Vec<Hit>) -> Result<(), DeviceError> {
+    fn describe(&mut self, id: u32, limit: usize, hits: &mut Vec<Hit>) -> Result<(), DeviceError> {
         let key = self.key(id)?;
         let Some(places) = &mut self.places else {
             return Ok(());
         };
-        let (k, least) = (self.config.retrieval.k, self.config.retrieval.min_thresh);
+        let min_score = self.config.retrieval.min_thresh;
         let found = {
             let lease = self.keyframes.read(Lane::Mapping, key)?;
             let slot = self.keyframes.device().slot(lease.slot())?;
             places.describe(&self.stream, slot.features)?;
-            places.query(&self.stream, k, least)?;
+            places.query(&self.stream, limit, min_score)?;
             places.hits(&self.stream, &mut self.hits)
         };
         match found {
@@ -246,10 +246,15 @@ impl MappingDevice for Mapping {
         self.places.is_some()
     }
 
-    fn query_places(&mut self, id: u32, hits: &mut Vec<Hit>) -> Result<(), DeviceError> {
+    fn query_places(
+        &mut self,
+        id: u32,
+        limit: usize,
+        hits: &mut Vec<Hit>,
+    ) -> Result<(), DeviceError> {
         hits.clear();
         self.described = None;
-        self.describe(id, hits)
+        self.describe(id, limit, hits)
     }
 
     fn insert_place(&mut self, id: u32) -> Result<(), DeviceError> {
