@@ -254,7 +254,7 @@ section! {
 section! {
     /// Place recognition (docs/algorithm.md, Place recognition).
     RetrievalConfig = "retrieval" {
-        /// Maximum number of the most similar keyframes with which a keyframe or a lost frame is matched; on a GPU 32.
+        /// Maximum number of the most similar keyframes with which a keyframe or a lost frame is matched; on a GPU at most 32.
         k: usize = 3, "keyframes", Whole(1, 1000);
         /// Minimum score of a candidate.
         min_thresh: f32 = 5e-3, "score", NotNegative;

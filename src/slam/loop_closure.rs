@@ -129,14 +129,13 @@ impl LoopClosure {
         let sought = sought.filter(|&place| graph.submap_of(place).is_some());
         let (alike, others) = hits.split_at_checked(self.places).unwrap_or((hits, &[]));
         // The newest keyframes nearly always look most alike, and leave no room for an old place.
-        let near = match anchor {
-            Some(anchor) if !others.is_empty() => graph.within(anchor.keyframe, LOCAL_HOPS),
-            _ => Vec::new(),
-        };
-        let is_anchor = |place: u32| anchor.is_some_and(|anchor| anchor.keyframe == place);
-        let is_far = |place: &u32| !is_anchor(*place) && near.binary_search(place).is_err();
+        let mut near = Vec::new();
+        if let (Some(anchor), false) = (anchor, others.is_empty()) {
+            near = graph.within(anchor.keyframe, LOCAL_HOPS);
+            near.push(anchor.keyframe);
+        }
         let others = others.iter().map(|hit| hit.id);
-        let others = others.filter(|place| is_far(place) && !self.rests(*place));
+        let others = others.filter(|place| !near.contains(place) && !self.rests(*place));
         let alike = alike.iter().map(|hit| hit.id);
         let alike = alike.chain(others.take(FAR)).chain(sought);
         let alike = alike.map(|place| (place, EdgeKind::Loop));

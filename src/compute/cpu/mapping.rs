@@ -239,7 +239,7 @@ impl MappingDevice for Mapping {
         let features = Arc::clone(&keyframe(&self.keyframes, id)?.features);
         if let Some(places) = &mut self.places {
             let min_score = self.config.retrieval.min_thresh;
-            places.query(id, &features, (limit, min_score), hits);
+            places.query(id, &features, limit, min_score, hits);
         }
         Ok(())
     }

@@ -37,7 +37,8 @@ impl Places {
         &mut self,
         id: u32,
         features: &[f32],
-        (limit, min_score): (usize, f32),
+        limit: usize,
+        min_score: f32,
         hits: &mut Vec<Hit>,
     ) {
         hits.clear();

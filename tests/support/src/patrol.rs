@@ -31,7 +31,6 @@ const SIDE: f64 = 15.0;
 const RANGE: f64 = 2.0;
 /// Width and height of the network's images in pixels.
 const PIXELS: (usize, usize) = (16, 16);
-/// Keyframes that look alike.
 /// Frames of each lap that show nothing: the lens is covered.
 pub const COVERED: std::ops::Range<usize> = 2000..2005;
 
