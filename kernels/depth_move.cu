@@ -24,15 +24,15 @@ struct Motion {
 
 } // namespace
 
-// One thread a pixel of `metres`. `ranks` holds kNothing everywhere.
+// One thread a pixel, whose depth is `metres[n * stride]`: 3 for the z of points. `ranks` holds kNothing everywhere.
 extern "C" __global__ void __launch_bounds__(kThreads)
-    ms_depth_rank(const float* __restrict__ metres, unsigned long long* __restrict__ ranks, const Motion m,
-                  unsigned width, unsigned height) {
+    ms_depth_rank(const float* __restrict__ metres, unsigned stride, unsigned long long* __restrict__ ranks,
+                  const Motion m, unsigned width, unsigned height) {
     const unsigned long long n = ms::thread_index();
     if (n >= static_cast<unsigned long long>(width) * height) {
         return;
     }
-    const float z = metres[n];
+    const float z = metres[n * stride];
     const float u = static_cast<float>(n % width);
     const float v = static_cast<float>(n / width);
     float p[3];

@@ -3,6 +3,7 @@
 pub mod field;
 pub mod moved;
 pub mod pixels;
+pub mod pointmap;
 pub(crate) mod ratio;
 pub(crate) mod smooth;
 

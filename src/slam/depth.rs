@@ -38,7 +38,7 @@ impl Slam {
             self.set_depth(None)?;
         }
         self.depth_is_set = false;
-        let motion = self.depth_timer.as_ref().and_then(DepthTimer::carried);
+        let motion = self.depth_timer.as_mut().and_then(DepthTimer::carried);
         if let Some(motion) = motion {
             let device = self.tracker.device_mut();
             device.set_depth(Some(NextDepth::Carried(motion)))?;
@@ -72,9 +72,8 @@ impl Slam {
             if let Some(id) = keyframe {
                 timer.start_keyframe(id);
             }
-            if let Some(motion) = timer.motion() {
-                self.map.add_motion(motion);
-            }
+            timer.measure_motion();
+            self.map.add_depth_report(timer.report(), timer.offset());
         }
     }
 

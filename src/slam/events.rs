@@ -3,8 +3,9 @@
 use super::fit::SavedMapError;
 use super::graph::KeyframeInfo;
 use super::map_source::MapSource;
+use super::metric::depth_offset::DepthOffset;
+use super::metric::depth_timer::DepthReport;
 use super::metric::motion::CameraMotion;
-use super::metric::motions::MeasuredMotion;
 use super::metric::scale::KeyframeScale;
 use super::pose_table::{Anchor, Origin};
 use super::relocaliser::RelocaliseRequest;
@@ -20,12 +21,19 @@ pub struct Finished {
     pub scale: Option<KeyframeScale>,
 }
 
+/// What depth has shown since the event before.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DepthNews {
+    pub report: DepthReport,
+    /// `None` without depth.
+    pub offset: Option<DepthOffset>,
+}
+
 /// An event for the mapping side. Events are handled in order.
 pub struct Event {
     /// The keyframe that tracking left before this event.
     pub finished: Option<Finished>,
-    /// The motion between two keyframes, as depth has measured it since the event before.
-    pub measured: Option<MeasuredMotion>,
+    pub depth: DepthNews,
     pub work: Work,
     /// Number of keyframes that had been made at the oldest frame that tracking keeps.
     pub oldest_made: u32,

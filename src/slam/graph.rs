@@ -1,6 +1,8 @@
 //! The factor graph: keyframes, edges and priors.
 
 use super::factors::Factors;
+use super::metric::depth_offset::DepthOffset;
+use super::metric::keyframe_depth::{KeyframeDepth, KeyframeDepths};
 use super::metric::motion::{CameraMotion, visual_motion};
 use super::metric::motions::{MeasuredMotion, Motions};
 use super::metric::scale::{ScaleEstimate, Scales};
@@ -12,6 +14,7 @@ use crate::compute::global::{Matrix7, PoseFactor, ScalePrior};
 use crate::geometry::Sim3;
 use crate::map::{EdgeKind, MapEdge};
 use crate::time::Stamp;
+use nalgebra::Isometry3;
 use std::sync::Arc;
 
 /// Standard deviation of the place of a removed keyframe, as a part of the way and of the turn to the keyframe that has
@@ -42,6 +45,7 @@ pub struct Graph {
     motions: Motions,
     /// Motions between keyframes by their depth images.
     depth_motions: Motions,
+    depths: KeyframeDepths,
     scales: Scales,
     /// Those of removed edges.
     overlaps: Overlaps,
@@ -139,27 +143,56 @@ impl Graph {
         if let Some((i, motion)) = motion
             && self.has_both(i, id)
         {
-            self.motions.add(MeasuredMotion { i, j: id, motion });
+            self.motions.add(MeasuredMotion {
+                i,
+                j: id,
+                motion,
+                ends: None,
+            });
         }
     }
 
     /// Adds a motion between two keyframes that their depth images show. If the first one was removed, the motion starts
     /// at the keyframe that has its place. Returns `false` if one of the two is unknown.
     pub fn add_depth_motion(&mut self, measured: MeasuredMotion) -> bool {
-        let MeasuredMotion { i, j, motion } = measured;
+        let MeasuredMotion { i, j, motion, ends } = measured;
         let Some(place) = self.resolve(Anchor::at(i)) else {
             return false;
         };
         let is_known = self.has_both(place.keyframe, j);
         if is_known {
-            let motion = match place.keyframe == i {
-                true => motion,
-                false => self.motion_to(&place).then(&motion),
+            let (motion, ends) = match place.keyframe == i {
+                true => (motion, ends),
+                false => (self.motion_to(&place).then(&motion), None),
             };
             let i = place.keyframe;
-            self.depth_motions.add(MeasuredMotion { i, j, motion });
+            self.depth_motions
+                .add(MeasuredMotion { i, j, motion, ends });
         }
         is_known
+    }
+
+    /// Adds the depth of a keyframe of the graph; that of another one is ignored.
+    pub fn add_depth(&mut self, depth: KeyframeDepth) {
+        if self.index_of(depth.measured.id).is_some() {
+            self.depths.add(depth);
+        }
+    }
+
+    /// Sets the offset of depth, by which the motions that it has measured are computed again.
+    pub fn set_depth_offset(&mut self, offset: &DepthOffset) {
+        self.depth_motions.set_offset(offset);
+    }
+
+    /// The next keyframe with a final pointmap that has to be corrected, and the motion that does it
+    /// ([`KeyframeDepths::correct_next`]).
+    pub fn next_depth_correction(&mut self, offset: f64) -> Option<(u32, Isometry3<f64>)> {
+        let (ids, keyframes) = (&self.ids, &self.keyframes);
+        let is_final = |id: u32| {
+            let keyframe = index_of(ids, id).and_then(|index| keyframes.get(index));
+            keyframe.is_some_and(|keyframe| keyframe.revision > 0)
+        };
+        self.depths.correct_next(offset, is_final)
     }
 
     /// The motion from the keyframe of `place` to `place`, as the map has it.
@@ -228,6 +261,7 @@ impl Graph {
         self.motions.remove(id, None);
         let by_map = (place.keyframe, self.motion_to(&place));
         self.depth_motions.remove(id, Some(by_map));
+        self.depths.remove(id);
         self.scales.remove(id);
         let shared = edges.iter();
         let shared = shared.filter_map(|e| Some((e.other_end(id)?, e.match_fraction)));

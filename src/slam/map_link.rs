@@ -1,7 +1,7 @@
 //! Tracking's interface to the map: hand-over of keyframes, and keyframe poses.
 
 use super::error::SlamError;
-use super::events::{Event, Finished, Work};
+use super::events::{DepthNews, Event, Finished, Work};
 use super::fit::SavedMapError;
 use super::frame::{Frame, Pace, Place};
 use super::graph::KeyframeInfo;
@@ -11,8 +11,9 @@ use super::mailbox::Look;
 use super::map_source::MapSource;
 use super::mapper::Mapper;
 use super::mapper_thread::MapperHandle;
+use super::metric::depth_offset::DepthOffset;
+use super::metric::depth_timer::DepthReport;
 use super::metric::motion::CameraMotion;
-use super::metric::motions::MeasuredMotion;
 use super::metric::scale::KeyframeScale;
 use super::pose_table::{Anchor, KeyframePoses, Origin};
 use super::relocaliser::{RelocaliseRequest, Reply};
@@ -39,8 +40,8 @@ pub struct MapLink {
     next_keyframe: u32,
     /// A pointmap to send with the next event.
     finished: Option<Finished>,
-    /// For the next event: the motion that depth has measured since the last one.
-    measured: Option<MeasuredMotion>,
+    /// For the next event: what depth has shown since the last one.
+    depth: DepthNews,
     /// The keyframe of the map that frames are tracked against.
     loan: Option<Loan>,
     pace: Pace,
@@ -79,7 +80,7 @@ impl MapLink {
             map: 0,
             next_keyframe: 0,
             finished: None,
-            measured: None,
+            depth: DepthNews::default(),
             loan: None,
             pace,
             grows: true,
@@ -252,9 +253,12 @@ impl MapLink {
         Ok(Place::of_keyframe(info.id))
     }
 
-    /// Hands a motion between keyframes that depth has measured to the mapper, with the next event.
-    pub fn add_motion(&mut self, motion: MeasuredMotion) {
-        self.measured = Some(motion);
+    /// Hands what depth has shown about a keyframe to the mapper, with the next event.
+    pub fn add_depth_report(&mut self, report: DepthReport, offset: DepthOffset) {
+        let news = &mut self.depth;
+        news.offset = Some(offset);
+        news.report.keyframe = report.keyframe.or(news.report.keyframe);
+        news.report.motion = report.motion.or(news.report.motion);
     }
 
     /// Records that a lost frame became keyframe `id`.
@@ -370,7 +374,7 @@ impl MapLink {
         self.map += 1;
         self.next_keyframe = 0;
         self.finished = None;
-        self.measured = None;
+        self.depth = DepthNews::default();
         self.loading = None;
         self.loan = None;
         self.hint = None;
@@ -392,8 +396,8 @@ impl MapLink {
 
     /// Waits until the mapper is done, and moves it to this thread.
     pub fn finish(&mut self) -> Result<(), SlamError> {
-        let finished = self.finished.take();
-        self.mapper.finish(finished)
+        let (finished, depth) = (self.finished.take(), std::mem::take(&mut self.depth));
+        self.mapper.finish(finished, depth)
     }
 
     /// The mapper, if it is on this thread.
@@ -414,7 +418,7 @@ impl MapLink {
         let finished = self.finished.take();
         let sent = self.mapper.send(Event {
             finished,
-            measured: self.measured.take(),
+            depth: std::mem::take(&mut self.depth),
             work,
             oldest_made: self.oldest_made,
         });

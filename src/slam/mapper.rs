@@ -1,6 +1,7 @@
 //! The mapper: order of operations on the mapping side. It runs inline or on its own thread, with
 //! the same code and the same order.
 
+mod depth;
 mod keeping;
 mod laps;
 mod lending;
@@ -137,9 +138,7 @@ impl Mapper {
         if let Some(finished) = event.finished {
             self.finish_keyframe(finished)?;
         }
-        if let Some(motion) = event.measured {
-            self.counts.depth_motions += usize::from(self.graph.add_depth_motion(motion));
-        }
+        self.note_depth(event.depth)?;
         Ok(match event.work {
             Work::Keyframe {
                 info,

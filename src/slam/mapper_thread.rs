@@ -1,7 +1,7 @@
 //! Runs the mapper inline, or on its own thread with a bounded queue.
 
 use super::error::SlamError;
-use super::events::{Event, Finished, Work};
+use super::events::{DepthNews, Event, Finished, Work};
 use super::frame::Pace;
 use super::mailbox::{ENDED, Look, Mailbox, Task};
 use super::mapper::Mapper;
@@ -113,8 +113,12 @@ impl MapperHandle {
     }
 
     /// Waits until all events are handled, moves the mapper to the caller's thread, and gives it
-    /// the final pointmap of the active keyframe.
-    pub fn finish(&mut self, finished: Option<Finished>) -> Result<(), SlamError> {
+    /// the final pointmap of the active keyframe, and what depth has shown since the last event.
+    pub fn finish(
+        &mut self,
+        finished: Option<Finished>,
+        depth: DepthNews,
+    ) -> Result<(), SlamError> {
         let ended = match std::mem::replace(self, Self::Ended(None)) {
             Self::Thread(thread) => {
                 let (mapper, ended) = thread.join();
@@ -136,7 +140,9 @@ impl MapperHandle {
             _ => Ok(()),
         };
         if let (Self::Inline(mapper), Ok(())) = (&mut *self, &taken) {
-            taken = mapper.remove_waiting();
+            taken = mapper
+                .note_depth(depth)
+                .and_then(|()| mapper.remove_waiting());
         }
         if let Self::Inline(mapper) | Self::Ended(Some(mapper)) = self {
             mapper.finish_keeping();
@@ -231,7 +237,7 @@ fn frozen(mapper: &mut Mapper, event: Event) -> Option<Event> {
     let finished = None;
     Some(Event {
         finished,
-        measured: None,
+        depth: DepthNews::default(),
         work,
         oldest_made: event.oldest_made,
     })

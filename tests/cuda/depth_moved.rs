@@ -85,7 +85,7 @@ fn moved_depth_has_the_bits_of_the_cpu() {
                 let motion = DepthMotion::new(&motion, &camera(width, height));
                 let (mut expected, mut found) = (vec![1.0; n], vec![1.0_f32; n]);
                 move_depth(
-                    &metres,
+                    metres.iter().copied(),
                     &motion,
                     (width, height),
                     &mut vec![0; n],

@@ -7,6 +7,7 @@ mod convert;
 mod coverage;
 mod depth;
 mod depth_moved;
+mod depth_pointmap;
 mod fusion;
 mod global;
 mod global_support;

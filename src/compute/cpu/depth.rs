@@ -101,7 +101,7 @@ impl Depth {
             Next::Measured(Some(motion)) | Next::Carried(motion) => {
                 let size = (self.width, self.height);
                 let (ranks, frame) = (&mut self.ranks, &mut self.frame);
-                move_depth(&self.newest, &motion, size, ranks, frame);
+                move_depth(self.newest.iter().copied(), &motion, size, ranks, frame);
             }
         }
         self.has_frame = !matches!(next, Next::None);

@@ -6,6 +6,8 @@ use super::places::Places;
 use super::{NAME, unknown};
 use crate::compute::cancel::CancelToken;
 use crate::compute::coverage::{self, Coverage, coverage};
+use crate::compute::depth::moved::DepthMotion;
+use crate::compute::depth::pointmap::PointmapMover;
 use crate::compute::device::{
     ContentFormats, DeviceError, EdgeContent, EdgeId, Floats, GraphEdge, Handle, KeyframeBulk,
     KeyframeContent, MappingDevice, MatchContent, NeighbourView, NewEdge, PoseGraph, TwoWay,
@@ -48,6 +50,8 @@ pub struct Mapping {
     gated: Vec<f32>,
     /// Scratch memory of coverages.
     counts: Vec<u8>,
+    /// `None` without `depth.use` or a calibration.
+    mover: Option<(PointmapMover, Intrinsics)>,
     cancel: CancelToken,
 }
 
@@ -68,6 +72,10 @@ impl Mapping {
             pair: PoseSolver::new(shape.pixels()),
             gated: vec![0.0; shape.pixels()],
             counts: Vec::new(),
+            mover: intrinsics.filter(|_| config.depth).map(|camera| {
+                let mover = PointmapMover::new(shape.width, shape.height, camera);
+                (mover, camera)
+            }),
             cancel: CancelToken::default(),
             backend,
             config,
@@ -215,6 +223,19 @@ impl MappingDevice for Mapping {
         let stored = self.keyframes.get_mut(&id).ok_or(unknown("keyframe", id))?;
         stored.points = points;
         stored.confidence = Arc::clone(&pointmap.confidence);
+        Ok(())
+    }
+
+    fn move_points(&mut self, id: u32, motion: &Sim3) -> Result<(), DeviceError> {
+        let stored = self.keyframes.get_mut(&id).ok_or(unknown("keyframe", id))?;
+        if let Some((mover, camera)) = &mut self.mover {
+            let points = Arc::make_mut(&mut stored.points);
+            mover.run(
+                points,
+                &stored.confidence,
+                &DepthMotion::new(motion, camera),
+            );
+        }
         Ok(())
     }
 

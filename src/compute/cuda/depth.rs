@@ -2,6 +2,7 @@
 
 pub mod field;
 pub mod moved;
+pub mod pointmap;
 
 use self::field::{DepthField, FitArguments};
 use super::small;

@@ -105,23 +105,22 @@ pub struct Candidate {
 /// The rank of a pixel on which no point falls.
 const NOTHING: u64 = u64::MAX;
 
-/// Moves a depth image of `width × height`. A pixel on which several points fall has the one of [`Candidate::rank`],
+/// Moves the depths of an image of `width × height`, row by row. A pixel on which several points fall has the one of [`Candidate::rank`],
 /// and one on which none does has the depth 0. `ranks` is memory, a number for each pixel.
 pub fn move_depth(
-    metres: &[f32],
+    depths: impl IntoIterator<Item = f32>,
     motion: &DepthMotion,
     (width, height): (usize, usize),
     ranks: &mut [u64],
     moved: &mut [f32],
 ) {
     ranks.fill(NOTHING);
-    for (v, row) in metres.chunks_exact(width.max(1)).enumerate() {
-        for (u, z) in row.iter().enumerate() {
-            if let Some(found) = motion.pixel((u, v), *z, (width, height))
-                && let Some(rank) = ranks.get_mut(found.pixel)
-            {
-                *rank = found.rank.min(*rank);
-            }
+    for (n, z) in depths.into_iter().enumerate() {
+        let at = (n % width.max(1), n / width.max(1));
+        if let Some(found) = motion.pixel(at, z, (width, height))
+            && let Some(rank) = ranks.get_mut(found.pixel)
+        {
+            *rank = found.rank.min(*rank);
         }
     }
     for (depth, rank) in moved.iter_mut().zip(ranks) {
@@ -185,7 +184,13 @@ mod tests {
         // 2 cm are two pixels at 1 m, and one at 2 m: the wall beside it falls on the same pixel, later or before.
         for (shift, to) in [(0.02, pixel + 2), (-0.02, pixel - 2)] {
             let motion = DepthMotion::new(&motion([shift, 0.0, 0.0, 0.0, 0.0, 0.0]), &CAMERA);
-            move_depth(&metres, &motion, SIZE, &mut ranks, &mut moved);
+            move_depth(
+                metres.iter().copied(),
+                &motion,
+                SIZE,
+                &mut ranks,
+                &mut moved,
+            );
             assert_eq!(moved[to], 1.0);
             let has = moved.iter().filter(|z| **z > 0.0).count();
             assert!(has < metres.len() && has > metres.len() * 9 / 10, "{has}");
@@ -206,7 +211,13 @@ mod tests {
             .collect();
         let (mut ranks, mut moved) = (vec![0; metres.len()], vec![0.0; metres.len()]);
         let motion = DepthMotion::new(&motion([0.0, 0.0, 0.4, 0.0, 0.0, 0.0]), &CAMERA);
-        move_depth(&metres, &motion, SIZE, &mut ranks, &mut moved);
+        move_depth(
+            metres.iter().copied(),
+            &motion,
+            SIZE,
+            &mut ranks,
+            &mut moved,
+        );
         let seen: Vec<f64> = moved
             .iter()
             .filter(|z| **z > 0.0)

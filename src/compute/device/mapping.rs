@@ -25,6 +25,10 @@ pub trait MappingDevice: Send {
     /// Accepts the pointmap of `handle` as that of keyframe `id`.
     fn accept_pointmap(&mut self, id: u32, handle: &Handle) -> Result<(), DeviceError>;
 
+    /// Corrects the pointmap of keyframe `id`, whose depth was measured by a camera elsewhere than assumed: its points
+    /// are seen where they are after `motion`, in metres. Without `depth.use` or a calibration it stays as it is.
+    fn move_points(&mut self, id: u32, motion: &Sim3) -> Result<(), DeviceError>;
+
     /// Removes a keyframe that has no edges, also from the place database.
     fn drop_keyframe(&mut self, id: u32);
 

@@ -25,16 +25,21 @@ impl Mapper {
         let id = finished.keyframe;
         if self.graph.submap_of(id).is_some() {
             self.device.accept_pointmap(id, &finished.handle)?;
-            self.graph.note_points(id);
-            self.unpublished = true;
+            self.note_points(id);
             if let Some(scale) = finished.scale {
                 self.graph.scales_mut().set(id, scale);
             }
-            if let Some(keeper) = &mut self.keeper {
-                keeper.note_points(id);
-            }
         }
         Ok(())
+    }
+
+    /// The points of a keyframe have changed.
+    pub(super) fn note_points(&mut self, id: u32) {
+        self.graph.note_points(id);
+        self.unpublished = true;
+        if let Some(keeper) = &mut self.keeper {
+            keeper.note_points(id);
+        }
     }
 
     /// Publishes the poses, and has the map's file brought up to date.

@@ -6,7 +6,8 @@
 //! matches. Motions start at one keyframe, the anchor, for as long as the images overlap, because the error of a motion
 //! does not grow with its length.
 
-use super::depth_moment::{Moment, exp};
+use super::depth_ends::DepthEnds;
+use super::depth_moment::{DepthMoment, MeasuredKeyframe, Moment, exp};
 use super::depth_offset::DepthOffset;
 use super::depth_planes::{CORRELATED, Distances};
 use super::depth_surface::Surface;
@@ -15,8 +16,7 @@ use super::motions::MeasuredMotion;
 use super::wheels::seconds_between;
 use crate::geometry::{Intrinsics, Sim3};
 use crate::image::depth::DepthLimits;
-use crate::time::Stamp;
-use nalgebra::{Cholesky, Isometry3, Matrix3, Matrix6, Vector6};
+use nalgebra::{Cholesky, Matrix3, Matrix6, Vector6};
 
 /// Blocks of pixels along the longer side of the image.
 const BLOCKS: usize = 64;
@@ -33,59 +33,10 @@ const TURN: f64 = 0.01;
 const OF_TURNS: f64 = 0.02;
 /// A fit that is farther from the tracked motion is not believed: 99 % of χ² with six degrees of freedom.
 const FAR: f64 = 16.8;
-/// Standard deviation of the tracked motion between a keyframe and the frame whose depth stands for it, as a part of the
-/// way and of the turn.
-const LEVER: f64 = 0.02;
 /// Part of the newest image's points that the anchor's must show.
 const MIN_OVERLAP: f64 = 0.7;
 /// Information of what depth does not show at all, in 1/m² and 1/rad².
 const FLOOR: f64 = 1e-4;
-
-/// The camera at a frame with depth.
-#[derive(Debug, Clone, Copy)]
-pub struct DepthMoment {
-    /// Its pose along the path of tracked steps, in metres.
-    pub path_from_camera: Isometry3<f64>,
-    /// Its velocity in its own frame, per second; zero if not known.
-    pub velocity: Vector6<f64>,
-    /// Seconds from the frame that the depth came with to this one.
-    pub shift: f64,
-}
-
-impl DepthMoment {
-    /// The camera at the time at which depth was measured.
-    fn path_from_depth(&self, offset: &DepthOffset) -> Isometry3<f64> {
-        let moved = exp(&(self.velocity * (offset.seconds - self.shift))).rigid();
-        self.path_from_camera * moved
-    }
-}
-
-/// A keyframe at its place along the path.
-#[derive(Debug, Clone, Copy)]
-struct Keyframe {
-    id: u32,
-    stamp: Stamp,
-    path_from_camera: Isometry3<f64>,
-}
-
-/// A keyframe and the depth that stands for it.
-#[derive(Debug, Clone, Copy)]
-struct Measured {
-    keyframe: Keyframe,
-    depth: DepthMoment,
-}
-
-impl Measured {
-    /// The camera of the keyframe in the frame of the depth. It is as certain as the tracked motion between the keyframe
-    /// and the frame with depth.
-    fn lever(&self, offset: &DepthOffset) -> CameraMotion {
-        let tracked = self.depth.path_from_camera.inverse() * self.keyframe.path_from_camera;
-        CameraMotion {
-            i_from_j: self.depth.path_from_depth(offset).inverse() * self.keyframe.path_from_camera,
-            ..CameraMotion::known_to(LEVER, tracked)
-        }
-    }
-}
 
 /// Measures the motion from an earlier keyframe with depth to each new one. For a keyframe without depth of its own,
 /// that of the first frame after it stands. All memory is allocated in the beginning.
@@ -93,10 +44,10 @@ impl Measured {
 pub struct DepthMotions {
     distances: Distances,
     /// The newest keyframe, while it has no depth.
-    newest: Option<Keyframe>,
+    newest: Option<(u32, Moment)>,
     /// Where motions start, and the keyframe with depth before the newest one.
-    anchor: Option<Measured>,
-    before: Option<Measured>,
+    anchor: Option<MeasuredKeyframe>,
+    before: Option<MeasuredKeyframe>,
     /// Way and turns from the anchor to the newest keyframe, in metres and radians.
     travelled: [f64; 2],
     /// Surfaces of the anchor, the keyframe before and the newest one.
@@ -105,8 +56,7 @@ pub struct DepthMotions {
 
 /// A fit of two depth images.
 struct Fit {
-    /// From one keyframe to the other.
-    motion: CameraMotion,
+    ends: DepthEnds,
     /// Part of the points of one image that the other sees.
     overlap: f64,
 }
@@ -133,11 +83,7 @@ impl DepthMotions {
 
     /// The frame `here` became keyframe `id`.
     pub fn start_keyframe(&mut self, id: u32, here: &Moment) {
-        self.newest = Some(Keyframe {
-            id,
-            stamp: here.stamp,
-            path_from_camera: here.path_from_camera.rigid(),
-        });
+        self.newest = Some((id, *here));
     }
 
     /// A frame became a keyframe whose motion depth does not measure.
@@ -153,8 +99,13 @@ impl DepthMotions {
         depth: DepthMoment,
         offset: &DepthOffset,
     ) -> Option<MeasuredMotion> {
-        let keyframe = self.newest.take()?;
-        let newest = Measured { keyframe, depth };
+        let (id, here) = self.newest.take()?;
+        let newest = MeasuredKeyframe {
+            id,
+            stamp: here.stamp,
+            path_from_camera: here.path_from_camera.rigid(),
+            depth,
+        };
         self.surfaces[2].fit(metres);
         let found = self.measure(&newest, offset);
         if found.is_some() {
@@ -165,37 +116,52 @@ impl DepthMotions {
             self.surfaces.swap(0, 2);
         }
         self.before = Some(newest);
-        let (i, motion) = found?;
-        let j = keyframe.id;
-        Some(MeasuredMotion { i, j, motion })
+        found.map(|ends| MeasuredMotion::by_depth(ends, offset))
     }
 
-    /// The anchor's id and the motion from it to the newest keyframe. Where the anchor is out of sight, the keyframe
-    /// before becomes the anchor.
-    fn measure(&mut self, newest: &Measured, offset: &DepthOffset) -> Option<(u32, CameraMotion)> {
+    /// The depth that was noted last, now that the camera's motion about its frame is known.
+    pub fn close(&mut self, depth: &DepthMoment) {
+        let Some(before) = &mut self.before else {
+            return;
+        };
+        if before.depth.path_from_camera == depth.path_from_camera {
+            before.depth = *depth;
+            if let Some(anchor) = self.anchor.as_mut().filter(|of| of.id == before.id) {
+                *anchor = *before;
+            }
+        }
+    }
+
+    /// The motion from the anchor to the newest keyframe. Where the anchor is out of sight, the keyframe before becomes
+    /// the anchor.
+    fn measure(&mut self, newest: &MeasuredKeyframe, offset: &DepthOffset) -> Option<DepthEnds> {
         let (anchor, before) = self.anchor.zip(self.before)?;
-        let since = before.keyframe.path_from_camera.inverse() * newest.keyframe.path_from_camera;
+        let since = before.path_from_camera.inverse() * newest.path_from_camera;
         let since = [since.translation.vector.norm(), since.rotation.angle()];
         for (all, part) in self.travelled.iter_mut().zip(since) {
             *all += part;
         }
         let fit = self.fit(&anchor, newest, offset);
-        let is_before = anchor.keyframe.id == before.keyframe.id;
+        let is_before = anchor.id == before.id;
         let fit = fit.filter(|fit| is_before || fit.overlap > MIN_OVERLAP);
         if fit.is_some() || is_before {
-            return fit.map(|fit| (anchor.keyframe.id, fit.motion));
+            return fit.map(|fit| fit.ends);
         }
         self.anchor = Some(before);
         self.travelled = since;
         self.surfaces.swap(0, 1);
         let fit = self.fit(&before, newest, offset);
-        fit.map(|fit| (before.keyframe.id, fit.motion))
+        fit.map(|fit| fit.ends)
     }
 
-    /// The motion from the anchor to the newest keyframe, by their depth images. `None` if they do not fit near the
-    /// tracked motion.
-    fn fit(&mut self, anchor: &Measured, newest: &Measured, offset: &DepthOffset) -> Option<Fit> {
-        let path_from = |of: &Measured| of.depth.path_from_depth(offset);
+    /// Fits the depth images of the anchor and the newest keyframe. `None` if they do not fit near the tracked motion.
+    fn fit(
+        &mut self,
+        anchor: &MeasuredKeyframe,
+        newest: &MeasuredKeyframe,
+        offset: &DepthOffset,
+    ) -> Option<Fit> {
+        let path_from = |of: &MeasuredKeyframe| of.depth.path_from_depth(offset.seconds);
         let start = path_from(anchor).inverse() * path_from(newest);
         let [way, turns] = self.travelled;
         let way = (POSITION + OF_WAY * way).powi(-2);
@@ -219,12 +185,7 @@ impl DepthMotions {
         // Also false for NaN.
         let is_near = off.dot(&(prior * off)) < FAR;
         let found = is_near.then(|| motion.rigid())?;
-        let mut covariance = Cholesky::new(information + Matrix6::identity() * FLOOR)?.inverse();
-        // Depth that is late by `o` at both ends moves by Exp(o η) (depth_offset).
-        let adjoint = motion.adjoint();
-        let turned = adjoint.fixed_view::<6, 6>(0, 0) * newest.depth.velocity;
-        let change = turned - anchor.depth.velocity;
-        covariance += change * change.transpose() * offset.sigma.powi(2);
+        let covariance = Cholesky::new(information + Matrix6::identity() * FLOOR)?.inverse();
         // From a left perturbation [τ, φ] to [e_p, e_R]: e_p = τ + φ × p, e_R = Rᵀ φ.
         let mut to_residual = Matrix6::identity();
         to_residual
@@ -233,19 +194,18 @@ impl DepthMotions {
         let back: Matrix3<f64> = found.rotation.inverse().to_rotation_matrix().into_inner();
         to_residual.fixed_view_mut::<3, 3>(3, 3).copy_from(&back);
         let covariance = to_residual * covariance * to_residual.transpose();
-        let between_depths = CameraMotion {
+        let between = CameraMotion {
             i_from_j: found,
             covariance: (covariance + covariance.transpose()) * 0.5,
             driven: 0.0,
-            seconds: seconds_between(anchor.keyframe.stamp, newest.keyframe.stamp),
-        };
-        let [to_anchor, to_newest] = [anchor, newest].map(|of| of.lever(offset));
-        let from_anchor = CameraMotion {
-            i_from_j: to_anchor.i_from_j.inverse(),
-            ..to_anchor
+            seconds: seconds_between(anchor.stamp, newest.stamp),
         };
         Some(Fit {
-            motion: from_anchor.then(&between_depths).then(&to_newest),
+            ends: DepthEnds {
+                i: *anchor,
+                j: *newest,
+                between,
+            },
             overlap: self.distances.count() as f64 / self.surfaces[2].planes().count() as f64,
         })
     }

@@ -3,10 +3,12 @@
 //! The camera's motion carries depth to the frames of a camera that is faster than its depth sensor. Without it, the
 //! network's next passes, whose scales and shapes differ, would be corrected by what an earlier one got wrong.
 
-use super::depth_moment::{Moment, exp, grid};
-use super::depth_motion::{DepthMoment, DepthMotions};
+use super::depth_moment::{DepthMoment, MeasuredKeyframe, Moment, Passage, Velocity, exp, grid};
+use super::depth_motion::DepthMotions;
 use super::depth_offset::{DepthOffset, OffsetFinder};
+use super::keyframe_depth::KeyframeDepth;
 use super::motions::MeasuredMotion;
+use super::steps::Steps;
 use super::wheels::seconds_between;
 use crate::compute::depth::moved::DepthMotion;
 use crate::geometry::{Intrinsics, Sim3, rotation_log};
@@ -40,6 +42,28 @@ struct Origin {
     /// The camera at the frame.
     moment: Moment,
     used: Used,
+    passage: Passage,
+    /// Whether the step after the frame is known.
+    is_closed: bool,
+}
+
+impl Origin {
+    fn depth(&self) -> DepthMoment {
+        DepthMoment {
+            path_from_camera: self.moment.path_from_camera.rigid(),
+            passage: self.passage,
+            shift: self.used.shift,
+        }
+    }
+}
+
+/// What depth shows of a keyframe, as far as it is known one frame later.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DepthReport {
+    /// The keyframe's depth, and how it was moved.
+    pub keyframe: Option<KeyframeDepth>,
+    /// The motion to the keyframe from an earlier one.
+    pub motion: Option<MeasuredMotion>,
 }
 
 /// Finds the motions that carry depth and correct it for its offset. All memory is allocated in the beginning.
@@ -57,11 +81,19 @@ pub struct DepthTimer {
     /// What came with the newest frame. Depth that is early shows what the next frame sees.
     held: Option<usize>,
     origin: Option<Origin>,
+    /// From the camera that measured the current frame's depth to that of the frame, as the depth was moved.
+    applied: Option<Isometry3<f64>>,
+    /// About the newest frame, which lacks the motion after it.
+    open: DepthReport,
+    /// About the frame before.
+    closed: DepthReport,
     last: Option<Stamp>,
     /// Seconds between the newest two frames.
     interval: Option<f64>,
     /// The camera at the newest frame.
     here: Option<Moment>,
+    /// The newest steps of the path.
+    steps: Steps,
     /// The path of steps starts at the newest frame.
     starts: bool,
     finder: OffsetFinder,
@@ -82,9 +114,13 @@ impl DepthTimer {
             used: None,
             held: None,
             origin: None,
+            applied: None,
+            open: DepthReport::default(),
+            closed: DepthReport::default(),
             last: None,
             interval: None,
             here: None,
+            steps: Steps::default(),
             starts: true,
             finder: OffsetFinder::new(size, camera, limits, offset),
             motions: DepthMotions::new(size, camera, limits),
@@ -98,7 +134,7 @@ impl DepthTimer {
         &'a mut self,
         metres: Option<&'a [f32]>,
     ) -> Option<(&'a [f32], Option<DepthMotion>)> {
-        (self.has_next, self.used) = (false, None);
+        (self.has_next, self.used, self.applied) = (false, None, None);
         if let Some(metres) = metres {
             let next = self.images.get_mut(self.next)?;
             if next.len() != metres.len() {
@@ -117,16 +153,18 @@ impl DepthTimer {
             }),
         };
         let used = self.used?;
-        let motion = self.here.and_then(|here| self.since_depth(&here, used));
+        let velocity = self.steps.expected();
+        let motion = velocity.and_then(|velocity| self.since_depth(&velocity, used));
+        self.applied = Some(motion.map_or(Isometry3::identity(), |motion| motion.rigid()));
         let motion = motion.map(|motion| DepthMotion::new(&motion, &self.camera));
         let image: &[f32] = self.images.get(used.image)?;
         Some((image, motion))
     }
 
-    /// The motion from the moment of the depth that a frame uses to that of the frame, by the velocity at `moment`. `None`
-    /// if they are the same as far as is known.
-    fn since_depth(&self, moment: &Moment, used: Used) -> Option<Sim3> {
-        let (offset, velocity) = self.finder.offset().zip(moment.velocity)?;
+    /// The motion from the moment of the depth that a frame uses to that of the frame, by this velocity. `None` if they
+    /// are the same as far as is known.
+    fn since_depth(&self, velocity: &Vector6<f64>, used: Used) -> Option<Sim3> {
+        let offset = self.finder.offset()?;
         Some(exp(&(velocity * (offset - used.shift))))
     }
 
@@ -139,47 +177,95 @@ impl DepthTimer {
 
     /// For a frame without depth of its own: the camera's motion since the newest depth, which goes on as in the last
     /// step. `None` if that is too old, or if most of it is out of sight.
-    pub fn carried(&self) -> Option<DepthMotion> {
+    pub fn carried(&mut self) -> Option<DepthMotion> {
         let (origin, here) = self.origin.zip(self.here).filter(|_| self.used.is_none())?;
-        let Origin { moment, used } = origin;
+        let moment = origin.moment;
         if !(0.0..CARRIED).contains(&seconds_between(moment.stamp, here.stamp)) {
             return None;
         }
         let next = here.path_from_camera * here.step;
         let mut motion = next.inverse() * moment.path_from_camera;
-        if let Some(since_depth) = self.since_depth(&moment, used) {
-            motion = motion * since_depth;
+        if let Some(offset) = self.finder.offset() {
+            motion = motion * exp(&origin.passage.twist(offset - origin.used.shift));
         }
+        let applied = motion.rigid();
         let motion = DepthMotion::new(&motion, &self.camera);
-        self.is_seen(&motion).then_some(motion)
+        let is_seen = self.is_seen(&motion);
+        self.applied = is_seen.then_some(applied);
+        is_seen.then_some(motion)
     }
 
     /// The newest frame became keyframe `id`. Unless depth was known there, the path from it is not in metres, and no later
     /// depth measures it.
     pub fn start_keyframe(&mut self, id: u32) {
-        match self.here.filter(|_| self.origin.is_some()) {
-            Some(here) => self.motions.start_keyframe(id, &here),
-            None => self.motions.pass_over(),
+        let Some((here, origin)) = self.here.zip(self.origin) else {
+            self.motions.pass_over();
+            return;
+        };
+        self.motions.start_keyframe(id, &here);
+        self.open.keyframe = self.applied.map(|applied| KeyframeDepth {
+            measured: MeasuredKeyframe {
+                id,
+                stamp: here.stamp,
+                path_from_camera: here.path_from_camera.rigid(),
+                depth: origin.depth(),
+            },
+            applied,
+        });
+    }
+
+    /// If the newest frame has depth of its own, and the newest keyframe had none until now: measures the motion to it
+    /// from an earlier one. Depth of the first frame of a path does not count, because its velocity and so the effect of
+    /// an offset are unknown.
+    pub fn measure_motion(&mut self) {
+        let here = self.here.filter(|_| !self.starts);
+        let is_here = |origin: &Origin| here.is_some_and(|here| origin.moment.stamp == here.stamp);
+        let Some(origin) = self.origin.filter(is_here) else {
+            return;
+        };
+        let offset = self.offset();
+        if let Some(image) = self.images.get(origin.used.image) {
+            self.open.motion = self.motions.note(image, origin.depth(), &offset);
         }
     }
 
-    /// If the newest frame has depth of its own, and the newest keyframe had none until now: the motion to it from an
-    /// earlier one. Depth of the first frame of a path does not count, because its velocity and so the effect of an offset
-    /// are unknown.
-    pub fn motion(&mut self) -> Option<MeasuredMotion> {
-        let here = self.here.filter(|_| !self.starts)?;
-        let is_here = |origin: &Origin| origin.moment.stamp == here.stamp;
-        let Used { image, shift } = self.origin.filter(is_here)?.used;
-        let depth = DepthMoment {
-            path_from_camera: here.path_from_camera.rigid(),
-            velocity: here.velocity.unwrap_or(Vector6::zeros()),
-            shift,
-        };
-        let offset = DepthOffset {
+    /// What is known about the keyframe that the frame before the newest one became, once.
+    pub fn report(&mut self) -> DepthReport {
+        std::mem::take(&mut self.closed)
+    }
+
+    /// The offset of depth, as far as it is known.
+    pub fn offset(&self) -> DepthOffset {
+        DepthOffset {
             seconds: self.finder.offset().unwrap_or(0.0),
             sigma: self.finder.uncertainty(),
-        };
-        self.motions.note(self.images.get(image)?, depth, &offset)
+        }
+    }
+
+    /// Completes what is known about the frame before the newest one, now that the step after it is known if it was tracked.
+    fn close(&mut self) {
+        let mut report = std::mem::take(&mut self.open);
+        let passage = self.steps.passage();
+        if passage.after.is_some() {
+            if let Some(origin) = self.origin.as_mut().filter(|origin| !origin.is_closed) {
+                (origin.passage, origin.is_closed) = (passage, true);
+                self.motions.close(&origin.depth());
+                let ends = report.motion.as_mut().and_then(|of| of.ends.as_mut());
+                let of_keyframe = report.keyframe.as_mut().map(|of| &mut of.measured);
+                for depth in [ends.map(|ends| &mut ends.j), of_keyframe]
+                    .into_iter()
+                    .flatten()
+                {
+                    depth.depth = origin.depth();
+                }
+            }
+            if let Some(motion) = &mut report.motion
+                && let Some(ends) = motion.ends
+            {
+                *motion = MeasuredMotion::by_depth(ends, &self.offset());
+            }
+        }
+        self.closed = report;
     }
 
     /// Whether enough of the newest depth's points are seen after this motion: a look at some of its pixels.
@@ -213,7 +299,19 @@ impl DepthTimer {
             step: Sim3::from(step),
         });
         self.starts = moment.is_none();
+        let velocity = moment.and_then(|moment| moment.velocity).zip(seconds);
+        let velocity = velocity.map(|(twist, seconds)| Velocity { twist, seconds });
+        match velocity {
+            Some(step) => self.steps.add(step),
+            None => self.steps.forget(),
+        }
+        if refused {
+            self.applied = None;
+        }
+        self.close();
         if self.starts {
+            // The map may be another one now, in which the ids are those of other keyframes.
+            self.closed = DepthReport::default();
             self.origin = None;
             self.finder.forget();
             self.motions.forget();
@@ -232,7 +330,17 @@ impl DepthTimer {
         self.here = Some(here);
         self.held = self.has_next.then_some(self.next);
         if let Some(used) = self.used.take() {
-            self.origin = (!refused).then_some(Origin { moment: here, used });
+            let expected = velocity.zip(self.steps.expected());
+            let passage = Passage {
+                before: expected.map(|(step, twist)| Velocity { twist, ..step }),
+                after: None,
+            };
+            self.origin = (!refused).then_some(Origin {
+                moment: here,
+                used,
+                passage,
+                is_closed: false,
+            });
         }
         let kept = [self.held, self.origin.map(|origin| origin.used.image)];
         let free = (0..IMAGES).find(|image| !kept.contains(&Some(*image)));

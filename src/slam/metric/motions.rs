@@ -1,5 +1,7 @@
 //! The motions between keyframes of a graph that a sensor has measured.
 
+use super::depth_ends::DepthEnds;
+use super::depth_offset::DepthOffset;
 use super::motion::{CameraMotion, visual_motion};
 use super::robust::{Mean, mean};
 use super::scale::{ESTIMATED, ScaleEstimate, ScaleSource};
@@ -11,6 +13,9 @@ use rustc_hash::FxHashMap;
 
 /// Shorter ways, in metres, do not tell the scale.
 const MIN_WAY: f64 = 0.5;
+/// Changes of depth's offset, in seconds, and of its standard deviation, as a factor, that change no motion.
+const SAME_OFFSET: f64 = 5e-4;
+const SAME_SIGMA: f64 = 1.1;
 
 /// A measured motion from keyframe `i` to keyframe `j`, named by id.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -18,6 +23,20 @@ pub struct MeasuredMotion {
     pub i: u32,
     pub j: u32,
     pub motion: CameraMotion,
+    /// What `motion` was computed from, if depth has measured it and its ends are still where it was measured.
+    pub ends: Option<DepthEnds>,
+}
+
+impl MeasuredMotion {
+    /// A motion that depth with this offset has measured.
+    pub fn by_depth(ends: DepthEnds, offset: &DepthOffset) -> Self {
+        Self {
+            i: ends.i.id,
+            j: ends.j.id,
+            motion: ends.motion(offset),
+            ends: Some(ends),
+        }
+    }
 }
 
 /// A motion of a graph.
@@ -30,21 +49,44 @@ struct Kept {
 
 /// The measured motions of a graph. There is at most one to a keyframe.
 #[derive(Debug, Default)]
-pub struct Motions(Vec<Kept>);
+pub struct Motions {
+    kept: Vec<Kept>,
+    /// The offset of depth by which motions were computed last.
+    offset: Option<DepthOffset>,
+}
 
 impl Motions {
-    fn measured(&self) -> impl Iterator<Item = &MeasuredMotion> {
-        self.0.iter().map(|kept| &kept.measured)
+    /// The motions.
+    pub(super) fn measured(&self) -> impl Iterator<Item = &MeasuredMotion> {
+        self.kept.iter().map(|kept| &kept.measured)
     }
 
     /// Adds a motion; ignored if it connects a keyframe with itself.
     pub fn add(&mut self, motion: MeasuredMotion) {
         if motion.i != motion.j {
-            self.0.retain(|kept| kept.measured.j != motion.j);
-            self.0.push(Kept {
+            self.kept.retain(|kept| kept.measured.j != motion.j);
+            self.kept.push(Kept {
                 measured: motion,
                 longer: None,
             });
+        }
+    }
+
+    /// Computes the motions that depth has measured again if its offset, which is this one now, has changed.
+    pub fn set_offset(&mut self, offset: &DepthOffset) {
+        let is_same = |before: &DepthOffset| {
+            let ratio = before.sigma / offset.sigma;
+            (before.seconds - offset.seconds).abs() < SAME_OFFSET
+                && (1.0 / SAME_SIGMA..SAME_SIGMA).contains(&ratio)
+        };
+        if self.offset.as_ref().is_some_and(is_same) {
+            return;
+        }
+        self.offset = Some(*offset);
+        for Kept { measured, .. } in &mut self.kept {
+            if let Some(ends) = &measured.ends {
+                measured.motion = ends.motion(offset);
+            }
         }
     }
 
@@ -53,10 +95,10 @@ impl Motions {
     pub fn remove(&mut self, id: u32, otherwise: Option<(u32, CameraMotion)>) {
         let to = self.measured().find(|m| m.j == id);
         let to = to.map(|to| (to.i, to.motion)).or(otherwise);
-        self.0.retain_mut(|Kept { measured: m, .. }| {
+        self.kept.retain_mut(|Kept { measured: m, .. }| {
             if let Some((i, motion)) = to.filter(|_| m.i == id) {
                 m.motion = motion.then(&m.motion);
-                m.i = i;
+                (m.i, m.ends) = (i, None);
             }
             m.i != id && m.j != id && m.i != m.j
         });
@@ -79,7 +121,7 @@ impl Motions {
 
     /// A solve with scales that are longer by this part moved the keyframes for which `moved` holds.
     pub fn note_solved(&mut self, moved: impl Fn(u32) -> bool, longer: f64) {
-        for kept in &mut self.0 {
+        for kept in &mut self.kept {
             if moved(kept.measured.i) || moved(kept.measured.j) {
                 kept.longer = Some(longer);
             }
@@ -105,7 +147,7 @@ impl Motions {
             let alike = (1.0 + from.get(&m.i)?) / 2.0;
             (information > 0.0).then_some((longer + off / information, information / alike))
         };
-        let known: Vec<(f64, f64)> = self.0.iter().filter_map(excess).collect();
+        let known: Vec<(f64, f64)> = self.kept.iter().filter_map(excess).collect();
         mean(|| known.iter().copied())
     }
 
@@ -114,7 +156,7 @@ impl Motions {
     /// the lengths by the motions' covariances, or by the scatter of the lengths if that is more. `None` if less than
     /// half a metre was measured.
     pub fn scale(&self, ids: &[u32], poses: &[Sim3]) -> Option<ScaleEstimate> {
-        if self.0.is_empty() {
+        if self.kept.is_empty() {
             return None;
         }
         let start = ids.len().saturating_sub(ESTIMATED);
@@ -161,6 +203,7 @@ mod tests {
         MeasuredMotion {
             i,
             j,
+            ends: None,
             motion: CameraMotion {
                 i_from_j: Isometry3::new(Vector3::new(x, 0.0, 0.0), Vector3::zeros()),
                 covariance: Matrix6::identity() * variance,
@@ -271,7 +314,7 @@ mod tests {
         );
         motions.remove(3, None);
         motions.remove(0, None);
-        assert!(motions.0.is_empty());
+        assert!(motions.kept.is_empty());
     }
 
     #[test]

@@ -129,6 +129,7 @@ impl Scales {
     pub fn lengthen(&mut self, excess: Mean) {
         let (measured, expected) = (excess.sigma.powi(2), SHORT.powi(2));
         self.longer = excess.value * expected / (expected + measured);
+        tracing::debug!(?excess, self.longer, "lengthened");
     }
 
     /// The priors of keyframes `ids`, whose places in that list they name, with their information multiplied

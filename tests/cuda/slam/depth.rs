@@ -14,10 +14,22 @@ fn wrong(pass: usize) -> f32 {
     1.3 * (1.0 + 0.1 * (1.7 * pass as f32).sin())
 }
 
-fn walked(on: &On<'_>, calibrated: bool) -> (Walked, Slam) {
+/// What the sensor gives.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Sensor {
+    /// Depth of most frames.
+    Holes,
+    /// Depth of the frame before, by an offset that is set.
+    Late,
+}
+
+fn walked(on: &On<'_>, calibrated: bool, sensor: Sensor) -> (Walked, Slam) {
     let poses = square_walk(FRAMES, 0.6);
     let mut config = config(calibrated);
     config.depth.enabled = true;
+    if sensor == Sensor::Late {
+        config.depth.offset = -0.033;
+    }
     let mut room = RoomBackend::new(SIZE, poses.clone(), SPOIL);
     let (places, truth) = (vocabulary(&mut room), RoomBackend::new(SIZE, poses, SPOIL));
     let backend = Box::new(Misscaled::new(Box::new(room), wrong));
@@ -25,10 +37,11 @@ fn walked(on: &On<'_>, calibrated: bool) -> (Walked, Slam) {
     for (k, image) in images(&truth, (0..FRAMES).map(Some)).iter().enumerate() {
         // Frames without, with useless and with good depth; what the network makes of the first two is in the scale of
         // the frame before.
-        let metres = match k % 10 {
-            3 => None,
-            6 => Some(vec![0.0; SIZE.0 * SIZE.1]),
-            _ => Some(truth.depth(k)),
+        let metres = match (sensor, k % 10) {
+            (Sensor::Late, _) => k.checked_sub(1).map(|before| truth.depth(before)),
+            (Sensor::Holes, 3) => None,
+            (Sensor::Holes, 6) => Some(vec![0.0; SIZE.0 * SIZE.1]),
+            (Sensor::Holes, _) => Some(truth.depth(k)),
         };
         slam.set_depth(metres.as_deref()).expect("depth");
         let frame = Frame {
@@ -47,14 +60,26 @@ fn walked(on: &On<'_>, calibrated: bool) -> (Walked, Slam) {
 fn depth_makes_the_gpu_s_map_metric_as_the_cpu_s() {
     let Some(context) = crate::cuda() else { return };
     let poses = square_walk(FRAMES, 0.6);
-    for calibrated in [false, true] {
+    for (calibrated, sensor) in [
+        (false, Sensor::Holes),
+        (true, Sensor::Holes),
+        (true, Sensor::Late),
+    ] {
         let [(cpu, on_cpu), (gpu, on_gpu)] =
-            [On::Cpu, On::Gpu(&context)].map(|on| walked(&on, calibrated));
+            [On::Cpu, On::Gpu(&context)].map(|on| walked(&on, calibrated, sensor));
         let [a, b] = [&on_cpu, &on_gpu].map(|slam| slam.scale().expect("depth measures the scale"));
         assert!((a.factor - b.factor).abs() < a.sigma, "{a:?}, GPU {b:?}");
         assert_eq!((a.source, a.keyframes), (b.source, b.keyframes));
-        let what = format!("depth, calibrated {calibrated}");
+        let what = format!("depth, {sensor:?}, calibrated {calibrated}");
         compare(&what, &cpu, &gpu, &poses);
+        for (a, b) in cpu.map.keyframes.iter().zip(&gpu.map.keyframes) {
+            let (points, on_gpu) = (a.view().points, b.view().points);
+            let depths = points.chunks_exact(3).zip(on_gpu.chunks_exact(3));
+            let mut apart: Vec<f32> = depths.map(|(p, q)| (q[2] / p[2] - 1.0).abs()).collect();
+            apart.sort_unstable_by(f32::total_cmp);
+            let median = apart[apart.len() / 2];
+            assert!(median < 1e-3, "{what}: keyframe {}: {median}", a.id);
+        }
         let of = |map| evaluation(map, &poses, Alignment::Sim3).alignment.scale;
         let [on_cpu, on_gpu] = [&cpu.map, &gpu.map].map(of);
         println!("{what}: scale {on_cpu}, GPU {on_gpu}");

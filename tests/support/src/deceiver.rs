@@ -160,6 +160,9 @@ impl MappingDevice for Deceiver {
     fn accept_pointmap(&mut self, id: u32, handle: &Handle) -> Result<(), DeviceError> {
         self.inner.accept_pointmap(id, handle)
     }
+    fn move_points(&mut self, id: u32, motion: &Sim3) -> Result<(), DeviceError> {
+        self.inner.move_points(id, motion)
+    }
     fn drop_keyframe(&mut self, id: u32) {
         self.inner.drop_keyframe(id);
     }

@@ -174,6 +174,10 @@ impl MappingDevice for Mapping {
         self.1.call("accept_pointmap")?;
         self.0.accept_pointmap(id, handle)
     }
+    fn move_points(&mut self, id: u32, motion: &Sim3) -> Result<(), DeviceError> {
+        self.1.call("move_points")?;
+        self.0.move_points(id, motion)
+    }
     fn drop_keyframe(&mut self, id: u32) {
         self.0.drop_keyframe(id);
     }

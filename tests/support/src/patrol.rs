@@ -308,6 +308,9 @@ impl MappingDevice for Mapping {
     fn accept_pointmap(&mut self, id: u32, _: &Handle) -> Result<(), DeviceError> {
         self.keyframe(id).map(|_| ())
     }
+    fn move_points(&mut self, id: u32, _: &Sim3) -> Result<(), DeviceError> {
+        self.keyframe(id).map(|_| ())
+    }
     fn drop_keyframe(&mut self, id: u32) {
         self.keyframes.remove(&id);
         self.places.retain(|place| *place != id);

@@ -62,19 +62,47 @@ impl DepthMover {
         motion: &DepthMotion,
         moved: DeviceSlice<'_, f32>,
     ) -> Result<(), CudaError> {
+        let metres = metres.at_least("depth", self.pixels)?;
+        self.run_strided(stream, (metres, 1), motion, moved)
+    }
+
+    /// Enqueues moving the depths of `points` (`N × 3`) to `moved`, one number a pixel.
+    pub fn run_points(
+        &self,
+        stream: &Stream,
+        points: DeviceSlice<'_, f32>,
+        motion: &DepthMotion,
+        moved: DeviceSlice<'_, f32>,
+    ) -> Result<(), CudaError> {
         if self.pixels == 0 {
             return Ok(());
         }
-        let from = metres.at_least("depth", self.pixels)?.pointer();
+        let points = points.at_least("points", 3 * self.pixels)?;
+        let depths = points.slice(2..3 * self.pixels)?;
+        self.run_strided(stream, (depths, 3), motion, moved)
+    }
+
+    /// The pixels' depths are every `stride`-th number of `metres`, of which there are enough.
+    fn run_strided(
+        &self,
+        stream: &Stream,
+        (metres, stride): (DeviceSlice<'_, f32>, u32),
+        motion: &DepthMotion,
+        moved: DeviceSlice<'_, f32>,
+    ) -> Result<(), CudaError> {
+        if self.pixels == 0 {
+            return Ok(());
+        }
+        let from = metres.pointer();
         let to = moved.at_least("moved depth", self.pixels)?.pointer();
         let ranks = self.buffers.ranks.all();
         // No point has fallen on any pixel.
         stream.fill(ranks, 0xff)?;
         let [width, height] = self.size;
         let grid = Grid::over(self.pixels, THREADS);
-        let arguments = (from, ranks.pointer(), *motion, width, height);
-        // SAFETY: both arrays have `width × height` numbers, checked above and on creation; the kernel writes inside the
-        // image alone.
+        let arguments = (from, stride, ranks.pointer(), *motion, width, height);
+        // SAFETY: the callers have checked that there is a depth for each of the `width × height` pixels, and the ranks
+        // were checked on creation; the kernel writes inside the image alone.
         unsafe { self.rank.launch(stream, grid, arguments)? };
         let pixels = small("pixels of an image", self.pixels)?;
         // SAFETY: as above.

@@ -11,6 +11,7 @@ use super::pair::{CONSTRAINING, PairBuffers, WAYS};
 use super::stores::StoreBuffers;
 use super::tracking::TrackingBuffers;
 use crate::compute::cuda::coverage::CoverageBuffers;
+use crate::compute::cuda::depth::pointmap::PointmapMoverBuffers;
 use crate::compute::cuda::fusion::FusionBuffers;
 use crate::compute::cuda::global::{GlobalBuffers, GlobalCapacity};
 use crate::compute::cuda::preprocess::PreprocessError;
@@ -124,6 +125,10 @@ fn mapping(
     };
     let coverage = CoverageBuffers::carve(&mut carving.part(Group::Mapping, "coverage"), pixels)?;
     let spread = SpreadBuffers::carve(&mut carving.part(Group::Mapping, "spread"))?;
+    let mover = (config.depth && inputs.calibrated).then(|| {
+        let mut part = carving.part(Group::Mapping, "moved pointmap");
+        PointmapMoverBuffers::carve(&mut part, inputs.shape.width, inputs.shape.height)
+    });
     let mut part = carving.part(Group::Mapping, "solve");
     Ok(MappingBuffers {
         network,
@@ -134,6 +139,7 @@ fn mapping(
         coverage,
         spread,
         solver: GlobalBuffers::carve(&mut part, capacity)?,
+        mover: mover.transpose()?,
     })
 }
 

@@ -14,12 +14,14 @@ use super::stores::Stores;
 use crate::compute::cancel::CancelToken;
 use crate::compute::coverage::{Coverage, Limits};
 use crate::compute::cuda::coverage::{CoverageBuffers, CoverageCounter, DeviceViewOf};
+use crate::compute::cuda::depth::pointmap::{PointmapMover, PointmapMoverBuffers};
 use crate::compute::cuda::fusion::FusionBuffers;
 use crate::compute::cuda::global::{DeviceGlobalSolver, GlobalBuffers};
 use crate::compute::cuda::matching::MatchCounts;
 use crate::compute::cuda::retrieval::{PlaceError, Retrieval};
 use crate::compute::cuda::slots::CudaKeyframes;
 use crate::compute::cuda::spread::{SpreadBuffers, SpreadCounter};
+use crate::compute::depth::moved::DepthMotion;
 use crate::compute::device::{
     ContentFormats, DeviceError, EdgeContent, EdgeId, Handle, KeyframeBulk, KeyframeContent,
     MappingDevice, NeighbourView, NewEdge, PoseGraph, TwoWay,
@@ -31,7 +33,7 @@ use crate::compute::retrieval::Hit;
 use crate::compute::spread::Spread;
 use crate::compute::store::{Access, Lane, StoreError, Touch};
 use crate::config::DeviceConfig;
-use crate::geometry::Sim3;
+use crate::geometry::{Intrinsics, Sim3};
 use crate::gpu::{DeviceBuffer, Floats, PinnedBuffer, Stream};
 use crate::image::RgbImage;
 use crate::inference::{Backend, NetworkShape};
@@ -52,6 +54,8 @@ pub(super) struct MappingBuffers {
     pub(super) coverage: CoverageBuffers,
     pub(super) spread: SpreadBuffers,
     pub(super) solver: GlobalBuffers,
+    /// `None` without `depth.use` or a calibration.
+    pub(super) mover: Option<PointmapMoverBuffers>,
 }
 
 #[derive(Clone, Copy)]
@@ -77,6 +81,8 @@ pub(super) struct Mapping {
     pub(super) edges: Arc<CudaEdges>,
     pub(super) graph: GraphSolver,
     pub(super) places: Option<Retrieval>,
+    /// `None` without `depth.use` or a calibration.
+    mover: Option<PointmapMover>,
     /// Keyframe keys in the store.
     pub(super) keys: FxHashMap<u32, u32>,
     /// Edges' keyframes.
@@ -98,6 +104,7 @@ impl Mapping {
         backend: Box<dyn Backend>,
         buffers: MappingBuffers,
         residual: GlobalResidual,
+        intrinsics: Option<&Intrinsics>,
     ) -> Result<Self, DeviceError> {
         let context = stream.context();
         let mut network = Network::new(context, &stream, backend, buffers.network)?;
@@ -115,6 +122,9 @@ impl Mapping {
         let coverage = CoverageCounter::new(context, buffers.coverage, shape.pixels())?;
         let size = (shape.width, shape.height);
         let spread = SpreadCounter::new(context, buffers.spread, size)?;
+        let mover = (buffers.mover.zip(intrinsics))
+            .map(|(buffers, camera)| PointmapMover::new(context, &stream, buffers, size, camera))
+            .transpose()?;
         let graph = GraphSolver {
             solver: DeviceGlobalSolver::new(context, buffers.solver)?,
             residual,
@@ -135,6 +145,7 @@ impl Mapping {
             spread,
             graph,
             places: None,
+            mover,
             keys: Default::default(),
             ends: Default::default(),
             next_edge: 0,
@@ -228,6 +239,27 @@ impl MappingDevice for Mapping {
             Floats::F16(v) => stream.copy(buffer.half_confidence.all(), v)?,
         }
         Ok(buffer.after_reading(stream)?)
+    }
+
+    fn move_points(&mut self, id: u32, motion: &Sim3) -> Result<(), DeviceError> {
+        let key = self.key(id)?;
+        let Some(mover) = &self.mover else {
+            return Ok(());
+        };
+        let lease = self.keyframes.write(Lane::Mapping, key)?;
+        let slot = self.keyframes.device().slot(lease.slot())?;
+        let confidence = match slot.confidence {
+            Floats::F32(v) => v,
+            Floats::F16(v) => {
+                self.pair
+                    .convert
+                    .widen(&self.stream, v, mover.confidence())?;
+                mover.confidence()
+            }
+        };
+        let motion = DepthMotion::new(motion, mover.camera());
+        mover.run(&self.stream, slot.points, confidence, &motion)?;
+        Ok(())
     }
 
     fn drop_keyframe(&mut self, id: u32) {

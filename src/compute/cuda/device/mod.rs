@@ -91,7 +91,16 @@ pub fn device(
     };
     let residual = GlobalResidual::of(setup.config.local_opt.residual, setup.intrinsics);
     let (config, network) = (Arc::clone(&setup.config), backend.share());
-    let mut mapping = Mapping::new(config, low, &stores, network, buffers.mapping, residual)?;
+    let camera = setup.intrinsics.as_ref();
+    let mut mapping = Mapping::new(
+        config,
+        low,
+        &stores,
+        network,
+        buffers.mapping,
+        residual,
+        camera,
+    )?;
     mapping.places = places;
     let camera = (&preprocessor, cuda.camera);
     let mut tracking = Tracking::new(

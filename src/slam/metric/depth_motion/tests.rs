@@ -1,7 +1,11 @@
 //! Motions between keyframes in a room, by depth images that are rendered.
 
+use super::super::depth_moment::{Passage, Velocity};
 use super::super::depth_room::{FRAME, LIMITS, SIZE, camera, depth, drift, normal, pose, random};
+use super::super::motions::Motions;
 use super::*;
+use crate::time::Stamp;
+use nalgebra::Isometry3;
 
 /// Frames from one keyframe to the next.
 const EVERY: usize = 10;
@@ -24,7 +28,13 @@ fn moment(path: Path, t: f64) -> DepthMoment {
     let step = pose(t - FRAME).inverse() * pose(t);
     DepthMoment {
         path_from_camera: path(t),
-        velocity: Sim3::from(&step).log().fixed_rows::<6>(0) / FRAME,
+        passage: Passage {
+            before: Some(Velocity {
+                twist: Sim3::from(&step).log().fixed_rows::<6>(0) / FRAME,
+                seconds: FRAME,
+            }),
+            after: None,
+        },
         shift: 0.0,
     }
 }
@@ -235,6 +245,43 @@ fn a_known_offset_is_corrected() {
     );
 }
 
+/// Motions of a graph, measured while depth was taken to be in time, which was late.
+#[test]
+fn motions_are_measured_again_once_the_offset_is_known() {
+    let late = 0.04;
+    let mut motions = DepthMotions::new(SIZE, camera(), LIMITS);
+    let mut graph = Motions::default();
+    let mut before = Vec::new();
+    for keyframe in 0..20 {
+        let t = (keyframe * EVERY) as f64 * FRAME;
+        motions.start_keyframe(keyframe as u32, &here(pose, t));
+        let metres = depth(&pose(t - late));
+        if let Some(motion) = motions.note(&metres, moment(pose, t), &offset(0.0, 0.033)) {
+            before.push(motion);
+            graph.add(motion);
+        }
+    }
+    graph.set_offset(&offset(-late, 2e-3));
+    let after: Vec<_> = graph.measured().copied().collect();
+    assert_eq!(ends(&after), ends(&before));
+    let [(wrong, wrong_turn), _] = errors(pose, &determined(&after));
+    let known = determined(&after);
+    let same = before.iter().filter(|of| ends(&known).contains(&of.j));
+    let same: Vec<_> = same.copied().collect();
+    let [(position, turn), _] = errors(pose, &same);
+    assert!(known.len() >= 5, "{}", known.len());
+    // The velocity is that of the step before, which is the middle of the time that depth is late.
+    assert!(wrong < 2e-3 && wrong_turn < 2e-3, "{wrong} {wrong_turn}");
+    assert!(
+        position > 5.0 * wrong && turn > 5.0 * wrong_turn,
+        "{position} {turn}"
+    );
+    for (after, before) in known.iter().zip(&same) {
+        let trace = |of: &MeasuredMotion| of.motion.covariance.trace();
+        assert!(trace(after) < trace(before));
+    }
+}
+
 #[test]
 fn an_unknown_offset_leaves_the_change_of_velocity_open() {
     let (known, unknown) = (
@@ -242,7 +289,10 @@ fn an_unknown_offset_leaves_the_change_of_velocity_open() {
         walk(noisy, |_| true, 0.033, as_it_is),
     );
     for (known, unknown) in known.iter().zip(&unknown) {
-        let at = |id: u32| moment(short, f64::from(id) * EVERY as f64 * FRAME).velocity;
+        let at = |id: u32| {
+            let moment = moment(short, f64::from(id) * EVERY as f64 * FRAME);
+            moment.passage.twist(1.0)
+        };
         let motion = Sim3::from(&known.motion.i_from_j);
         let change = motion.adjoint().fixed_view::<6, 6>(0, 0) * at(known.j) - at(known.i);
         let more = (unknown.motion.covariance - known.motion.covariance).trace();
@@ -262,7 +312,7 @@ fn a_wall_shows_its_distance_alone() {
         let stamp = Stamp::from_seconds(seconds);
         let moment = DepthMoment {
             path_from_camera: path,
-            velocity: Vector6::zeros(),
+            passage: Passage::default(),
             shift: 0.0,
         };
         let (step, velocity) = (Sim3::identity(), None);
@@ -310,7 +360,7 @@ fn noise_does_not_hold_a_camera_that_moves_along_a_wall() {
             };
             let moment = DepthMoment {
                 path_from_camera,
-                velocity: Vector6::zeros(),
+                passage: Passage::default(),
                 shift: 0.0,
             };
             motions.start_keyframe(id, &here);
