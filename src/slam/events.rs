@@ -21,12 +21,31 @@ pub struct Finished {
     pub scale: Option<KeyframeScale>,
 }
 
+/// Maximum number of reports that wait for an event: of two keyframes in a row, the second of which has no event after it,
+/// about their depth and about motions to them.
+const REPORTS: usize = 4;
+
 /// What depth has shown since the event before.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct DepthNews {
-    pub report: DepthReport,
+    pub reports: heapless::Vec<DepthReport, REPORTS>,
     /// `None` without depth.
     pub offset: Option<DepthOffset>,
+}
+
+impl DepthNews {
+    /// Adds a report and sets the offset of depth. Without room the oldest report is dropped.
+    pub fn add(&mut self, report: DepthReport, offset: DepthOffset) {
+        self.offset = Some(offset);
+        if report.is_empty() {
+            return;
+        }
+        if self.reports.is_full() {
+            self.reports.remove(0);
+        }
+        // There is room now.
+        let _ = self.reports.push(report);
+    }
 }
 
 /// An event for the mapping side. Events are handled in order.
@@ -76,3 +95,36 @@ impl Work {
 
 /// Receives the result of a load, on the mapping side: what could not be read, in words.
 pub type OnLoaded = Box<dyn FnOnce(Result<String, SavedMapError>) + Send>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slam::metric::motion::CameraMotion;
+    use crate::slam::metric::motions::MeasuredMotion;
+    use nalgebra::Isometry3;
+
+    #[test]
+    fn the_newest_reports_wait_for_an_event() {
+        let report = |j: u32| DepthReport {
+            keyframe: None,
+            motion: Some(MeasuredMotion {
+                i: 0,
+                j,
+                motion: CameraMotion::known_to(0.1, Isometry3::identity()),
+                ends: None,
+            }),
+        };
+        let offset = |seconds: f64| DepthOffset {
+            seconds,
+            sigma: 0.01,
+        };
+        let mut news = DepthNews::default();
+        for j in 1..=5 {
+            news.add(report(j), offset(f64::from(j)));
+            news.add(DepthReport::default(), offset(-1.0));
+        }
+        let ends = news.reports.iter().filter_map(|of| Some(of.motion?.j));
+        assert_eq!(ends.collect::<Vec<_>>(), [2, 3, 4, 5]);
+        assert_eq!(news.offset, Some(offset(-1.0)));
+    }
+}

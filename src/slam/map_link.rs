@@ -255,10 +255,7 @@ impl MapLink {
 
     /// Hands what depth has shown about a keyframe to the mapper, with the next event.
     pub fn add_depth_report(&mut self, report: DepthReport, offset: DepthOffset) {
-        let news = &mut self.depth;
-        news.offset = Some(offset);
-        news.report.keyframe = report.keyframe.or(news.report.keyframe);
-        news.report.motion = report.motion.or(news.report.motion);
+        self.depth.add(report, offset);
     }
 
     /// Records that a lost frame became keyframe `id`.

@@ -1,7 +1,7 @@
 //! Depth makes a map metric although the network sees every pass in another wrong scale.
 
 use mast3r_slam::compute::device::DeviceError;
-use mast3r_slam::config::Config;
+use mast3r_slam::config::{Config, Threads};
 use mast3r_slam::eval::Alignment;
 use mast3r_slam::map::MapSnapshot;
 use mast3r_slam::slam::{Frame, Pace, ScaleEstimate, ScaleSource, Slam};
@@ -168,10 +168,11 @@ fn off(found: impl Iterator<Item = f32>, truth: &[f32]) -> f64 {
     f64::from(off[off.len() / 2])
 }
 
-/// A walk with depth of the frame before and this `offset` set: for each keyframe the error of its depths over that of the
+/// A walk with depth of the frame before and this `offset` set, with a mapping thread or without: for each keyframe the error of its depths over that of the
 /// depth as it came, and the ATE.
-fn late_by_a_frame(offset: f64) -> (Vec<f64>, f64) {
+fn late_by_a_frame(offset: f64, threads: Threads) -> (Vec<f64>, f64) {
     let mut config = configured(true, true);
+    config.threads = threads;
     config.depth.offset = offset;
     let (mut slam, room) = system(config, Spoil::default(), wrong);
     let images = images(&room, (0..FRAMES).map(Some));
@@ -202,14 +203,16 @@ fn late_by_a_frame(offset: f64) -> (Vec<f64>, f64) {
 
 #[test]
 fn pointmaps_by_depth_of_another_moment_are_corrected() {
-    // The offset is found in the end, or known from the start; the first keyframe knows no velocity either way.
-    let (found, error_if_found) = late_by_a_frame(0.0);
-    let (set, error) = late_by_a_frame(-0.033);
-    assert!(found.len() > 4 && set.len() > 4);
-    let mean = |left: &[f64]| left.iter().sum::<f64>() / left.len() as f64;
-    assert!(mean(&found) < 0.4 && mean(&set) < 0.25);
-    assert!(set.iter().all(|left| *left < 0.5));
-    assert!(error < 0.5 * error_if_found, "{error}, {error_if_found}");
+    for threads in [Threads::Single, Threads::Pipelined] {
+        // The offset is found in the end, or known from the start; the first keyframe knows no velocity either way.
+        let (found, error_if_found) = late_by_a_frame(0.0, threads);
+        let (set, error) = late_by_a_frame(-0.033, threads);
+        assert!(found.len() > 4 && set.len() > 4);
+        let mean = |left: &[f64]| left.iter().sum::<f64>() / left.len() as f64;
+        assert!(mean(&found) < 0.4 && mean(&set) < 0.25);
+        assert!(set.iter().all(|left| *left < 0.5));
+        assert!(error < 0.5 * error_if_found, "{error}, {error_if_found}");
+    }
 }
 
 #[test]

@@ -15,13 +15,15 @@ impl Mapper {
         let Some(offset) = news.offset else {
             return Ok(());
         };
-        if let Some(depth) = news.report.keyframe {
-            self.graph.add_depth(depth);
+        for report in news.reports {
+            if let Some(depth) = report.keyframe {
+                self.graph.add_depth(depth);
+            }
+            if let Some(motion) = report.motion {
+                self.counts.depth_motions += usize::from(self.graph.add_depth_motion(motion));
+            }
         }
         self.graph.set_depth_offset(&offset);
-        if let Some(motion) = news.report.motion {
-            self.counts.depth_motions += usize::from(self.graph.add_depth_motion(motion));
-        }
         for _ in 0..CORRECTED_AT_ONCE {
             let Some((id, motion)) = self.graph.next_depth_correction(offset.seconds) else {
                 break;

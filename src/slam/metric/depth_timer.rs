@@ -66,6 +66,13 @@ pub struct DepthReport {
     pub motion: Option<MeasuredMotion>,
 }
 
+impl DepthReport {
+    /// Whether it says nothing.
+    pub fn is_empty(&self) -> bool {
+        self.keyframe.is_none() && self.motion.is_none()
+    }
+}
+
 /// Finds the motions that carry depth and correct it for its offset. All memory is allocated in the beginning.
 #[derive(Debug)]
 pub struct DepthTimer {
