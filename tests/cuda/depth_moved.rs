@@ -8,7 +8,8 @@ use mast3r_slam::gpu::{Context, Priority};
 use nalgebra::Vector6;
 use testkit::matching_scene::Random;
 
-fn camera(width: usize, height: usize) -> Intrinsics {
+/// The camera of an image of this size.
+pub fn camera(width: usize, height: usize) -> Intrinsics {
     Intrinsics {
         fx: 0.8 * width as f64,
         fy: 0.83 * width as f64,

@@ -1,25 +1,16 @@
 //! Pointmaps whose depth was measured elsewhere, as the CPU corrects them.
 
 use crate::cuda;
+use crate::depth_moved::camera;
 use mast3r_slam::compute::cuda::depth::pointmap::{PointmapMover, PointmapMoverBuffers};
-use mast3r_slam::compute::depth::moved::DepthMotion;
 use mast3r_slam::compute::depth::pointmap::PointmapMover as OnCpu;
-use mast3r_slam::geometry::{Intrinsics, Sim3};
+use mast3r_slam::geometry::Sim3;
 use mast3r_slam::gpu::{Context, Priority};
 use nalgebra::Vector6;
 use testkit::matching_scene::Random;
 
 /// Logarithms and exponentials of both differ by a few units in the last place.
 const TOLERANCE: f32 = 1e-5;
-
-fn camera(width: usize, height: usize) -> Intrinsics {
-    Intrinsics {
-        fx: 0.8 * width as f64,
-        fy: 0.83 * width as f64,
-        cx: 0.49 * width as f64,
-        cy: 0.52 * height as f64,
-    }
-}
 
 /// Points on the rays of a camera at these depths.
 fn points(width: usize, height: usize, depth: impl Fn(usize, usize) -> f32) -> Vec<f32> {
@@ -93,12 +84,11 @@ fn pointmaps_are_corrected_as_by_the_cpu() {
             stream.write(&confidence, confidences.all()).unwrap();
             for (k, motion) in motions.iter().enumerate() {
                 let what = format!("{name}, {width} × {height}, motion {k}");
-                let motion = DepthMotion::new(motion, &camera);
                 let (mut expected, mut found) = (points.clone(), points.clone());
-                let moves = on_cpu.run(&mut expected, &confidence, &motion);
+                let moves = on_cpu.run(&mut expected, &confidence, motion);
                 stream.write(&points, on_gpu.all()).unwrap();
                 let moved = mover
-                    .run(&stream, on_gpu.all(), confidences.all(), &motion)
+                    .run(&stream, on_gpu.all(), confidences.all(), motion)
                     .unwrap();
                 stream.read(on_gpu.all(), &mut found).unwrap();
                 assert_eq!(moved, moves, "{what}");
@@ -115,7 +105,7 @@ fn pointmaps_are_corrected_as_by_the_cpu() {
     let short = crate::buffer(context, 8);
     let buffers = crate::carve(context, |c| PointmapMoverBuffers::carve(c, 16, 16));
     let mover = PointmapMover::new(context, &stream, buffers, (16, 16), &camera(16, 16)).unwrap();
-    let still = DepthMotion::new(&Sim3::identity(), &camera(16, 16));
+    let still = Sim3::identity();
     let all = crate::buffer(context, 3 * 256);
     assert!(mover.run(&stream, short.all(), all.all(), &still).is_err());
     assert!(mover.run(&stream, all.all(), short.all(), &still).is_err());

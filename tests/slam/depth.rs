@@ -4,9 +4,9 @@ use mast3r_slam::compute::device::DeviceError;
 use mast3r_slam::config::{Config, Threads};
 use mast3r_slam::eval::Alignment;
 use mast3r_slam::map::MapSnapshot;
-use mast3r_slam::slam::{Frame, Pace, ScaleEstimate, ScaleSource, Slam};
+use mast3r_slam::slam::{Pace, ScaleEstimate, ScaleSource, Slam};
 use testkit::room::metric::Misscaled;
-use testkit::room::walk::{config, evaluation, images, lost, stamp, vocabulary};
+use testkit::room::walk::{config, evaluation, images, lost, show, vocabulary};
 use testkit::room::{RoomBackend, SIZE, Spoil, cpu_slam, intrinsics, path_length, square_walk};
 
 const FRAMES: usize = 60;
@@ -79,12 +79,7 @@ fn run(
             slam.set_depth(Some(&metres))
                 .expect("depth of the right size");
         }
-        let frame = Frame {
-            index: k,
-            stamp: stamp(k),
-            image: image.into(),
-        };
-        slam.process(&frame).expect("frame");
+        show(&mut slam, k, image);
     }
     slam.complete().expect("finish");
     let (map, truth) = (slam.snapshot(), square_walk(FRAMES, 0.6));
@@ -168,8 +163,8 @@ fn off(found: impl Iterator<Item = f32>, truth: &[f32]) -> f64 {
     f64::from(off[off.len() / 2])
 }
 
-/// A walk with depth of the frame before and this `offset` set, with a mapping thread or without: for each keyframe the error of its depths over that of the
-/// depth as it came, and the ATE.
+/// A walk with depth of the frame before and this `offset` set, with a mapping thread or without: for each keyframe the
+/// error of its depths over that of the depth as it came, and the ATE.
 fn late_by_a_frame(offset: f64, threads: Threads) -> (Vec<f64>, f64) {
     let mut config = configured(true, true);
     config.threads = threads;
@@ -178,12 +173,7 @@ fn late_by_a_frame(offset: f64, threads: Threads) -> (Vec<f64>, f64) {
     let images = images(&room, (0..FRAMES).map(Some));
     for (k, image) in images.iter().enumerate().skip(1) {
         slam.set_depth(Some(&room.depth(k - 1))).expect("depth");
-        let frame = Frame {
-            index: k,
-            stamp: stamp(k),
-            image: image.into(),
-        };
-        slam.process(&frame).expect("frame");
+        show(&mut slam, k, image);
     }
     slam.complete().expect("finish");
     let map = slam.snapshot();

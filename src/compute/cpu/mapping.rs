@@ -6,7 +6,6 @@ use super::places::Places;
 use super::{NAME, unknown};
 use crate::compute::cancel::CancelToken;
 use crate::compute::coverage::{self, Coverage, coverage};
-use crate::compute::depth::moved::DepthMotion;
 use crate::compute::depth::pointmap::PointmapMover;
 use crate::compute::device::{
     ContentFormats, DeviceError, EdgeContent, EdgeId, Floats, GraphEdge, Handle, KeyframeBulk,
@@ -51,7 +50,7 @@ pub struct Mapping {
     /// Scratch memory of coverages.
     counts: Vec<u8>,
     /// `None` without `depth.use` or a calibration.
-    mover: Option<(PointmapMover, Intrinsics)>,
+    mover: Option<PointmapMover>,
     cancel: CancelToken,
 }
 
@@ -72,10 +71,9 @@ impl Mapping {
             pair: PoseSolver::new(shape.pixels()),
             gated: vec![0.0; shape.pixels()],
             counts: Vec::new(),
-            mover: intrinsics.filter(|_| config.depth).map(|camera| {
-                let mover = PointmapMover::new(shape.width, shape.height, camera);
-                (mover, camera)
-            }),
+            mover: intrinsics
+                .filter(|_| config.depth)
+                .map(|camera| PointmapMover::new(shape.width, shape.height, camera)),
             cancel: CancelToken::default(),
             backend,
             config,
@@ -228,13 +226,9 @@ impl MappingDevice for Mapping {
 
     fn move_points(&mut self, id: u32, motion: &Sim3) -> Result<(), DeviceError> {
         let stored = self.keyframes.get_mut(&id).ok_or(unknown("keyframe", id))?;
-        if let Some((mover, camera)) = &mut self.mover {
+        if let Some(mover) = &mut self.mover {
             let points = Arc::make_mut(&mut stored.points);
-            mover.run(
-                points,
-                &stored.confidence,
-                &DepthMotion::new(motion, camera),
-            );
+            mover.run(points, &stored.confidence, motion);
         }
         Ok(())
     }

@@ -105,8 +105,8 @@ pub struct Candidate {
 /// The rank of a pixel on which no point falls.
 const NOTHING: u64 = u64::MAX;
 
-/// Moves the depths of an image of `width × height`, row by row. A pixel on which several points fall has the one of [`Candidate::rank`],
-/// and one on which none does has the depth 0. `ranks` is memory, a number for each pixel.
+/// Moves the depths of an image of `width × height`, row by row. A pixel on which several points fall has the one of
+/// [`Candidate::rank`], and one on which none does has the depth 0. `ranks` is memory, a number for each pixel.
 pub fn move_depth(
     depths: impl IntoIterator<Item = f32>,
     motion: &DepthMotion,
@@ -148,6 +148,13 @@ mod tests {
         Sim3::exp(&Vector6::from(twist).push(0.0))
     }
 
+    fn moved_by(motion: &DepthMotion, metres: &[f32]) -> Vec<f32> {
+        let (mut ranks, mut moved) = (vec![0; metres.len()], vec![7.0; metres.len()]);
+        let depths = metres.iter().copied();
+        move_depth(depths, motion, SIZE, &mut ranks, &mut moved);
+        moved
+    }
+
     #[test]
     fn a_pixel_moves_as_its_point() {
         let motion = motion([0.1, -0.05, 0.2, 0.05, -0.1, 0.2]);
@@ -178,19 +185,12 @@ mod tests {
     #[test]
     fn the_nearest_surface_at_a_pixel_counts() {
         let mut metres = vec![2.0; SIZE.0 * SIZE.1];
-        let (mut ranks, mut moved) = (vec![0; metres.len()], vec![7.0; metres.len()]);
         let pixel = SIZE.0 * 40 + 64;
         metres[pixel] = 1.0;
         // 2 cm are two pixels at 1 m, and one at 2 m: the wall beside it falls on the same pixel, later or before.
         for (shift, to) in [(0.02, pixel + 2), (-0.02, pixel - 2)] {
             let motion = DepthMotion::new(&motion([shift, 0.0, 0.0, 0.0, 0.0, 0.0]), &CAMERA);
-            move_depth(
-                metres.iter().copied(),
-                &motion,
-                SIZE,
-                &mut ranks,
-                &mut moved,
-            );
+            let moved = moved_by(&motion, &metres);
             assert_eq!(moved[to], 1.0);
             let has = moved.iter().filter(|z| **z > 0.0).count();
             assert!(has < metres.len() && has > metres.len() * 9 / 10, "{has}");
@@ -209,15 +209,8 @@ mod tests {
         let metres: Vec<f32> = (0..SIZE.0 * SIZE.1)
             .map(|_| (1.25 * (1.0 + 0.2 * noise())) as f32)
             .collect();
-        let (mut ranks, mut moved) = (vec![0; metres.len()], vec![0.0; metres.len()]);
         let motion = DepthMotion::new(&motion([0.0, 0.0, 0.4, 0.0, 0.0, 0.0]), &CAMERA);
-        move_depth(
-            metres.iter().copied(),
-            &motion,
-            SIZE,
-            &mut ranks,
-            &mut moved,
-        );
+        let moved = moved_by(&motion, &metres);
         let seen: Vec<f64> = moved
             .iter()
             .filter(|z| **z > 0.0)

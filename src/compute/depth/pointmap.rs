@@ -4,7 +4,7 @@ use super::field::DepthField;
 use super::moved::{DepthMotion, move_depth};
 use super::pixels::OfPixels;
 use super::{DepthMeter, Trust};
-use crate::geometry::Intrinsics;
+use crate::geometry::{Intrinsics, Sim3};
 
 /// Log ratio of two surfaces that a small motion does not make of one.
 const ANOTHER_SURFACE: f32 = 0.1;
@@ -23,6 +23,7 @@ pub(crate) fn of_moved_pixels(fitted: OfPixels) -> OfPixels {
 #[derive(Debug)]
 pub struct PointmapMover {
     size: (usize, usize),
+    camera: Intrinsics,
     meter: DepthMeter,
     field: DepthField,
     ranks: Vec<u64>,
@@ -35,6 +36,7 @@ impl PointmapMover {
         let pixels = width * height;
         Self {
             size: (width, height),
+            camera,
             meter: DepthMeter::new(pixels),
             field: DepthField::new(width, height, camera),
             ranks: vec![0; pixels],
@@ -45,7 +47,8 @@ impl PointmapMover {
     /// Corrects points (`N × 3`), which are seen where they are after `motion`: their depths are moved as a depth image
     /// is; the scale and the field that these give, and then the depths themselves, correct the points along their rays.
     /// Returns `false`, with the points unchanged, if the moved depths do not fit them.
-    pub fn run(&mut self, points: &mut [f32], confidence: &[f32], motion: &DepthMotion) -> bool {
+    pub fn run(&mut self, points: &mut [f32], confidence: &[f32], motion: &Sim3) -> bool {
+        let motion = &DepthMotion::new(motion, &self.camera);
         let (size, moved) = (self.size, &mut self.moved);
         let depths = points.chunks_exact(3).map(|p| p[2]);
         move_depth(depths, motion, size, &mut self.ranks, moved);
@@ -63,7 +66,6 @@ impl PointmapMover {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::geometry::Sim3;
     use nalgebra::Vector6;
 
     const SIZE: (usize, usize) = (256, 192);
@@ -123,8 +125,7 @@ mod tests {
             let elsewhere = motion(twist);
             let (mut points, truth) = (seen(&elsewhere), seen(&Sim3::identity()));
             let [before, _] = off(&points, &truth);
-            let moved = DepthMotion::new(&elsewhere, &CAMERA);
-            assert!(mover.run(&mut points, &confidence, &moved));
+            assert!(mover.run(&mut points, &confidence, &elsewhere));
             let [after, most] = off(&points, &truth);
             assert!(after < 0.1 * before, "{twist:?}: {before} to {after}");
             assert!(most < before, "{twist:?}: {before}, 90 % {most}");
@@ -140,9 +141,9 @@ mod tests {
     fn what_does_not_fit_stays() {
         let mut mover = PointmapMover::new(SIZE.0, SIZE.1, CAMERA);
         let confidence = vec![1.5; PIXELS];
-        let behind = DepthMotion::new(&motion([0.0, 0.0, -50.0, 0.0, 0.0, 0.0]), &CAMERA);
-        let unknown = DepthMotion::new(&motion([f64::NAN; 6]), &CAMERA);
-        let still = DepthMotion::new(&Sim3::identity(), &CAMERA);
+        let behind = motion([0.0, 0.0, -50.0, 0.0, 0.0, 0.0]);
+        let unknown = motion([f64::NAN; 6]);
+        let still = Sim3::identity();
         let mut points = seen(&Sim3::identity());
         let before = points.clone();
         for wrong in [&behind, &unknown] {

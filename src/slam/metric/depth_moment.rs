@@ -78,6 +78,16 @@ pub struct MeasuredKeyframe {
 }
 
 impl MeasuredKeyframe {
+    /// The frame `here` as keyframe `id`.
+    pub fn new(id: u32, here: &Moment, depth: DepthMoment) -> Self {
+        Self {
+            id,
+            stamp: here.stamp,
+            path_from_camera: here.path_from_camera.rigid(),
+            depth,
+        }
+    }
+
     /// From the camera that measured depth, `offset` seconds after its stamp, to the keyframe's.
     pub fn keyframe_from_depth(&self, offset: f64) -> Isometry3<f64> {
         self.path_from_camera.inverse() * self.depth.path_from_depth(offset)

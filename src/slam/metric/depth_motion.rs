@@ -100,12 +100,7 @@ impl DepthMotions {
         offset: &DepthOffset,
     ) -> Option<MeasuredMotion> {
         let (id, here) = self.newest.take()?;
-        let newest = MeasuredKeyframe {
-            id,
-            stamp: here.stamp,
-            path_from_camera: here.path_from_camera.rigid(),
-            depth,
-        };
+        let newest = MeasuredKeyframe::new(id, &here, depth);
         self.surfaces[2].fit(metres);
         let found = self.measure(&newest, offset);
         if found.is_some() {

@@ -160,19 +160,12 @@ impl DepthTimer {
             }),
         };
         let used = self.used?;
-        let velocity = self.steps.expected();
-        let motion = velocity.and_then(|velocity| self.since_depth(&velocity, used));
+        let known = self.steps.expected().zip(self.finder.offset());
+        let motion = known.map(|(velocity, offset)| exp(&(velocity * (offset - used.shift))));
         self.applied = Some(motion.map_or(Isometry3::identity(), |motion| motion.rigid()));
         let motion = motion.map(|motion| DepthMotion::new(&motion, &self.camera));
         let image: &[f32] = self.images.get(used.image)?;
         Some((image, motion))
-    }
-
-    /// The motion from the moment of the depth that a frame uses to that of the frame, by this velocity. `None` if they
-    /// are the same as far as is known.
-    fn since_depth(&self, velocity: &Vector6<f64>, used: Used) -> Option<Sim3> {
-        let offset = self.finder.offset()?;
-        Some(exp(&(velocity * (offset - used.shift))))
     }
 
     /// The next frame, and the depth that it was given, cannot be used.
@@ -211,12 +204,7 @@ impl DepthTimer {
         };
         self.motions.start_keyframe(id, &here);
         self.open.keyframe = self.applied.map(|applied| KeyframeDepth {
-            measured: MeasuredKeyframe {
-                id,
-                stamp: here.stamp,
-                path_from_camera: here.path_from_camera.rigid(),
-                depth: origin.depth(),
-            },
+            measured: MeasuredKeyframe::new(id, &here, origin.depth()),
             applied,
         });
     }

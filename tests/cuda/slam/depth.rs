@@ -2,9 +2,9 @@
 
 use super::{On, SPOIL, Walked, compare, system};
 use mast3r_slam::eval::Alignment;
-use mast3r_slam::slam::{Frame, Slam};
+use mast3r_slam::slam::Slam;
 use testkit::room::metric::Misscaled;
-use testkit::room::walk::{config, evaluation, images, stamp, vocabulary};
+use testkit::room::walk::{config, evaluation, images, show, vocabulary};
 use testkit::room::{RoomBackend, SIZE, square_walk};
 
 const FRAMES: usize = 60;
@@ -44,12 +44,7 @@ fn walked(on: &On<'_>, calibrated: bool, sensor: Sensor) -> (Walked, Slam) {
             (Sensor::Holes, _) => Some(truth.depth(k)),
         };
         slam.set_depth(metres.as_deref()).expect("depth");
-        let frame = Frame {
-            index: k,
-            stamp: stamp(k),
-            image: image.into(),
-        };
-        slam.process(&frame).expect("frame");
+        show(&mut slam, k, image);
     }
     slam.complete().expect("finish");
     let (map, counts) = (slam.snapshot(), slam.mapping_counts());

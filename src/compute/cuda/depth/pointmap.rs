@@ -6,7 +6,7 @@ use super::moved::{DepthMover, DepthMoverBuffers};
 use super::{DepthMeter, DepthMeterBuffers, Found, MeasureTask};
 use crate::compute::depth::moved::DepthMotion;
 use crate::compute::depth::pointmap::of_moved_pixels;
-use crate::geometry::Intrinsics;
+use crate::geometry::{Intrinsics, Sim3};
 use crate::gpu::{Carver, Context, CudaError, DeviceBuffer, DeviceSlice, Stream};
 
 /// Memory of a [`PointmapMover`].
@@ -72,10 +72,11 @@ impl PointmapMover {
         stream: &Stream,
         points: DeviceSlice<'_, f32>,
         confidence: DeviceSlice<'_, f32>,
-        motion: &DepthMotion,
+        motion: &Sim3,
     ) -> Result<bool, CudaError> {
         let (moved, of_scale) = (self.moved.all(), self.found.all());
-        self.mover.run_points(stream, points, motion, moved)?;
+        let motion = DepthMotion::new(motion, &self.camera);
+        self.mover.run_points(stream, points, &motion, moved)?;
         stream.write(&[Found::unscaled()], of_scale)?;
         let task = MeasureTask {
             points,
@@ -100,10 +101,5 @@ impl PointmapMover {
     /// Memory for the confidences of a pointmap that stores them in half precision.
     pub fn confidence(&self) -> DeviceSlice<'_, f32> {
         self.confidence.all()
-    }
-
-    /// The camera of the pointmaps.
-    pub fn camera(&self) -> &Intrinsics {
-        &self.camera
     }
 }

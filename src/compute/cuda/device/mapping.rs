@@ -21,7 +21,6 @@ use crate::compute::cuda::matching::MatchCounts;
 use crate::compute::cuda::retrieval::{PlaceError, Retrieval};
 use crate::compute::cuda::slots::CudaKeyframes;
 use crate::compute::cuda::spread::{SpreadBuffers, SpreadCounter};
-use crate::compute::depth::moved::DepthMotion;
 use crate::compute::device::{
     ContentFormats, DeviceError, EdgeContent, EdgeId, Handle, KeyframeBulk, KeyframeContent,
     MappingDevice, NeighbourView, NewEdge, PoseGraph, TwoWay,
@@ -257,8 +256,7 @@ impl MappingDevice for Mapping {
                 mover.confidence()
             }
         };
-        let motion = DepthMotion::new(motion, mover.camera());
-        mover.run(&self.stream, slot.points, confidence, &motion)?;
+        mover.run(&self.stream, slot.points, confidence, motion)?;
         Ok(())
     }
 

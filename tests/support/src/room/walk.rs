@@ -70,15 +70,20 @@ pub fn images(
     order.into_iter().map(image).collect()
 }
 
+/// Shows frame `k` to the system.
+pub fn show(system: &mut Slam, k: usize, image: &RgbImage) {
+    let input = Frame {
+        index: k,
+        stamp: stamp(k),
+        image: image.into(),
+    };
+    system.process(&input).expect("frame");
+}
+
 /// Shows `images` to the system; the map that it makes of them.
 pub fn walk(system: &mut Slam, images: &[RgbImage]) -> MapSnapshot {
     for (k, image) in images.iter().enumerate() {
-        let input = Frame {
-            index: k,
-            stamp: stamp(k),
-            image: image.into(),
-        };
-        system.process(&input).expect("frame");
+        show(system, k, image);
     }
     system.complete().expect("finish");
     system.snapshot()
