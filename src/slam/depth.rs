@@ -73,7 +73,10 @@ impl Slam {
                 timer.start_keyframe(id);
             }
             timer.measure_motion();
-            self.map.add_depth_report(timer.report(), timer.offset());
+            while let Some(report) = timer.report() {
+                self.map.add_depth_report(report);
+            }
+            self.map.set_depth_offset(timer.offset());
         }
     }
 

@@ -21,9 +21,9 @@ pub struct Finished {
     pub scale: Option<KeyframeScale>,
 }
 
-/// Maximum number of reports that wait for an event: of two keyframes in a row, the second of which has no event after it,
-/// about their depth and about motions to them.
-const REPORTS: usize = 4;
+/// Maximum number of reports that wait for an event: about the depth of keyframes in a tenth of a second with 30 frames a
+/// second, after which there may be no event, and about motions to them.
+const REPORTS: usize = 8;
 
 /// What depth has shown since the event before.
 #[derive(Debug, Clone, Default)]
@@ -34,12 +34,8 @@ pub struct DepthNews {
 }
 
 impl DepthNews {
-    /// Adds a report and sets the offset of depth. Without room the oldest report is dropped.
-    pub fn add(&mut self, report: DepthReport, offset: DepthOffset) {
-        self.offset = Some(offset);
-        if report.is_empty() {
-            return;
-        }
+    /// Adds a report. Without room the oldest one is dropped.
+    pub fn add(&mut self, report: DepthReport) {
         if self.reports.is_full() {
             self.reports.remove(0);
         }
@@ -105,26 +101,23 @@ mod tests {
 
     #[test]
     fn the_newest_reports_wait_for_an_event() {
-        let report = |j: u32| DepthReport {
-            keyframe: None,
-            motion: Some(MeasuredMotion {
+        let report = |j: u32| {
+            DepthReport::Motion(MeasuredMotion {
                 i: 0,
                 j,
                 motion: CameraMotion::known_to(0.1, Isometry3::identity()),
                 ends: None,
-            }),
-        };
-        let offset = |seconds: f64| DepthOffset {
-            seconds,
-            sigma: 0.01,
+            })
         };
         let mut news = DepthNews::default();
-        for j in 1..=5 {
-            news.add(report(j), offset(f64::from(j)));
-            news.add(DepthReport::default(), offset(-1.0));
+        for j in 1..=REPORTS as u32 + 1 {
+            news.add(report(j));
         }
-        let ends = news.reports.iter().filter_map(|of| Some(of.motion?.j));
-        assert_eq!(ends.collect::<Vec<_>>(), [2, 3, 4, 5]);
-        assert_eq!(news.offset, Some(offset(-1.0)));
+        let end = |report: &DepthReport| match report {
+            DepthReport::Motion(motion) => motion.j,
+            DepthReport::Keyframe(depth) => depth.measured.id,
+        };
+        let ends = news.reports.iter().map(end);
+        assert!(ends.eq(2..=REPORTS as u32 + 1));
     }
 }

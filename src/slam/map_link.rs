@@ -254,8 +254,13 @@ impl MapLink {
     }
 
     /// Hands what depth has shown about a keyframe to the mapper, with the next event.
-    pub fn add_depth_report(&mut self, report: DepthReport, offset: DepthOffset) {
-        self.depth.add(report, offset);
+    pub fn add_depth_report(&mut self, report: DepthReport) {
+        self.depth.add(report);
+    }
+
+    /// Sets the offset of depth, as far as it is known.
+    pub fn set_depth_offset(&mut self, offset: DepthOffset) {
+        self.depth.offset = Some(offset);
     }
 
     /// Records that a lost frame became keyframe `id`.

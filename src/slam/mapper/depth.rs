@@ -4,6 +4,7 @@ use super::Mapper;
 use crate::compute::device::DeviceError;
 use crate::geometry::Sim3;
 use crate::slam::events::DepthNews;
+use crate::slam::metric::depth_timer::DepthReport;
 
 /// Maximum number of pointmaps that are corrected with one event; the others wait for the next ones.
 const CORRECTED_AT_ONCE: usize = 16;
@@ -16,11 +17,12 @@ impl Mapper {
             return Ok(());
         };
         for report in news.reports {
-            if let Some(depth) = report.keyframe {
-                self.graph.add_depth(depth);
-            }
-            if let Some(motion) = report.motion {
-                self.counts.depth_motions += usize::from(self.graph.add_depth_motion(motion));
+            match report {
+                DepthReport::Keyframe(depth) => self.graph.add_depth(depth),
+                DepthReport::Motion(motion) => {
+                    let is_new = self.graph.add_depth_motion(motion);
+                    self.counts.depth_motions += usize::from(is_new);
+                }
             }
         }
         self.graph.set_depth_offset(&offset);

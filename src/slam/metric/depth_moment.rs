@@ -1,6 +1,6 @@
 //! The camera at the moment of a depth image, and the pixels of it that are looked at.
 
-use crate::geometry::Sim3;
+use crate::geometry::{Sim3, rotation_log};
 use crate::time::Stamp;
 use nalgebra::{Isometry3, Vector6};
 
@@ -10,8 +10,6 @@ pub struct Moment {
     pub stamp: Stamp,
     /// Its pose along the path of steps, which no optimisation of the map moves.
     pub path_from_camera: Sim3,
-    /// The camera's velocity `ξ` in its own frame, per second, if known.
-    pub velocity: Option<Vector6<f64>>,
     /// The motion from the frame before; the identity if that is not known.
     pub step: Sim3,
 }
@@ -48,14 +46,15 @@ impl Passage {
     }
 }
 
-/// A frame that used a depth image as its own.
+/// A frame to which a depth image counts: one that used it as its own, or the one before.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DepthMoment {
+    pub stamp: Stamp,
     /// The camera at the frame along the path of tracked steps, in metres.
     pub path_from_camera: Isometry3<f64>,
     /// Its motion about the frame.
     pub passage: Passage,
-    /// Seconds from the frame that the depth came with to this one.
+    /// Seconds from the frame that the depth came with to this one; negative if it came with the next one.
     pub shift: f64,
 }
 
@@ -107,6 +106,13 @@ pub fn grid(
 /// The motion `Exp([τ, φ])`.
 pub fn exp(twist: &Vector6<f64>) -> Sim3 {
     Sim3::exp(&twist.push(0.0))
+}
+
+/// The twist of a short motion, `[t, φ]`: for the turn between two frames, `τ` and `t` differ by less than the
+/// velocity is known.
+pub fn log(motion: &Isometry3<f64>) -> Vector6<f64> {
+    let (t, turn) = (motion.translation.vector, rotation_log(&motion.rotation));
+    Vector6::new(t.x, t.y, t.z, turn.x, turn.y, turn.z)
 }
 
 #[cfg(test)]

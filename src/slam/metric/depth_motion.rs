@@ -13,6 +13,7 @@ use super::depth_planes::{CORRELATED, Distances};
 use super::depth_surface::Surface;
 use super::motion::CameraMotion;
 use super::motions::MeasuredMotion;
+use super::path::Path;
 use super::wheels::seconds_between;
 use crate::geometry::{Intrinsics, Sim3};
 use crate::image::depth::DepthLimits;
@@ -114,16 +115,10 @@ impl DepthMotions {
         found.map(|ends| MeasuredMotion::by_depth(ends, offset))
     }
 
-    /// The depth that was noted last, now that the camera's motion about its frame is known.
-    pub fn close(&mut self, depth: &DepthMoment) {
-        let Some(before) = &mut self.before else {
-            return;
-        };
-        if before.depth.path_from_camera == depth.path_from_camera {
-            before.depth = *depth;
-            if let Some(anchor) = self.anchor.as_mut().filter(|of| of.id == before.id) {
-                *anchor = *before;
-            }
+    /// Completes the moments of depth that was noted, as far as the path shows them.
+    pub fn complete(&mut self, path: &Path) {
+        for keyframe in [&mut self.anchor, &mut self.before].into_iter().flatten() {
+            path.complete(&mut keyframe.depth);
         }
     }
 

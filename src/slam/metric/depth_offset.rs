@@ -10,11 +10,12 @@
 //!
 //! the change of velocity between the two. While the velocity is constant, the offset does not show; hand-held cameras
 //! and robots that turn show it within seconds. The network has no part in this, because only depth is compared to
-//! depth. The velocity is that of the step before a frame where depth is late, and of the step after it where it is early.
+//! depth. The velocity is that before a frame where depth is late, and after it where it is early.
 
-use super::depth_moment::{Moment, exp};
+use super::depth_moment::{Moment, Passage, exp};
 use super::depth_planes::{CORRELATED, Distances};
 use super::depth_surface::Surface;
+use super::path::Path;
 use super::robust::{Mean, mean};
 use super::wheels::seconds_between;
 use crate::geometry::Intrinsics;
@@ -81,6 +82,8 @@ pub struct OffsetFinder {
     surfaces: [Surface; 2],
     /// The camera at the earlier one.
     earlier: Option<Noted>,
+    /// The camera at the newest one, until the velocities there are known.
+    open: Option<Moment>,
     /// As if depth were late, and as if it were early.
     pairs: heapless::Deque<[Pair; 2], PAIRS>,
     distances: Distances,
@@ -102,6 +105,7 @@ impl OffsetFinder {
             distances: Distances::new(surface.capacity(), LEAST),
             surfaces,
             earlier: None,
+            open: None,
             pairs: heapless::Deque::new(),
             set,
             found: None,
@@ -136,26 +140,41 @@ impl OffsetFinder {
 
     /// The camera was lost: the earlier depth image is of no use.
     pub fn forget(&mut self) {
-        self.earlier = None;
+        (self.earlier, self.open) = (None, None);
     }
 
-    /// Compares the depth of a frame with an earlier one, if that is long enough ago. `after` is the velocity of the step
-    /// that follows the frame.
-    pub fn note(&mut self, metres: &[f32], moment: &Moment, after: &Vector6<f64>) {
-        let Some(before) = moment.velocity else {
-            return;
-        };
+    /// Takes the depth of the newest frame, if the depth before is long enough ago.
+    pub fn note(&mut self, metres: &[f32], moment: &Moment) {
         let apart = |of: &Noted| seconds_between(of.moment.stamp, moment.stamp);
         let is_near = |of: &Noted| (0.0..APART[0]).contains(&apart(of));
-        if self.earlier.as_ref().is_some_and(is_near) {
+        if self.open.is_none() && !self.earlier.as_ref().is_some_and(is_near) {
+            self.surfaces[1].fit(metres);
+            self.open = Some(*moment);
+        }
+    }
+
+    /// Compares the depth that was taken with an earlier one, once the path shows the velocities there.
+    pub fn follow(&mut self, path: &Path) {
+        let Some(moment) = self.open else {
+            return;
+        };
+        if path.has(moment.stamp) && !path.is_known(moment.stamp) {
             return;
         }
-        let newest = &Noted {
-            moment: *moment,
-            velocities: [before, *after],
+        self.open = None;
+        let Some(Passage {
+            before: Some(before),
+            after: Some(after),
+        }) = path.passage(moment.stamp)
+        else {
+            return;
         };
+        let newest = &Noted {
+            moment,
+            velocities: [before.twist, after.twist],
+        };
+        let apart = |of: &Noted| seconds_between(of.moment.stamp, moment.stamp);
         let earlier = self.earlier.filter(|of| apart(of) <= APART[1]);
-        self.surfaces[1].fit(metres);
         if let Some(pair) = earlier.and_then(|earlier| self.compare(&earlier, newest)) {
             if self.pairs.is_full() {
                 self.pairs.pop_front();

@@ -3,18 +3,21 @@
 //! The camera's motion carries depth to the frames of a camera that is faster than its depth sensor. Without it, the
 //! network's next passes, whose scales and shapes differ, would be corrected by what an earlier one got wrong.
 
-use super::depth_moment::{DepthMoment, MeasuredKeyframe, Moment, Passage, Velocity, exp, grid};
+use super::depth_moment::{
+    DepthMoment, MeasuredKeyframe, Moment, Passage, Velocity, exp, grid, log,
+};
 use super::depth_motion::DepthMotions;
 use super::depth_offset::{DepthOffset, OffsetFinder};
 use super::keyframe_depth::KeyframeDepth;
 use super::motions::MeasuredMotion;
+use super::path::Path;
 use super::steps::Steps;
 use super::wheels::seconds_between;
 use crate::compute::depth::moved::DepthMotion;
-use crate::geometry::{Intrinsics, Sim3, rotation_log};
+use crate::geometry::{Intrinsics, Sim3};
 use crate::image::depth::DepthLimits;
 use crate::time::Stamp;
-use nalgebra::{Isometry3, Vector6};
+use nalgebra::Isometry3;
 
 /// Longest time between two frames that shows the velocity.
 const MAX_STEP: f64 = 0.5;
@@ -25,6 +28,8 @@ const SEEN: f64 = 0.3;
 /// Pixels along the longer side that are looked at for that.
 const LOOKS: usize = 32;
 
+/// Reports that wait for the motion about their frames: two for each keyframe.
+const REPORTS: usize = 16;
 /// Depth images of which at most two are needed beside the next one.
 const IMAGES: usize = 3;
 
@@ -50,6 +55,7 @@ struct Origin {
 impl Origin {
     fn depth(&self) -> DepthMoment {
         DepthMoment {
+            stamp: self.moment.stamp,
             path_from_camera: self.moment.path_from_camera.rigid(),
             passage: self.passage,
             shift: self.used.shift,
@@ -57,20 +63,13 @@ impl Origin {
     }
 }
 
-/// What depth shows of a keyframe, as far as it is known one frame later.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct DepthReport {
+/// What depth shows of a keyframe, once the camera's motion about it is known.
+#[derive(Debug, Clone, Copy)]
+pub enum DepthReport {
     /// The keyframe's depth, and how it was moved.
-    pub keyframe: Option<KeyframeDepth>,
+    Keyframe(KeyframeDepth),
     /// The motion to the keyframe from an earlier one.
-    pub motion: Option<MeasuredMotion>,
-}
-
-impl DepthReport {
-    /// Whether it says nothing.
-    pub fn is_empty(&self) -> bool {
-        self.keyframe.is_none() && self.motion.is_none()
-    }
+    Motion(MeasuredMotion),
 }
 
 /// Finds the motions that carry depth and correct it for its offset. All memory is allocated in the beginning.
@@ -90,17 +89,18 @@ pub struct DepthTimer {
     origin: Option<Origin>,
     /// From the camera that measured the current frame's depth to that of the frame, as the depth was moved.
     applied: Option<Isometry3<f64>>,
-    /// About the newest frame, which lacks the motion after it.
-    open: DepthReport,
-    /// About the frame before.
-    closed: DepthReport,
+    /// What is reported once the path shows the motion about these frames. The oldest first.
+    open: heapless::Deque<(Stamp, DepthReport), REPORTS>,
+    /// The newest keyframe, if the image that comes with the next frame shows what it sees.
+    awaiting: Option<Moment>,
     last: Option<Stamp>,
     /// Seconds between the newest two frames.
     interval: Option<f64>,
     /// The camera at the newest frame.
     here: Option<Moment>,
-    /// The newest steps of the path.
+    /// The newest steps of the path, and its newest poses.
     steps: Steps,
+    path: Path,
     /// The path of steps starts at the newest frame.
     starts: bool,
     finder: OffsetFinder,
@@ -122,12 +122,13 @@ impl DepthTimer {
             held: None,
             origin: None,
             applied: None,
-            open: DepthReport::default(),
-            closed: DepthReport::default(),
+            open: heapless::Deque::new(),
+            awaiting: None,
             last: None,
             interval: None,
             here: None,
             steps: Steps::default(),
+            path: Path::default(),
             starts: true,
             finder: OffsetFinder::new(size, camera, limits, offset),
             motions: DepthMotions::new(size, camera, limits),
@@ -198,35 +199,108 @@ impl DepthTimer {
     /// The newest frame became keyframe `id`. Unless depth was known there, the path from it is not in metres, and no later
     /// depth measures it.
     pub fn start_keyframe(&mut self, id: u32) {
+        self.measure_awaited();
         let Some((here, origin)) = self.here.zip(self.origin) else {
             self.motions.pass_over();
             return;
         };
         self.motions.start_keyframe(id, &here);
-        self.open.keyframe = self.applied.map(|applied| KeyframeDepth {
-            measured: MeasuredKeyframe::new(id, &here, origin.depth()),
-            applied,
-        });
+        if let Some(applied) = self.applied {
+            let measured = MeasuredKeyframe::new(id, &here, origin.depth());
+            self.add_report(DepthReport::Keyframe(KeyframeDepth { measured, applied }));
+        }
+        let is_shown_later = |shift: f64| {
+            let offset = self.finder.offset();
+            offset.is_some_and(|offset| -offset > (offset + shift).abs())
+        };
+        self.awaiting = self.interval.is_some_and(is_shown_later).then_some(here);
+    }
+
+    /// Adds what is reported once the motion about the newest frame is known.
+    fn add_report(&mut self, report: DepthReport) {
+        let Some(here) = self.here else {
+            return;
+        };
+        if self.open.is_full() {
+            self.open.pop_front();
+        }
+        // There is room now.
+        let _ = self.open.push_back((here.stamp, report));
     }
 
     /// If the newest frame has depth of its own, and the newest keyframe had none until now: measures the motion to it
     /// from an earlier one. Depth of the first frame of a path does not count, because its velocity and so the effect of
-    /// an offset are unknown.
+    /// an offset are unknown. Late depth that comes with the frame after a keyframe is the keyframe's.
     pub fn measure_motion(&mut self) {
-        let here = self.here.filter(|_| !self.starts);
-        let is_here = |origin: &Origin| here.is_some_and(|here| origin.moment.stamp == here.stamp);
-        let Some(origin) = self.origin.filter(is_here) else {
-            return;
-        };
-        let offset = self.offset();
-        if let Some(image) = self.images.get(origin.used.image) {
-            self.open.motion = self.motions.note(image, origin.depth(), &offset);
+        self.measure_awaited();
+        if self.awaiting.is_none() {
+            self.measure_by(self.here.map(|here| here.stamp));
         }
     }
 
-    /// What is known about the keyframe that the frame before the newest one became, once.
-    pub fn report(&mut self) -> DepthReport {
-        std::mem::take(&mut self.closed)
+    /// If the newest frame is the one after a keyframe that late depth shows: measures the motion to that, by what came
+    /// with the frame, or else by what the keyframe used.
+    fn measure_awaited(&mut self) {
+        let Some((keyframe, here)) = self.awaiting.zip(self.here) else {
+            return;
+        };
+        if keyframe.stamp == here.stamp {
+            return;
+        }
+        self.awaiting = None;
+        match self.held {
+            Some(image) => {
+                let depth = DepthMoment {
+                    stamp: keyframe.stamp,
+                    path_from_camera: keyframe.path_from_camera.rigid(),
+                    passage: Passage::default(),
+                    shift: -seconds_between(keyframe.stamp, here.stamp),
+                };
+                self.measure(image, depth);
+            }
+            None => self.measure_by(Some(keyframe.stamp)),
+        }
+    }
+
+    /// Measures the motion by the newest depth, if it is that of the frame with this stamp.
+    fn measure_by(&mut self, stamp: Option<Stamp>) {
+        let is_there = |origin: &Origin| stamp == Some(origin.moment.stamp);
+        if let Some(origin) = self
+            .origin
+            .filter(|origin| is_there(origin) && !self.starts)
+        {
+            self.measure(origin.used.image, origin.depth());
+        }
+    }
+
+    fn measure(&mut self, image: usize, depth: DepthMoment) {
+        let offset = self.offset();
+        let image = self.images.get(image);
+        let motion = image.and_then(|image| self.motions.note(image, depth, &offset));
+        if let Some(motion) = motion {
+            self.add_report(DepthReport::Motion(motion));
+        }
+    }
+
+    /// What is known now about a keyframe some frames ago, once. To be called until there is none.
+    pub fn report(&mut self) -> Option<DepthReport> {
+        let (stamp, _) = self.open.front()?;
+        if self.path.has(*stamp) && !self.path.is_known(*stamp) {
+            return None;
+        }
+        let (_, mut report) = self.open.pop_front()?;
+        match &mut report {
+            DepthReport::Keyframe(of) => self.path.complete(&mut of.measured.depth),
+            DepthReport::Motion(motion) => {
+                if let Some(mut ends) = motion.ends {
+                    for end in [&mut ends.i, &mut ends.j] {
+                        self.path.complete(&mut end.depth);
+                    }
+                    *motion = MeasuredMotion::by_depth(ends, &self.offset());
+                }
+            }
+        }
+        Some(report)
     }
 
     /// The offset of depth, as far as it is known.
@@ -237,30 +311,14 @@ impl DepthTimer {
         }
     }
 
-    /// Completes what is known about the frame before the newest one, now that the step after it is known if it was tracked.
+    /// Completes the newest depth, now that the step after its frame is known if it was tracked.
     fn close(&mut self) {
-        let mut report = std::mem::take(&mut self.open);
         let passage = self.steps.passage();
-        if passage.after.is_some() {
-            if let Some(origin) = self.origin.as_mut().filter(|origin| !origin.is_closed) {
-                (origin.passage, origin.is_closed) = (passage, true);
-                self.motions.close(&origin.depth());
-                let ends = report.motion.as_mut().and_then(|of| of.ends.as_mut());
-                let of_keyframe = report.keyframe.as_mut().map(|of| &mut of.measured);
-                for depth in [ends.map(|ends| &mut ends.j), of_keyframe]
-                    .into_iter()
-                    .flatten()
-                {
-                    depth.depth = origin.depth();
-                }
-            }
-            if let Some(motion) = &mut report.motion
-                && let Some(ends) = motion.ends
-            {
-                *motion = MeasuredMotion::by_depth(ends, &self.offset());
-            }
+        if passage.after.is_some()
+            && let Some(origin) = self.origin.as_mut().filter(|origin| !origin.is_closed)
+        {
+            (origin.passage, origin.is_closed) = (passage, true);
         }
-        self.closed = report;
     }
 
     /// Whether enough of the newest depth's points are seen after this motion: a look at some of its pixels.
@@ -290,12 +348,14 @@ impl DepthTimer {
         let moment = path.zip(step).map(|(path, step)| Moment {
             stamp,
             path_from_camera: path * Sim3::from(step),
-            velocity: seconds.map(|seconds| log(step) / seconds),
             step: Sim3::from(step),
         });
         self.starts = moment.is_none();
-        let velocity = moment.and_then(|moment| moment.velocity).zip(seconds);
-        let velocity = velocity.map(|(twist, seconds)| Velocity { twist, seconds });
+        let velocity = step.filter(|_| !self.starts).zip(seconds);
+        let velocity = velocity.map(|(step, seconds)| Velocity {
+            twist: log(step) / seconds,
+            seconds,
+        });
         match velocity {
             Some(step) => self.steps.add(step),
             None => self.steps.forget(),
@@ -306,23 +366,27 @@ impl DepthTimer {
         self.close();
         if self.starts {
             // The map may be another one now, in which the ids are those of other keyframes.
-            self.closed = DepthReport::default();
-            self.origin = None;
+            self.open.clear();
+            (self.origin, self.awaiting) = (None, None);
             self.finder.forget();
             self.motions.forget();
-        } else if let Some((before, moment)) = self.here.zip(moment) {
-            let held = self.held.and_then(|held| self.images.get(held));
-            if let Some((held, after)) = held.zip(moment.velocity) {
-                self.finder.note(held, &before, &after);
-            }
         }
         let here = moment.unwrap_or(Moment {
             stamp,
             path_from_camera: Sim3::identity(),
-            velocity: None,
             step: Sim3::identity(),
         });
         self.here = Some(here);
+        if velocity.is_none() {
+            self.path.forget();
+        }
+        self.path.add(stamp, here.path_from_camera.rigid());
+        self.finder.follow(&self.path);
+        self.motions.complete(&self.path);
+        let came = self.images.get(self.next).filter(|_| self.has_next);
+        if let Some(came) = came.filter(|_| velocity.is_some()) {
+            self.finder.note(came, &here);
+        }
         self.held = self.has_next.then_some(self.next);
         if let Some(used) = self.used.take() {
             let expected = velocity.zip(self.steps.expected());
@@ -342,13 +406,6 @@ impl DepthTimer {
         self.next = free.unwrap_or(0);
         self.has_next = false;
     }
-}
-
-/// The twist of a short motion, `[t, φ]`: for the turn between two frames, `τ` and `t` differ by less than the
-/// velocity is known.
-fn log(motion: &Isometry3<f64>) -> Vector6<f64> {
-    let (t, turn) = (motion.translation.vector, rotation_log(&motion.rotation));
-    Vector6::new(t.x, t.y, t.z, turn.x, turn.y, turn.z)
 }
 
 #[cfg(test)]

@@ -83,6 +83,7 @@ mod tests {
                 stamp: Stamp::from_seconds(f64::from(id)),
                 path_from_camera,
                 depth: DepthMoment {
+                    stamp: Stamp::from_seconds(f64::from(id)),
                     path_from_camera,
                     passage: Passage {
                         before: velocity,

@@ -18,6 +18,7 @@ pub mod keyframe_depth;
 pub mod motion;
 pub mod motions;
 pub mod mount;
+mod path;
 mod robust;
 pub mod scale;
 pub mod slip;

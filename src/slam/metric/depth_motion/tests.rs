@@ -27,6 +27,7 @@ fn noisy(t: f64) -> Isometry3<f64> {
 fn moment(path: Path, t: f64) -> DepthMoment {
     let step = pose(t - FRAME).inverse() * pose(t);
     DepthMoment {
+        stamp: Stamp::from_seconds(t),
         path_from_camera: path(t),
         passage: Passage {
             before: Some(Velocity {
@@ -47,7 +48,6 @@ fn here(path: Path, t: f64) -> Moment {
     Moment {
         stamp: Stamp::from_seconds(t),
         path_from_camera: Sim3::from(&path(t)),
-        velocity: None,
         step: Sim3::identity(),
     }
 }
@@ -311,16 +311,15 @@ fn a_wall_shows_its_distance_alone() {
         let path = Isometry3::translation(0.0, 0.0, z);
         let stamp = Stamp::from_seconds(seconds);
         let moment = DepthMoment {
+            stamp,
             path_from_camera: path,
             passage: Passage::default(),
             shift: 0.0,
         };
-        let (step, velocity) = (Sim3::identity(), None);
         let here = Moment {
             stamp,
             path_from_camera: Sim3::from(&path),
-            velocity,
-            step,
+            step: Sim3::identity(),
         };
         (moment, here)
     };
@@ -352,13 +351,14 @@ fn noise_does_not_hold_a_camera_that_moves_along_a_wall() {
         let mut found = None;
         for (id, x) in [(0, 0.0), (1, 0.03)] {
             let path_from_camera = Isometry3::translation(x, 0.0, 0.0);
+            let stamp = Stamp::from_seconds(f64::from(id));
             let here = Moment {
-                stamp: Stamp::from_seconds(f64::from(id)),
+                stamp,
                 path_from_camera: Sim3::from(&path_from_camera),
-                velocity: None,
                 step: Sim3::identity(),
             };
             let moment = DepthMoment {
+                stamp,
                 path_from_camera,
                 passage: Passage::default(),
                 shift: 0.0,

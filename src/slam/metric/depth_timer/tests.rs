@@ -1,7 +1,7 @@
 //! Offsets of depth that is rendered at another moment than the frame's.
 
 use super::super::depth_offset::{MAX_SIGMA, MIN_CHANGE};
-use super::super::depth_room::{FRAME, LIMITS, SIZE, camera, depth, drift, pose, steady};
+use super::super::depth_room::{FRAME, LIMITS, SIZE, camera, depth, drift, normal, pose, steady};
 use super::*;
 use crate::compute::depth::moved::move_depth;
 use nalgebra::Vector3;
@@ -85,6 +85,33 @@ fn an_offset_that_is_set_is_used_at_once_and_corrected_if_it_is_wrong() {
     assert_eq!(timer.finder.offset(), Some(-0.04));
 }
 
+/// Poses that err by six millimetres and three milliradians along each axis, each by itself.
+fn noise(t: f64) -> Isometry3<f64> {
+    let n = (t / FRAME).round() as usize + 1;
+    let of = |k: usize| Vector3::from([0, 1, 2].map(|axis| normal(6 * n + k + axis)));
+    Isometry3::new(of(0) * 0.006, of(3) * 0.003)
+}
+
+#[test]
+fn noise_of_poses_is_no_offset_and_hides_none() {
+    for (set, offset) in [
+        (0.0, 0.0),
+        (0.0, FRAME),
+        (0.0, -FRAME),
+        (FRAME, FRAME),
+        (-FRAME, -FRAME),
+    ] {
+        let finder = walk_with(set, pose, offset, 30.0, noise).finder;
+        let found = finder.solve().expect("an estimate");
+        println!("{set} {offset}: {found:?}, corrected {:?}", finder.offset());
+        assert!(
+            (found.seconds - offset).abs() < 4e-3,
+            "{set} {offset}: {found:?}"
+        );
+        assert_eq!(finder.found().is_some(), set != offset, "{set} {offset}");
+    }
+}
+
 #[test]
 fn a_constant_velocity_shows_no_offset() {
     for error in [exact, drift] {
@@ -140,7 +167,11 @@ fn with_early_depth(
             timer.start_keyframe(frame as u32);
         }
         timer.measure_motion();
-        motions.extend(timer.report().motion);
+        while let Some(report) = timer.report() {
+            if let DepthReport::Motion(motion) = report {
+                motions.push(motion);
+            }
+        }
     }
     (used, motions)
 }
@@ -170,6 +201,45 @@ fn depth_that_is_early_is_used_for_the_frame_that_it_shows() {
     let (used, motions) = with_early_depth(early, |_| true);
     assert_eq!(used[7], Some(depth(&pose(7.0 * FRAME + early))));
     assert_eq!(motions.len(), 3);
+}
+
+/// The poses of frames are noise, and each image shows what the frame before sees.
+#[test]
+fn late_depth_that_comes_with_the_next_frame_measures_the_motion_to_a_keyframe() {
+    let at = |frame: usize| frame as f64 * FRAME;
+    let seen = |frame: usize| pose(at(frame)) * noise(at(frame));
+    for (comes, limit) in [(1, 2e-3), (2, 0.02)] {
+        let mut timer = DepthTimer::new(SIZE, camera(), LIMITS, -FRAME);
+        let mut motions = Vec::new();
+        for frame in 1..50_usize {
+            let own = frame % 10 != 6 || comes == 1;
+            let own = own.then(|| depth(&pose(at(frame) - FRAME)));
+            timer.give(own.as_deref());
+            let step = seen(frame - 1).inverse() * seen(frame);
+            let stamp = Stamp::from_seconds(at(frame));
+            timer.tracked(stamp, (frame > 1).then_some(&step), false);
+            if frame % 10 == 5 {
+                timer.start_keyframe(frame as u32);
+            }
+            timer.measure_motion();
+            while let Some(report) = timer.report() {
+                if let DepthReport::Motion(motion) = report {
+                    motions.push(motion);
+                }
+            }
+        }
+        let ends: Vec<_> = motions.iter().map(|of| of.j).collect();
+        assert_eq!(ends, [15, 25, 35, 45]);
+        for MeasuredMotion { i, j, motion, .. } in &motions {
+            let truth = pose(at(*i as usize)).inverse() * pose(at(*j as usize));
+            let off = (truth.inverse() * motion.i_from_j)
+                .translation
+                .vector
+                .norm();
+            println!("{comes}: {i} to {j} {off}");
+            assert!(off < limit, "{i} to {j}: {off}");
+        }
+    }
 }
 
 #[test]
@@ -274,7 +344,7 @@ fn what_shows_nothing_is_left_alone() {
             timer.tracked(Stamp::from_seconds(t), (n > 0).then_some(&step), false);
         }
         assert_eq!(timer.finder.pairs(), 0, "{seconds}");
-        assert!(timer.here.is_none_or(|here| here.velocity.is_none()));
+        assert_eq!(timer.steps.expected(), None);
     }
 }
 
@@ -301,12 +371,16 @@ fn misplaced(set: f64, offset: f64, comes: impl Fn(usize) -> bool) -> [f64; 2] {
         let stamp = Stamp::from_seconds(at(frame));
         timer.tracked(stamp, (frame > 0).then_some(&step), false);
         timer.start_keyframe(frame as u32);
-        let report = timer.report();
-        if let Some(KeyframeDepth { measured, applied }) = report.keyframe
-            && frame > 30
-        {
-            assert_eq!(measured.id as usize + 1, frame, "the frame before");
-            let truth = pose(at(frame - 1)).inverse() * pose(taken[frame - 1]);
+        while let Some(report) = timer.report() {
+            let DepthReport::Keyframe(KeyframeDepth { measured, applied }) = report else {
+                continue;
+            };
+            let keyframe = measured.id as usize;
+            assert_eq!(keyframe + 3, frame, "a tenth of a second before");
+            if keyframe < 30 {
+                continue;
+            }
+            let truth = pose(at(keyframe)).inverse() * pose(taken[keyframe]);
             let known = measured.keyframe_from_depth(offset);
             for (sum, found) in sums.iter_mut().zip([applied, known]) {
                 *sum += (truth.inverse() * found).translation.vector.norm_squared();
@@ -319,7 +393,7 @@ fn misplaced(set: f64, offset: f64, comes: impl Fn(usize) -> bool) -> [f64; 2] {
 }
 
 #[test]
-fn a_keyframe_is_known_to_need_a_correction_a_frame_later() {
+fn a_keyframe_is_known_to_need_a_correction_soon_after() {
     // Depth that comes at each frame or at every fifth, with an offset that is set or not known.
     for (set, offset) in [(-0.03, -0.03), (0.0, -0.03), (0.0, 0.02), (0.012, 0.012)] {
         for every in [1, 5] {
@@ -368,7 +442,11 @@ fn nothing_is_reported_of_a_keyframe_after_which_the_camera_was_lost_or_whose_de
             if matches!(frame, 2 | 5 | 6) {
                 timer.start_keyframe(frame as u32);
             }
-            reported.extend(timer.report().keyframe.map(|of| of.measured.id));
+            while let Some(report) = timer.report() {
+                if let DepthReport::Keyframe(of) = report {
+                    reported.push(of.measured.id);
+                }
+            }
         }
         let expected: &[u32] = match is_lost || refused {
             true => &[2, 6],

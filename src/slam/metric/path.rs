@@ -1,0 +1,187 @@
+//! The newest poses of tracked frames, and the camera's velocity at one of them.
+//!
+//! The pose of a single frame errs by a large part of a step. The velocity is therefore the slope of the line through the
+//! poses of a tenth of a second, which are on both sides of the frame: its error then has nothing in common with that of
+//! the frame's own pose, other than that of one step.
+
+use super::depth_moment::{DepthMoment, Passage, Velocity, log};
+use super::wheels::seconds_between;
+use crate::time::Stamp;
+use nalgebra::{Isometry3, Vector6};
+
+/// Number of the newest poses that are kept, and the number of poses after a frame that suffice for its velocity.
+const KEPT: usize = 32;
+const ENOUGH: usize = 12;
+/// Seconds of the poses about a frame: on the side on which the velocity is asked for, and on the other one. With 30
+/// frames a second the middle is half a frame away.
+const NEAR_SIDE: f64 = 0.105;
+const FAR_SIDE: f64 = 0.07;
+/// Seconds after a frame from which on there are enough poses.
+const COMPLETE: f64 = 0.095;
+
+/// Poses of consecutive tracked frames.
+#[derive(Debug, Default)]
+pub struct Path {
+    /// The oldest first.
+    newest: heapless::Deque<(Stamp, Isometry3<f64>), KEPT>,
+}
+
+impl Path {
+    /// The camera was lost, or frames are too far apart: the next pose is the first of another path.
+    pub fn forget(&mut self) {
+        self.newest.clear();
+    }
+
+    /// Adds the pose of the next frame, whose stamp is later.
+    pub fn add(&mut self, stamp: Stamp, path_from_camera: Isometry3<f64>) {
+        if self.newest.is_full() {
+            self.newest.pop_front();
+        }
+        // There is room now.
+        let _ = self.newest.push_back((stamp, path_from_camera));
+    }
+
+    /// Whether a frame is one of the newest on it.
+    pub fn has(&self, stamp: Stamp) -> bool {
+        self.newest.iter().any(|(at, _)| *at == stamp)
+    }
+
+    /// Whether enough frames after a frame are known for its velocity.
+    pub fn is_known(&self, stamp: Stamp) -> bool {
+        let later = || {
+            self.newest
+                .iter()
+                .map(|(at, _)| seconds_between(stamp, *at))
+        };
+        let count = later().filter(|t| *t > 0.0).count();
+        self.has(stamp) && (count >= ENOUGH || later().any(|t| t >= COMPLETE))
+    }
+
+    /// Completes what is known about the camera's motion about a frame with depth, if the path shows it.
+    pub fn complete(&self, depth: &mut DepthMoment) {
+        if let Some(passage) = self.passage(depth.stamp) {
+            depth.passage = passage;
+        }
+    }
+
+    /// The camera's motion about a frame: its velocities somewhat before and somewhat after, of which the first frame has
+    /// one. `None` until enough frames after it are known.
+    pub fn passage(&self, stamp: Stamp) -> Option<Passage> {
+        if !self.is_known(stamp) {
+            return None;
+        }
+        let (_, here) = self.newest.iter().find(|(at, _)| *at == stamp)?;
+        let here = here.inverse();
+        let poses = || {
+            let about = self.newest.iter();
+            about.map(|(at, pose)| (seconds_between(stamp, *at), here * *pose))
+        };
+        let between =
+            |from: f64, to: f64| slope(|| poses().filter(move |(t, _)| *t >= from && *t <= to));
+        let before = poses().map(|(t, _)| t).rfind(|t| *t < 0.0);
+        let after = poses().map(|(t, _)| t).find(|t| *t > 0.0);
+        let velocity = |seconds: f64, twist| Velocity { twist, seconds };
+        let before = before.and_then(|t| {
+            let twist = between(t.min(-NEAR_SIDE), FAR_SIDE)?;
+            Some(velocity(-t, twist))
+        });
+        let after = after.and_then(|t| {
+            let twist = between(-FAR_SIDE, t.max(NEAR_SIDE))?;
+            Some(velocity(t, twist))
+        });
+        Some(Passage { before, after })
+    }
+}
+
+/// The slope of the line that fits poses at these seconds best; `None` for fewer than two.
+fn slope<I: Iterator<Item = (f64, Isometry3<f64>)>>(poses: impl Fn() -> I) -> Option<Vector6<f64>> {
+    let (count, sum) = poses().fold((0.0, 0.0), |(count, sum), (t, _)| (count + 1.0, sum + t));
+    let middle = sum / count;
+    let (mut top, mut bottom) = (Vector6::zeros(), 0.0);
+    for (t, pose) in poses() {
+        top += log(&pose) * (t - middle);
+        bottom += (t - middle).powi(2);
+    }
+    (bottom > 0.0).then(|| top / bottom)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nalgebra::Vector3;
+
+    /// A path of frames at these seconds, along which the camera turns and goes sideways, faster and faster.
+    fn path(seconds: impl Iterator<Item = f64>) -> Path {
+        let mut path = Path::default();
+        for t in seconds {
+            let pose = Isometry3::new(Vector3::x() * (0.5 * t + t * t), Vector3::z() * 0.3 * t);
+            path.add(Stamp::from_seconds(t), pose);
+        }
+        path
+    }
+
+    #[test]
+    fn velocities_are_those_half_a_frame_before_and_after() {
+        let path = path((0..40).map(|k| f64::from(k) / 30.0));
+        let at = Stamp::from_seconds(1.0);
+        let passage = path.passage(at).expect("it is known");
+        // In the camera's frame, which has turned by 0.3 rad.
+        for (side, t) in [
+            (passage.before, 1.0 - 1.0 / 60.0),
+            (passage.after, 1.0 + 1.0 / 60.0),
+        ] {
+            let Velocity { twist, seconds } = side.expect("a velocity");
+            assert!((seconds - 1.0 / 30.0).abs() < 1e-9);
+            let speed = 0.5 + 2.0 * t;
+            assert!(
+                (twist[0] - speed * 0.3_f64.cos()).abs() < 1e-3 * speed,
+                "{twist}"
+            );
+            assert!(
+                (twist[1] + speed * 0.3_f64.sin()).abs() < 1e-3 * speed,
+                "{twist}"
+            );
+            assert!((twist[5] - 0.3).abs() < 1e-9, "{twist}");
+        }
+    }
+
+    #[test]
+    fn a_frame_is_known_once_there_are_enough_frames_after_it() {
+        // Frames a second, the frame, and the number of frames after it: a tenth of a second, or one, or twelve.
+        for (rate, frame, after) in [(30.0, 10, 3), (5.0, 3, 1), (200.0, 15, 12)] {
+            let at = Stamp::from_seconds(f64::from(frame) / rate);
+            for frames in 0..=frame + after {
+                let path = path((0..=frames).map(|k| f64::from(k) / rate));
+                assert_eq!(path.has(at), frames >= frame);
+                assert_eq!(
+                    path.is_known(at),
+                    frames == frame + after,
+                    "{rate} {frames}"
+                );
+                assert_eq!(path.passage(at).is_some(), frames == frame + after);
+            }
+        }
+    }
+
+    #[test]
+    fn the_ends_of_a_path_have_one_velocity_or_none() {
+        let slow = path([0.0, 0.3, 0.6].into_iter());
+        let passage = |path: &Path, t: f64| path.passage(Stamp::from_seconds(t));
+        let first = passage(&slow, 0.0).expect("it is known");
+        assert!(first.before.is_none() && first.after.is_some());
+        let middle = passage(&slow, 0.3).expect("it is known");
+        let [before, after] = [middle.before, middle.after].map(|side| side.expect("a velocity"));
+        assert!(
+            (before.twist[0] - after.twist[0]).abs() > 0.3,
+            "steps of their own"
+        );
+        assert_eq!(passage(&slow, 0.6), None);
+        let mut long = path((0..100).map(|k| f64::from(k) / 30.0));
+        assert!(!long.has(Stamp::from_seconds(1.0)) && long.has(Stamp::from_seconds(99.0 / 30.0)));
+        long.forget();
+        assert!(!long.has(Stamp::from_seconds(99.0 / 30.0)));
+        // Frames of one moment have no velocity.
+        let still = path([1.0, 1.0, 1.2].into_iter());
+        assert_eq!(passage(&still, 1.0).expect("it is known").before, None);
+    }
+}
