@@ -169,9 +169,9 @@ section! {
         /// Steps per metre of 16-bit depth files. 0: the dataset's own: `depth_factor` in `camera.yaml`, else 5000 for TUM
         /// RGB-D and ETH3D-SLAM, 1000 for 7-Scenes. ROS messages of integers are in millimetres.
         units: f64 = 0.0, "1/metre", NotNegative;
-        /// Minimum depth that is used.
+        /// Minimum depth of a surface that is used; single pixels may be below it by three standard deviations of noise.
         min: f64 = 0.2, "metres", NotNegative;
-        /// Maximum depth that is used.
+        /// Maximum depth of a surface that is used; single pixels may be above it by three standard deviations of noise.
         max: f64 = 8.0, "metres", Positive;
         /// Maximum difference of neighbouring pixels of the sensor, as a part of the nearer one's depth. At a larger one,
         /// the edge of a surface, neither is used.
