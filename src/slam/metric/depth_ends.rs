@@ -13,7 +13,7 @@ const LEVER: f64 = 0.02;
 const STEP: f64 = 1e-3;
 
 /// Two keyframes whose depth images fit each other. Their motion depends on the offset of depth, which may be found, and
-/// on the camera's motion about the newer image, which is known a frame later.
+/// on the camera's motion about the images, which is known a tenth of a second later.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DepthEnds {
     pub i: MeasuredKeyframe,

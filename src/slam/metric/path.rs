@@ -1,6 +1,6 @@
 //! The newest poses of tracked frames, and the camera's velocity at one of them.
 //!
-//! The pose of a single frame errs by a large part of a step. The velocity is therefore the slope of the line through the
+//! Where the pose of a single frame errs by a large part of a step, the velocity is the slope of the line through the
 //! poses of a tenth of a second, which are on both sides of the frame: its error then has nothing in common with that of
 //! the frame's own pose, other than that of one step.
 
@@ -24,6 +24,8 @@ const COMPLETE: f64 = 0.095;
 pub struct Path {
     /// The oldest first.
     newest: heapless::Deque<(Stamp, Isometry3<f64>), KEPT>,
+    /// Whether velocities are those of more than one step.
+    averages: bool,
 }
 
 impl Path {
@@ -32,8 +34,10 @@ impl Path {
         self.newest.clear();
     }
 
-    /// Adds the pose of the next frame, whose stamp is later.
-    pub fn add(&mut self, stamp: Stamp, path_from_camera: Isometry3<f64>) {
+    /// Adds the pose of the next frame, whose stamp is later. `averages` says whether steps are so noisy that their means
+    /// are better velocities than they are.
+    pub fn add(&mut self, stamp: Stamp, path_from_camera: Isometry3<f64>, averages: bool) {
+        self.averages = averages;
         if self.newest.is_full() {
             self.newest.pop_front();
         }
@@ -54,7 +58,11 @@ impl Path {
                 .map(|(at, _)| seconds_between(stamp, *at))
         };
         let count = later().filter(|t| *t > 0.0).count();
-        self.has(stamp) && (count >= ENOUGH || later().any(|t| t >= COMPLETE))
+        let (enough, complete) = match self.averages {
+            true => (ENOUGH, COMPLETE),
+            false => (1, 0.0),
+        };
+        self.has(stamp) && (count >= enough || later().any(|t| t > 0.0 && t >= complete))
     }
 
     /// Completes what is known about the camera's motion about a frame with depth, if the path shows it.
@@ -80,13 +88,17 @@ impl Path {
             |from: f64, to: f64| slope(|| poses().filter(move |(t, _)| *t >= from && *t <= to));
         let before = poses().map(|(t, _)| t).rfind(|t| *t < 0.0);
         let after = poses().map(|(t, _)| t).find(|t| *t > 0.0);
+        let [near, far] = match self.averages {
+            true => [NEAR_SIDE, FAR_SIDE],
+            false => [0.0, 0.0],
+        };
         let velocity = |seconds: f64, twist| Velocity { twist, seconds };
         let before = before.and_then(|t| {
-            let twist = between(t.min(-NEAR_SIDE), FAR_SIDE)?;
+            let twist = between(t.min(-near), far)?;
             Some(velocity(-t, twist))
         });
         let after = after.and_then(|t| {
-            let twist = between(-FAR_SIDE, t.max(NEAR_SIDE))?;
+            let twist = between(-far, t.max(near))?;
             Some(velocity(t, twist))
         });
         Some(Passage { before, after })
@@ -115,7 +127,7 @@ mod tests {
         let mut path = Path::default();
         for t in seconds {
             let pose = Isometry3::new(Vector3::x() * (0.5 * t + t * t), Vector3::z() * 0.3 * t);
-            path.add(Stamp::from_seconds(t), pose);
+            path.add(Stamp::from_seconds(t), pose, true);
         }
         path
     }
@@ -143,6 +155,26 @@ mod tests {
             );
             assert!((twist[5] - 0.3).abs() < 1e-9, "{twist}");
         }
+    }
+
+    #[test]
+    fn without_averages_velocities_are_those_of_the_steps() {
+        let mut path = path((0..40).map(|k| f64::from(k) / 30.0));
+        let (_, last) = *path.newest.back().expect("a pose");
+        let turned = last * Isometry3::translation(0.1, 0.0, 0.0);
+        path.add(Stamp::from_seconds(40.0 / 30.0), turned, false);
+        assert!(!path.is_known(Stamp::from_seconds(40.0 / 30.0)));
+        path.add(Stamp::from_seconds(43.0 / 30.0), turned, false);
+        let passage = path.passage(Stamp::from_seconds(40.0 / 30.0));
+        let Some(Passage {
+            before: Some(before),
+            after: Some(after),
+        }) = passage
+        else {
+            panic!("{passage:?}");
+        };
+        assert!((before.twist[0] - 3.0).abs() < 1e-6 && after.twist.norm() < 1e-6);
+        assert!((before.seconds - 1.0 / 30.0).abs() < 1e-9 && (after.seconds - 0.1).abs() < 1e-9);
     }
 
     #[test]
