@@ -65,6 +65,10 @@ impl Origin {
 
 /// What depth shows of a keyframe, once the camera's motion about it is known.
 #[derive(Debug, Clone, Copy)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a box would be allocated while a frame is tracked"
+)]
 pub enum DepthReport {
     /// The keyframe's depth, and how it was moved.
     Keyframe(KeyframeDepth),
