@@ -158,7 +158,7 @@ impl OffsetFinder {
         let Some(moment) = self.open else {
             return;
         };
-        if path.has(moment.stamp) && !path.is_known(moment.stamp) {
+        if path.is_open(moment.stamp) {
             return;
         }
         self.open = None;

@@ -289,7 +289,7 @@ impl DepthTimer {
     /// What is known now about a keyframe some frames ago, once. To be called until there is none.
     pub fn report(&mut self) -> Option<DepthReport> {
         let (stamp, _) = self.open.front()?;
-        if self.path.has(*stamp) && !self.path.is_known(*stamp) {
+        if self.path.is_open(*stamp) {
             return None;
         }
         let (_, mut report) = self.open.pop_front()?;

@@ -45,24 +45,30 @@ impl Path {
         let _ = self.newest.push_back((stamp, path_from_camera));
     }
 
-    /// Whether a frame is one of the newest on it.
-    pub fn has(&self, stamp: Stamp) -> bool {
+    /// Whether a frame is on it, and too few frames after that are known for its velocity.
+    pub fn is_open(&self, stamp: Stamp) -> bool {
+        self.has(stamp) && !self.is_known(stamp)
+    }
+
+    fn has(&self, stamp: Stamp) -> bool {
         self.newest.iter().any(|(at, _)| *at == stamp)
     }
 
-    /// Whether enough frames after a frame are known for its velocity.
-    pub fn is_known(&self, stamp: Stamp) -> bool {
-        let later = || {
-            self.newest
-                .iter()
-                .map(|(at, _)| seconds_between(stamp, *at))
-        };
-        let count = later().filter(|t| *t > 0.0).count();
+    /// Seconds from a frame to each that is later.
+    fn later(&self, stamp: Stamp) -> impl Iterator<Item = f64> {
+        let seconds = self
+            .newest
+            .iter()
+            .map(move |(at, _)| seconds_between(stamp, *at));
+        seconds.filter(|t| *t > 0.0)
+    }
+
+    fn is_known(&self, stamp: Stamp) -> bool {
         let (enough, complete) = match self.averages {
             true => (ENOUGH, COMPLETE),
             false => (1, 0.0),
         };
-        self.has(stamp) && (count >= enough || later().any(|t| t > 0.0 && t >= complete))
+        self.later(stamp).count() >= enough || self.later(stamp).any(|t| t >= complete)
     }
 
     /// Completes what is known about the camera's motion about a frame with depth, if the path shows it.
@@ -73,9 +79,9 @@ impl Path {
     }
 
     /// The camera's motion about a frame: its velocities somewhat before and somewhat after, of which the first frame has
-    /// one. `None` until enough frames after it are known.
+    /// one. `None` until enough frames after it are known, and after more, which replace the frames before it.
     pub fn passage(&self, stamp: Stamp) -> Option<Passage> {
-        if !self.is_known(stamp) {
+        if !self.is_known(stamp) || self.later(stamp).count() > ENOUGH {
             return None;
         }
         let (_, here) = self.newest.iter().find(|(at, _)| *at == stamp)?;
@@ -84,24 +90,20 @@ impl Path {
             let about = self.newest.iter();
             about.map(|(at, pose)| (seconds_between(stamp, *at), here * *pose))
         };
-        let between =
-            |from: f64, to: f64| slope(|| poses().filter(move |(t, _)| *t >= from && *t <= to));
-        let before = poses().map(|(t, _)| t).rfind(|t| *t < 0.0);
-        let after = poses().map(|(t, _)| t).find(|t| *t > 0.0);
         let [near, far] = match self.averages {
             true => [NEAR_SIDE, FAR_SIDE],
             false => [0.0, 0.0],
         };
-        let velocity = |seconds: f64, twist| Velocity { twist, seconds };
-        let before = before.and_then(|t| {
-            let twist = between(t.min(-near), far)?;
-            Some(velocity(-t, twist))
-        });
-        let after = after.and_then(|t| {
-            let twist = between(-far, t.max(near))?;
-            Some(velocity(t, twist))
-        });
-        Some(Passage { before, after })
+        let velocity = |seconds: f64, from: f64, to: f64| {
+            let twist = slope(|| poses().filter(move |(t, _)| *t >= from && *t <= to))?;
+            Some(Velocity { twist, seconds })
+        };
+        let before = poses().map(|(t, _)| t).rfind(|t| *t < 0.0);
+        let after = self.later(stamp).next();
+        Some(Passage {
+            before: before.and_then(|t| velocity(-t, t.min(-near), far)),
+            after: after.and_then(|t| velocity(t, -far, t.max(near))),
+        })
     }
 }
 
@@ -163,7 +165,7 @@ mod tests {
         let (_, last) = *path.newest.back().expect("a pose");
         let turned = last * Isometry3::translation(0.1, 0.0, 0.0);
         path.add(Stamp::from_seconds(40.0 / 30.0), turned, false);
-        assert!(!path.is_known(Stamp::from_seconds(40.0 / 30.0)));
+        assert!(path.is_open(Stamp::from_seconds(40.0 / 30.0)));
         path.add(Stamp::from_seconds(43.0 / 30.0), turned, false);
         let passage = path.passage(Stamp::from_seconds(40.0 / 30.0));
         let Some(Passage {
@@ -192,6 +194,16 @@ mod tests {
                 );
                 assert_eq!(path.passage(at).is_some(), frames == frame + after);
             }
+        }
+    }
+
+    #[test]
+    fn a_frame_is_no_longer_looked_at_when_those_before_it_go() {
+        let at = Stamp::from_seconds(1.0);
+        for (frames, is_there) in [(43, true), (44, false), (62, false)] {
+            let path = path((0..frames).map(|k| f64::from(k) / 30.0));
+            assert!(path.has(at) && !path.is_open(at));
+            assert_eq!(path.passage(at).is_some(), is_there, "{frames}");
         }
     }
 

@@ -149,6 +149,22 @@ fn depth_is_moved_into_the_moment_of_its_frame() {
     assert!(pixels > SIZE.0 * SIZE.1 * 8 / 10, "{pixels}");
 }
 
+/// The motions that are reported now.
+fn measured(timer: &mut DepthTimer) -> impl Iterator<Item = MeasuredMotion> {
+    std::iter::from_fn(|| timer.report()).filter_map(|report| match report {
+        DepthReport::Motion(motion) => Some(motion),
+        DepthReport::Keyframe(_) => None,
+    })
+}
+
+/// The depths of keyframes that are reported now.
+fn of_keyframes(timer: &mut DepthTimer) -> impl Iterator<Item = KeyframeDepth> {
+    std::iter::from_fn(|| timer.report()).filter_map(|report| match report {
+        DepthReport::Keyframe(depth) => Some(depth),
+        DepthReport::Motion(_) => None,
+    })
+}
+
 /// Depth that is `early` by seconds, known from the start: what each frame uses, and the motions to every tenth.
 fn with_early_depth(
     early: f64,
@@ -167,11 +183,7 @@ fn with_early_depth(
             timer.start_keyframe(frame as u32);
         }
         timer.measure_motion();
-        while let Some(report) = timer.report() {
-            if let DepthReport::Motion(motion) = report {
-                motions.push(motion);
-            }
-        }
+        motions.extend(measured(&mut timer));
     }
     (used, motions)
 }
@@ -222,11 +234,7 @@ fn late_depth_that_comes_with_the_next_frame_measures_the_motion_to_a_keyframe()
                 timer.start_keyframe(frame as u32);
             }
             timer.measure_motion();
-            while let Some(report) = timer.report() {
-                if let DepthReport::Motion(motion) = report {
-                    motions.push(motion);
-                }
-            }
+            motions.extend(measured(&mut timer));
         }
         let ends: Vec<_> = motions.iter().map(|of| of.j).collect();
         assert_eq!(ends, [15, 25, 35, 45]);
@@ -371,10 +379,7 @@ fn misplaced(set: f64, offset: f64, comes: impl Fn(usize) -> bool) -> [f64; 2] {
         let stamp = Stamp::from_seconds(at(frame));
         timer.tracked(stamp, (frame > 0).then_some(&step), false);
         timer.start_keyframe(frame as u32);
-        while let Some(report) = timer.report() {
-            let DepthReport::Keyframe(KeyframeDepth { measured, applied }) = report else {
-                continue;
-            };
+        for KeyframeDepth { measured, applied } in of_keyframes(&mut timer) {
             let keyframe = measured.id as usize;
             assert!((1..=3).contains(&(frame - keyframe)), "a tenth of a second");
             if keyframe < 30 {
@@ -442,11 +447,7 @@ fn nothing_is_reported_of_a_keyframe_after_which_the_camera_was_lost_or_whose_de
             if matches!(frame, 2 | 5 | 6) {
                 timer.start_keyframe(frame as u32);
             }
-            while let Some(report) = timer.report() {
-                if let DepthReport::Keyframe(of) = report {
-                    reported.push(of.measured.id);
-                }
-            }
+            reported.extend(of_keyframes(&mut timer).map(|of| of.measured.id));
         }
         let expected: &[u32] = match is_lost || refused {
             true => &[2, 6],
