@@ -22,8 +22,13 @@ use crate::geometry::Intrinsics;
 use crate::image::depth::DepthLimits;
 use nalgebra::{Cholesky, Matrix6, Vector6};
 
+/// Number of earlier images with which each is compared. Differences of velocity over three intervals say more than those
+/// over one.
+const EARLIER: usize = 3;
 /// Number of the newest pairs of depth images that the offset is found from.
-const PAIRS: usize = 40;
+const PAIRS: usize = 120;
+/// Four images have six pairs, but the errors of three motions: the sum of all pairs' information is twice what it says.
+const COUNTED: f64 = 2.0;
 /// Minimum number of pairs for an estimate.
 const MIN_PAIRS: usize = 4;
 /// Seconds between the images of a pair: nearer ones hardly differ in velocity, and farther ones see other things.
@@ -78,10 +83,10 @@ fn side_of(offset: f64) -> usize {
 /// Finds the offset of depth. All memory is allocated in the beginning.
 #[derive(Debug)]
 pub struct OffsetFinder {
-    /// Depth of an earlier frame and of the newest one.
-    surfaces: [Surface; 2],
-    /// The camera at the earlier one.
-    earlier: Option<Noted>,
+    /// Depth of the newest frame and of earlier ones, the oldest last.
+    surfaces: [Surface; 1 + EARLIER],
+    /// The camera at the earlier ones, the oldest first.
+    earlier: heapless::Deque<Noted, EARLIER>,
     /// The camera at the newest one, until the velocities there are known.
     open: Option<Moment>,
     /// As if depth were late, and as if it were early.
@@ -99,12 +104,12 @@ impl OffsetFinder {
     /// For depth images of `width × height`, of this camera, with depth between these limits and the offset `set`, in
     /// seconds.
     pub fn new(size: (usize, usize), camera: Intrinsics, limits: DepthLimits, set: f64) -> Self {
-        let surfaces = [0, 1].map(|_| Surface::new(size, camera, limits, BLOCKS));
-        let [surface, _] = &surfaces;
+        let surfaces = [(); 1 + EARLIER].map(|()| Surface::new(size, camera, limits, BLOCKS));
+        let [surface, ..] = &surfaces;
         Self {
             distances: Distances::new(surface.capacity(), LEAST),
             surfaces,
-            earlier: None,
+            earlier: heapless::Deque::new(),
             open: None,
             pairs: heapless::Deque::new(),
             set,
@@ -132,28 +137,29 @@ impl OffsetFinder {
         self.found
     }
 
-    /// Number of pairs that were compared, of the newest 40.
+    /// Number of pairs that were compared, at most [`PAIRS`].
     #[cfg(test)]
     pub(super) fn pairs(&self) -> usize {
         self.pairs.len()
     }
 
-    /// The camera was lost: the earlier depth image is of no use.
+    /// The camera was lost: the earlier depth images are of no use.
     pub fn forget(&mut self) {
-        (self.earlier, self.open) = (None, None);
+        self.earlier.clear();
+        self.open = None;
     }
 
     /// Takes the depth of the newest frame, if the depth before is long enough ago.
     pub fn note(&mut self, metres: &[f32], moment: &Moment) {
         let apart = |of: &Noted| seconds_between(of.moment.stamp, moment.stamp);
         let is_near = |of: &Noted| (0.0..APART[0]).contains(&apart(of));
-        if self.open.is_none() && !self.earlier.as_ref().is_some_and(is_near) {
-            self.surfaces[1].fit(metres);
+        if self.open.is_none() && !self.earlier.back().is_some_and(is_near) {
+            self.surfaces[0].fit(metres);
             self.open = Some(*moment);
         }
     }
 
-    /// Compares the depth that was taken with an earlier one, once the path shows the velocities there.
+    /// Compares the depth that was taken with earlier ones, once the path shows the velocities there.
     pub fn follow(&mut self, path: &Path) {
         let Some(moment) = self.open else {
             return;
@@ -169,18 +175,11 @@ impl OffsetFinder {
         else {
             return;
         };
-        let newest = &Noted {
+        let newest = Noted {
             moment,
             velocities: [before.twist, after.twist],
         };
-        let apart = |of: &Noted| seconds_between(of.moment.stamp, moment.stamp);
-        let earlier = self.earlier.filter(|of| apart(of) <= APART[1]);
-        if let Some(pair) = earlier.and_then(|earlier| self.compare(&earlier, newest)) {
-            if self.pairs.is_full() {
-                self.pairs.pop_front();
-            }
-            // There is room now.
-            let _ = self.pairs.push_back(pair);
+        if self.compare_all(&newest) {
             let solved = self.solve();
             self.found = solved.filter(|found| {
                 let change = (found.seconds - self.set).abs();
@@ -195,10 +194,40 @@ impl OffsetFinder {
                     .hypot(solved.sigma)
                     .min(UNKNOWN)
             });
+            tracing::debug!(
+                ?solved,
+                corrected,
+                pairs = self.pairs.len(),
+                "offset of depth"
+            );
             self.report();
         }
-        self.surfaces.swap(0, 1);
-        self.earlier = Some(*newest);
+        self.surfaces.rotate_right(1);
+        if self.earlier.is_full() {
+            self.earlier.pop_front();
+        }
+        // There is room now.
+        let _ = self.earlier.push_back(newest);
+    }
+
+    /// Adds the pairs of the newest depth and earlier ones. Returns whether there are any.
+    fn compare_all(&mut self, newest: &Noted) -> bool {
+        let mut is_any = false;
+        for back in 0..self.earlier.len() {
+            let earlier = self.earlier.iter().rev().nth(back).copied();
+            let apart = |of: &Noted| seconds_between(of.moment.stamp, newest.moment.stamp);
+            let earlier = earlier.filter(|of| apart(of) <= APART[1]);
+            let pair = earlier.and_then(|earlier| self.compare(back, &earlier, newest));
+            if let Some(pair) = pair {
+                is_any = true;
+                if self.pairs.is_full() {
+                    self.pairs.pop_front();
+                }
+                // There is room now.
+                let _ = self.pairs.push_back(pair);
+            }
+        }
+        is_any
     }
 
     /// Says once that depth has another offset than the one that is set.
@@ -216,15 +245,17 @@ impl OffsetFinder {
         }
     }
 
-    /// The offset by the depth images of two frames, as if they were late and as if they were early.
-    fn compare(&mut self, earlier: &Noted, newest: &Noted) -> Option<[Pair; 2]> {
+    /// The offset by the newest depth and the earlier one `back` images before the last, as if they were late and as if they
+    /// were early.
+    fn compare(&mut self, back: usize, earlier: &Noted, newest: &Noted) -> Option<[Pair; 2]> {
         let motion = newest.moment.path_from_camera.inverse() * earlier.moment.path_from_camera;
         // Distances are measured at the offset that is corrected for.
         let known = self.offset().unwrap_or(0.0);
         let [of_earlier, of_newest] =
             [earlier, newest].map(|of| of.velocities[side_of(known)] * known);
         let moved = exp(&-of_newest) * motion * exp(&of_earlier);
-        let [points, surface] = &self.surfaces;
+        let (surface, points) = self.surfaces.split_first()?;
+        let points = points.get(back)?;
         let (mut information, mut gradient) =
             self.distances.normal_equations(points, surface, &moved)?;
         information /= CORRELATED;
@@ -244,7 +275,7 @@ impl OffsetFinder {
             let seconds = known - change.dot(&pull) / information;
             (information > 0.0 && seconds.is_finite()).then_some(Pair {
                 seconds,
-                information,
+                information: information / COUNTED,
             })
         };
         Some([pair(0)?, pair(1)?])

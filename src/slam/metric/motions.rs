@@ -16,6 +16,8 @@ const MIN_WAY: f64 = 0.5;
 /// Changes of depth's offset, in seconds, and of its standard deviation, as a factor, that change no motion.
 const SAME_OFFSET: f64 = 5e-4;
 const SAME_SIGMA: f64 = 1.1;
+/// Standard deviation of what matches get wrong about the length of one motion, as a part of it.
+const EACH: f64 = 0.005;
 
 /// A measured motion from keyframe `i` to keyframe `j`, named by id.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -83,9 +85,11 @@ impl Motions {
             return;
         }
         self.offset = Some(*offset);
-        for Kept { measured, .. } in &mut self.kept {
+        for Kept { measured, longer } in &mut self.kept {
             if let Some(ends) = &measured.ends {
                 measured.motion = ends.motion(offset);
+                // The map was solved with another one.
+                *longer = None;
             }
         }
     }
@@ -130,7 +134,8 @@ impl Motions {
 
     /// By which part the measured motions `p` are longer than those `q` between these poses, before scales were longer:
     /// the mean of `qᵀ C⁻¹ (p − q) / qᵀ C⁻¹ q`, with the covariances `C`, over the motions that were solved. Motions from
-    /// one keyframe share the errors of its image, and count as correlated by half. `None` without a motion.
+    /// one keyframe share the errors of its image, and count as correlated by half. A map follows a motion that is measured
+    /// precisely, whatever its matches say, so that none counts more than [`EACH`] admits. `None` without a motion.
     pub fn excess(&self, index: impl Fn(u32) -> Option<usize>, poses: &[Sim3]) -> Option<Mean> {
         let mut from = FxHashMap::default();
         for motion in self.measured() {
@@ -145,7 +150,8 @@ impl Motions {
             let information = along.dot(&map);
             let off = along.dot(&(m.motion.i_from_j.translation.vector - map));
             let alike = (1.0 + from.get(&m.i)?) / 2.0;
-            (information > 0.0).then_some((longer + off / information, information / alike))
+            let variance = alike / information + EACH * EACH;
+            (information > 0.0).then_some((longer + off / information, 1.0 / variance))
         };
         let known: Vec<(f64, f64)> = self.kept.iter().filter_map(excess).collect();
         mean(|| known.iter().copied())
@@ -196,8 +202,10 @@ impl Motions {
 
 #[cfg(test)]
 mod tests {
+    use super::super::depth_moment::{DepthMoment, MeasuredKeyframe, Passage, Velocity};
     use super::*;
-    use nalgebra::{Isometry3, Matrix6, Vector3};
+    use crate::time::Stamp;
+    use nalgebra::{Isometry3, Matrix6, Vector3, Vector6};
 
     fn motion(i: u32, j: u32, x: f64, variance: f64) -> MeasuredMotion {
         MeasuredMotion {
@@ -270,7 +278,7 @@ mod tests {
         // Three motions share the noise of keyframe 0, so that each says half.
         let information = (0.4 / 1.01_f64).powi(2) / 1e-4 / 2.0;
         assert!(
-            (one.sigma - information.powf(-0.5)).abs() < 1e-12,
+            (one.sigma - information.powf(-0.5).hypot(EACH)).abs() < 1e-12,
             "{one:?}"
         );
         // The map has become longer where it was solved again; the others were solved before.
@@ -286,6 +294,76 @@ mod tests {
         assert!((rest.value - 0.01).abs() < 1e-12, "{rest:?}");
         // Keyframes at one place say nothing.
         assert_eq!(motions.excess(place, &along(&[0.0; 4])), None);
+    }
+
+    #[test]
+    fn a_precise_motion_that_the_map_follows_counts_no_more_than_others() {
+        let place = |id: u32| Some(id as usize);
+        let mut motions = Motions::default();
+        for (j, x, variance) in [(1, 0.5, 1e-8), (2, 0.5, 1e-6), (3, 0.5, 1e-6)] {
+            motions.add(motion(j - 1, j, x, variance));
+        }
+        // The map is too short by 1 % but for the first motion.
+        let (first, short) = (0.5, 0.5 / 1.01);
+        let poses = along(&[0.0, first, first + short, first + 2.0 * short]);
+        motions.note_solved(|_| true, 0.0);
+        let found = motions.excess(place, &poses).expect("three motions");
+        assert!((0.006..0.009).contains(&found.value), "{found:?}");
+    }
+
+    #[test]
+    fn a_motion_that_another_offset_has_changed_counts_once_it_is_solved_again() {
+        let place = |id: u32| Some(id as usize);
+        let keyframe = |id: u32, x: f64, speed: f64| {
+            let (stamp, path_from_camera) = (
+                Stamp::from_seconds(f64::from(id)),
+                Isometry3::translation(x, 0.0, 0.0),
+            );
+            let before = Some(Velocity {
+                twist: Vector6::x() * speed,
+                seconds: 0.033,
+            });
+            let depth = DepthMoment {
+                stamp,
+                path_from_camera,
+                passage: Passage {
+                    before,
+                    after: None,
+                },
+                shift: 0.0,
+            };
+            MeasuredKeyframe {
+                id,
+                stamp,
+                path_from_camera,
+                depth,
+            }
+        };
+        let offset = |seconds: f64| DepthOffset {
+            seconds,
+            sigma: 0.01,
+        };
+        let ends = DepthEnds {
+            i: keyframe(0, 0.0, 0.2),
+            j: keyframe(1, 0.5, 0.6),
+            between: motion(0, 1, 0.5, 1e-6).motion,
+        };
+        let mut motions = Motions::default();
+        motions.set_offset(&offset(0.0));
+        motions.add(MeasuredMotion::by_depth(ends, &offset(0.0)));
+        let poses = along(&[0.0, 0.5]);
+        motions.note_solved(|_| true, 0.0);
+        assert!(motions.excess(place, &poses).is_some());
+        motions.set_offset(&offset(0.0));
+        assert!(
+            motions.excess(place, &poses).is_some(),
+            "it is the same motion"
+        );
+        motions.set_offset(&offset(-0.03));
+        assert_eq!(motions.excess(place, &poses), None);
+        motions.note_solved(|_| true, 0.0);
+        let found = motions.excess(place, &poses).expect("it was solved");
+        assert!(found.value.abs() > 0.01, "{found:?}");
     }
 
     #[test]

@@ -382,7 +382,7 @@ fn misplaced(set: f64, offset: f64, comes: impl Fn(usize) -> bool) -> [f64; 2] {
         for KeyframeDepth { measured, applied } in of_keyframes(&mut timer) {
             let keyframe = measured.id as usize;
             assert!((1..=3).contains(&(frame - keyframe)), "a tenth of a second");
-            if keyframe < 30 {
+            if keyframe < 10 {
                 continue;
             }
             let truth = pose(at(keyframe)).inverse() * pose(taken[keyframe]);
