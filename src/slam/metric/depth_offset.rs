@@ -27,8 +27,9 @@ use nalgebra::{Cholesky, Matrix6, Vector6};
 const EARLIER: usize = 3;
 /// Number of the newest pairs of depth images that the offset is found from.
 const PAIRS: usize = 120;
-/// Four images have six pairs, but the errors of three motions: the sum of all pairs' information is twice what it says.
-const COUNTED: f64 = 2.0;
+/// Part of their information that pairs with other images than the last have: the errors of their motions are those of the
+/// motions in between.
+const COUNTED: f64 = 0.5;
 /// Minimum number of pairs for an estimate.
 const MIN_PAIRS: usize = 4;
 /// Seconds between the images of a pair: nearer ones hardly differ in velocity, and farther ones see other things.
@@ -275,7 +276,7 @@ impl OffsetFinder {
             let seconds = known - change.dot(&pull) / information;
             (information > 0.0 && seconds.is_finite()).then_some(Pair {
                 seconds,
-                information: information / COUNTED,
+                information: information * if back > 0 { COUNTED } else { 1.0 },
             })
         };
         Some([pair(0)?, pair(1)?])

@@ -384,7 +384,8 @@ impl DepthTimer {
         if velocity.is_none() {
             self.path.forget();
         }
-        self.path.add(stamp, here.path_from_camera.rigid());
+        let (pose, averages) = (here.path_from_camera.rigid(), self.steps.averages());
+        self.path.add(stamp, pose, averages);
         self.finder.follow(&self.path);
         self.motions.complete(&self.path);
         let came = self.images.get(self.next).filter(|_| self.has_next);

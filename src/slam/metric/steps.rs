@@ -56,6 +56,11 @@ impl Steps {
         self.mean(self.window()).or(self.mean(1))
     }
 
+    /// Whether the mean of more than one step has predicted best.
+    pub fn averages(&self) -> bool {
+        self.window() > 1
+    }
+
     /// The camera's motion about the frame before the newest one. Without a step after that it has no velocity.
     pub fn passage(&self) -> Passage {
         let mut newest = self.newest.iter().rev().copied();

@@ -57,6 +57,13 @@ fn an_offset_is_found_of_either_sign() {
 }
 
 #[test]
+fn each_image_is_compared_with_more_than_the_last() {
+    // At most eleven images, 0.3 s apart: the last alone would make ten pairs.
+    let finder = walk(pose, -0.04, 3.1, exact).finder;
+    assert!(finder.pairs() > 15, "{}", finder.pairs());
+}
+
+#[test]
 fn depth_of_the_right_moment_has_none() {
     for error in [exact, drift] {
         let timer = walk(pose, 0.0, 12.0, error);
