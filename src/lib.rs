@@ -55,6 +55,8 @@ pub mod config;
 pub mod geometry;
 pub mod source;
 
+mod newest;
+
 #[cfg(all(feature = "internals", feature = "bags"))]
 #[doc(hidden)]
 pub mod bag;

@@ -39,6 +39,11 @@ impl Stamp {
         let rest = self.nanos.rem_euclid(1_000_000_000);
         whole as f64 + rest as f64 * 1e-9
     }
+
+    /// Seconds from this stamp to another one; negative if that is earlier.
+    pub fn seconds_to(self, other: Self) -> f64 {
+        (i128::from(other.nanos) - i128::from(self.nanos)) as f64 * 1e-9
+    }
 }
 
 impl fmt::Display for Stamp {

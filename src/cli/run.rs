@@ -182,7 +182,7 @@ pub fn run(args: &RunArgs) -> Result<Finished, CliError> {
     let start = Instant::now();
     let mut process = |frame: &SourceFrame, next: Option<&SourceFrame>| {
         if let Some(depth) = &mut depth {
-            depth.give(&mut slam, frame.depth.as_ref())?;
+            depth.give(&mut slam, frame, next)?;
         }
         if let Some(motion) = &mut motion {
             motion.give(&mut slam, frame.stamp);

@@ -1,6 +1,6 @@
 //! Depth of a sensor, for the frames.
 
-use super::metric::depth_timer::DepthTimer;
+use super::metric::depth_timer::{DepthTimer, FrameDepth};
 use super::{Frame, ScaleEstimate, Slam, SlamError};
 use crate::compute::depth::moved::NextDepth;
 use crate::compute::device::DeviceError;
@@ -10,22 +10,21 @@ use crate::image::depth::{DepthLimits, DepthReader};
 use nalgebra::Isometry3;
 
 impl Slam {
-    /// Gives the next processed frame its depth: metres along the camera's z axis for each pixel of the network's
-    /// image ([`Slam::network_image`]), row by row, 0 where there is none. `None`, the default, is a frame without
-    /// depth. Depth makes the map metric; one that cannot be used is reported and ignored.
+    /// Gives the next processed frame its depth, for each pixel of the network's image ([`Slam::network_image`]). `None`,
+    /// the default, is a frame without depth. Depth makes the map metric; one that cannot be used is reported and ignored.
     ///
     /// # Errors
     /// Without `depth.use`, or for another number of pixels. The frame then has no depth.
-    pub fn set_depth(&mut self, metres: Option<&[f32]>) -> Result<(), DeviceError> {
-        match (self.config.depth.enabled, metres) {
+    pub fn set_depth(&mut self, depth: Option<FrameDepth<'_>>) -> Result<(), DeviceError> {
+        match (self.config.depth.enabled, depth) {
             (true, _) => {}
             (false, Some(_)) => return Err(DeviceError::NoDepth),
             (false, None) => return Ok(()),
         }
         self.depth_is_set = true;
         let given = match &mut self.depth_timer {
-            Some(timer) => timer.give(metres),
-            None => metres.map(|metres| (metres, None)),
+            Some(timer) => timer.give(depth),
+            None => depth.map(|depth| (depth.metres, None)),
         };
         let next = given.map(|(metres, motion)| NextDepth::Measured { metres, motion });
         self.tracker.device_mut().set_depth(next)
@@ -84,6 +83,13 @@ impl Slam {
     /// they measured nothing.
     pub fn scale(&self) -> Option<ScaleEstimate> {
         self.map.poses().shared().load().scale
+    }
+
+    /// The offset of depth images that is corrected, in seconds: what is added to a stamp for the time at which the depth
+    /// was measured. That of the settings, or another one that was found; 0 without a calibration.
+    pub fn depth_offset(&self) -> f64 {
+        let timer = self.depth_timer.as_ref();
+        timer.map_or(0.0, |timer| timer.offset().seconds)
     }
 
     /// A converter of depth images to what [`Slam::set_depth`] takes; `None` without `depth.use`.

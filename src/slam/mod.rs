@@ -72,6 +72,7 @@ pub use frame::{Frame, Pace, TrackedFrame};
 pub use loading::MapMode;
 pub use map_io::{MapLabel, SavedMap};
 pub use map_source::MapSource;
+pub use metric::depth_timer::FrameDepth;
 pub use metric::gravity::Up;
 pub use metric::gyro::{GyroError, GyroNoise};
 pub use metric::scale::{ScaleEstimate, ScaleSource};

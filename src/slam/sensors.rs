@@ -7,7 +7,7 @@ use super::metric::gyroscope::Gyroscope;
 use super::metric::motion::{CameraMotion, Extent, visual_motion};
 use super::metric::mount::MountTest;
 use super::metric::slip::{SlipTest, Verdict};
-use super::metric::wheels::{OdometryError, Wheels, seconds_between};
+use super::metric::wheels::{OdometryError, Wheels};
 use super::pose_table::{Anchor, KeyframePoses};
 use super::uncertainty::Covariance6;
 use crate::geometry::Sim3;
@@ -309,7 +309,7 @@ impl MotionSensors {
             (Some(motion), None) => motion,
             (None, turn) => {
                 let turn = turn?;
-                let seconds = seconds_between(start, stamp);
+                let seconds = start.seconds_to(stamp);
                 CameraMotion::turn_alone(turn.i_from_j, turn.sigma, seconds)
             }
         };

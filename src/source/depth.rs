@@ -1,10 +1,10 @@
 //! Depth images beside a source's frames.
 
-use super::SourceError;
 use super::entry::Entry;
+use super::{SourceDepth, SourceError};
 use crate::image::depth::{DepthCamera, DepthDecoder, DepthImage};
 use crate::time::Stamp;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// A depth image belongs to a frame if their stamps differ by at most this.
 pub(super) const TOLERANCE_NANOS: i64 = 20_000_000;
@@ -37,12 +37,9 @@ impl DepthFiles {
         &self,
         origin: &Path,
         frames: impl Iterator<Item = &'a Entry>,
-    ) -> Result<Vec<Option<PathBuf>>, SourceError> {
-        let file = |frame: &Entry| {
-            let nearest = nearest(&self.entries, frame.stamp, |e| e.stamp)?;
-            Some(nearest.path.clone())
-        };
-        let files: Vec<Option<PathBuf>> = frames.map(file).collect();
+    ) -> Result<Vec<Option<Entry>>, SourceError> {
+        let file = |frame: &Entry| nearest(&self.entries, frame.stamp, |e| e.stamp).cloned();
+        let files: Vec<Option<Entry>> = frames.map(file).collect();
         match files.iter().any(Option::is_some) {
             true => Ok(files),
             false => Err(SourceError::content(
@@ -74,9 +71,12 @@ pub(super) struct FileReader {
 }
 
 impl FileReader {
-    pub fn read(&mut self, path: &Path, units: f64) -> Option<DepthImage> {
-        match self.try_read(path, units) {
-            Ok(image) => Some(image),
+    pub fn read(&mut self, file: &Entry, units: f64) -> Option<SourceDepth> {
+        match self.try_read(&file.path, units) {
+            Ok(image) => Some(SourceDepth {
+                stamp: file.stamp,
+                image,
+            }),
             Err(error) => {
                 if self.unreadable == 0 {
                     tracing::warn!("{error}; frames without depth are tracked without it");

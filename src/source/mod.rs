@@ -55,8 +55,18 @@ pub struct SourceFrame {
     pub origin: PathBuf,
     /// The stored image: not resized, not undistorted.
     pub image: RgbImage,
-    /// Depth at the time of the image, as the sensor made it; `None` if there is none, or it was not asked for.
-    pub depth: Option<DepthImage>,
+    /// The depth image nearest in time, as the sensor made it; `None` if there is none within 20 ms, or it was not asked
+    /// for.
+    pub depth: Option<SourceDepth>,
+}
+
+/// A depth image with its stamp.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SourceDepth {
+    /// Its own time, not that of the frame.
+    pub stamp: Stamp,
+    /// The stored image: not registered to the frame's.
+    pub image: DepthImage,
 }
 
 /// A sequence of frames.

@@ -8,6 +8,7 @@ use super::calibration::fit_calibration;
 use super::stream::{About, Stream};
 use super::{SourceError, SourceFrame, SourceOptions};
 use crate::image::{MAX_SIDE, RgbImage};
+use crate::newest;
 use crate::time::Stamp;
 use heapless::Deque;
 use serde::Deserialize;
@@ -492,11 +493,7 @@ fn read_messages(stderr: impl Read, sender: &SyncSender<Message>, last_lines: &L
         match parse_message(text.trim()) {
             Some(Message::Other(line)) => {
                 let mut lines = last_lines.lock().unwrap_or_else(PoisonError::into_inner);
-                if lines.is_full() {
-                    lines.pop_front();
-                }
-                // There is room now.
-                let _ = lines.push_back(line);
+                newest::push(&mut lines, line);
             }
             // Without a receiver the reading goes on nevertheless.
             Some(message) => drop(sender.send(message)),

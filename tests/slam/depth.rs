@@ -4,7 +4,7 @@ use mast3r_slam::compute::device::DeviceError;
 use mast3r_slam::config::{Config, Threads};
 use mast3r_slam::eval::Alignment;
 use mast3r_slam::map::MapSnapshot;
-use mast3r_slam::slam::{Pace, ScaleEstimate, ScaleSource, Slam};
+use mast3r_slam::slam::{FrameDepth, Pace, ScaleEstimate, ScaleSource, Slam};
 use testkit::room::metric::Misscaled;
 use testkit::room::walk::{config, evaluation, images, lost, show, vocabulary};
 use testkit::room::{RoomBackend, SIZE, Spoil, cpu_slam, intrinsics, path_length, square_walk};
@@ -76,7 +76,7 @@ fn run(
     let (mut slam, room) = system(configured(calibrated, depth), spoil, factor);
     for (k, image) in images(&room, (0..FRAMES).map(Some)).iter().enumerate() {
         if depth && let Some(metres) = sensor(k, room.depth(k)) {
-            slam.set_depth(Some(&metres))
+            slam.set_depth(Some(metres.as_slice().into()))
                 .expect("depth of the right size");
         }
         show(&mut slam, k, image);
@@ -163,16 +163,18 @@ fn off(found: impl Iterator<Item = f32>, truth: &[f32]) -> f64 {
     f64::from(off[off.len() / 2])
 }
 
-/// A walk with depth of the frame before and this `offset` set, with a mapping thread or without: for each keyframe the
-/// error of its depths over that of the depth as it came, and the ATE.
-fn late_by_a_frame(offset: f64, threads: Threads) -> (Vec<f64>, f64) {
+/// A walk with depth of the frame before, stamped `after` seconds after its frame, with this `offset` set, with a mapping
+/// thread or without: for each keyframe the error of its depths over that of the depth as it came, and the ATE.
+fn late_by_a_frame((after, offset): (f64, f64), threads: Threads) -> (Vec<f64>, f64) {
     let mut config = configured(true, true);
     config.threads = threads;
     config.depth.offset = offset;
     let (mut slam, room) = system(config, Spoil::default(), wrong);
     let images = images(&room, (0..FRAMES).map(Some));
     for (k, image) in images.iter().enumerate().skip(1) {
-        slam.set_depth(Some(&room.depth(k - 1))).expect("depth");
+        let metres = &room.depth(k - 1);
+        slam.set_depth(Some(FrameDepth { metres, after }))
+            .expect("depth");
         show(&mut slam, k, image);
     }
     slam.complete().expect("finish");
@@ -187,7 +189,7 @@ fn late_by_a_frame(offset: f64, threads: Threads) -> (Vec<f64>, f64) {
     });
     let left: Vec<f64> = left.collect();
     let error = evaluation(&map, &square_walk(FRAMES, 0.6), Alignment::Se3);
-    println!("{offset}: {left:?}, ATE {}", error.ate.rmse);
+    println!("{after} {offset}: {left:?}, ATE {}", error.ate.rmse);
     (left, error.ate.rmse)
 }
 
@@ -195,13 +197,16 @@ fn late_by_a_frame(offset: f64, threads: Threads) -> (Vec<f64>, f64) {
 fn pointmaps_by_depth_of_another_moment_are_corrected() {
     for threads in [Threads::Single, Threads::Pipelined] {
         // The offset is found in the end, or known from the start; the first keyframe knows no velocity either way.
-        let (found, error_if_found) = late_by_a_frame(0.0, threads);
-        let (set, error) = late_by_a_frame(-0.033, threads);
-        assert!(found.len() > 4 && set.len() > 4);
+        let (found, error_if_found) = late_by_a_frame((0.0, 0.0), threads);
         let mean = |left: &[f64]| left.iter().sum::<f64>() / left.len() as f64;
-        assert!(mean(&found) < 0.4 && mean(&set) < 0.25);
-        assert!(set.iter().all(|left| *left < 0.5));
-        assert!(error < 0.5 * error_if_found, "{error}, {error_if_found}");
+        assert!(found.len() > 4 && mean(&found) < 0.4);
+        // Known by the setting, or by stamps that say so.
+        for late in [(0.0, -0.033), (-0.033, 0.0)] {
+            let (known, error) = late_by_a_frame(late, threads);
+            assert!(known.len() > 4 && mean(&known) < 0.25);
+            assert!(known.iter().all(|left| *left < 0.5));
+            assert!(error < 0.5 * error_if_found, "{error}, {error_if_found}");
+        }
     }
 }
 
@@ -324,11 +329,11 @@ fn depth_that_cannot_be_used_changes_nothing() {
 #[test]
 fn depth_is_refused_without_the_setting_and_in_a_wrong_size() {
     let (mut slam, _) = system(configured(true, false), Spoil::default(), wrong);
-    let refused = slam.set_depth(Some(&[1.0; PIXELS]));
+    let refused = slam.set_depth(Some([1.0; PIXELS][..].into()));
     assert!(matches!(refused, Err(DeviceError::NoDepth)), "{refused:?}");
     slam.set_depth(None).expect("no depth is no error");
     let (mut slam, _) = system(configured(true, true), Spoil::default(), wrong);
-    let refused = slam.set_depth(Some(&[1.0; PIXELS - 1]));
+    let refused = slam.set_depth(Some([1.0; PIXELS - 1][..].into()));
     let expected = (PIXELS, PIXELS - 1);
     assert!(
         matches!(refused, Err(DeviceError::Content { expected: e, found: f, .. }) if (e, f) == expected),

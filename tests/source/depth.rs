@@ -54,7 +54,7 @@ fn first(source: &mut dyn Source) -> Vec<Option<f32>> {
         image.metres[0]
     };
     source
-        .map(|frame| frame.unwrap().depth.as_ref().map(value))
+        .map(|frame| frame.unwrap().depth.map(|depth| value(&depth.image)))
         .collect()
 }
 
@@ -187,7 +187,7 @@ fn seven_scenes_depth_is_that_of_its_own_camera() {
     let frames: Vec<_> = source.as_mut().map(Result::unwrap).collect();
     let with: Vec<bool> = frames.iter().map(|f| f.depth.is_some()).collect();
     assert_eq!(with, [false, true, false]);
-    let image = frames[1].depth.as_ref().unwrap();
+    let image = &frames[1].depth.as_ref().unwrap().image;
     assert_eq!((image.metres[0], image.metres[300]), (2.0, 0.0));
     // In the colour image, of focal length 525 and 25 mm beside: the last column of the wall, 299.5 − 320 of 585.
     let limits = DepthLimits {

@@ -304,7 +304,7 @@ fn run(
             continue;
         };
         if let Some(depth) = &mut depth {
-            depth.give(slam, shown.depth.as_ref())?;
+            depth.give(slam, shown, None)?;
         }
         let tracked = slam.process(&Frame {
             index: step,

@@ -1,6 +1,7 @@
 //! Depth messages that wait for the image of their time.
 
 use super::moment::Moment;
+use crate::newest;
 use crate::time::Stamp;
 use crate::wire::messages::{Header, Message};
 use crate::wire::{Payload, cdr};
@@ -49,11 +50,7 @@ impl DepthInbox {
         match header {
             Ok(header) => {
                 let stamp = Stamp::from(&header.stamp);
-                if state.waiting.is_full() {
-                    state.waiting.pop_front();
-                }
-                // There is room now.
-                let _ = state.waiting.push_back(Waiting { stamp, payload });
+                newest::push(&mut state.waiting, Waiting { stamp, payload });
                 state.newest = Some((stamp, at));
             }
             Err(error) => state.broken = Some(error.to_string()),

@@ -5,7 +5,7 @@ use super::moment::Moment;
 use super::settings::Settings;
 use super::shared::Shared;
 use crate::image::depth::{DepthCamera, DepthDecoder, DepthImage, DepthReader, OwnCamera};
-use crate::slam::Slam;
+use crate::slam::{FrameDepth, Slam};
 use crate::time::Stamp;
 use crate::wire::messages::Header;
 use std::sync::PoisonError;
@@ -76,6 +76,7 @@ impl DepthInput {
         let header = transport
             .decode(&payload, &mut self.decoder, &mut self.image)
             .map_err(|e| Trouble::Image(e.to_string()))?;
+        let measured = Stamp::from(&header.stamp);
         let camera = match settings.depth_registered {
             true => DepthCamera::Registered,
             false => own_camera(shared, camera_frame, &header).map_err(Trouble::Image)?,
@@ -83,7 +84,11 @@ impl DepthInput {
         let depth = reader
             .read(&self.image, &camera)
             .map_err(|e| Trouble::Image(e.to_string()))?;
-        slam.set_depth(Some(depth.metres))
+        let depth = FrameDepth {
+            metres: depth.metres,
+            after: stamp.seconds_to(measured),
+        };
+        slam.set_depth(Some(depth))
             .map_err(|e| Trouble::Image(e.to_string()))
     }
 }

@@ -54,7 +54,7 @@ pub struct DepthMoment {
     pub path_from_camera: Isometry3<f64>,
     /// Its motion about the frame.
     pub passage: Passage,
-    /// Seconds from the frame that the depth came with to this one; negative if it came with the next one.
+    /// Seconds from the stamp of the depth image to that of the frame.
     pub shift: f64,
 }
 

@@ -14,7 +14,6 @@ use super::depth_surface::Surface;
 use super::motion::CameraMotion;
 use super::motions::MeasuredMotion;
 use super::path::Path;
-use super::wheels::seconds_between;
 use crate::geometry::{Intrinsics, Sim3};
 use crate::image::depth::DepthLimits;
 use nalgebra::{Cholesky, Matrix3, Matrix6, Vector6};
@@ -188,7 +187,7 @@ impl DepthMotions {
             i_from_j: found,
             covariance: (covariance + covariance.transpose()) * 0.5,
             driven: 0.0,
-            seconds: seconds_between(anchor.stamp, newest.stamp),
+            seconds: anchor.stamp.seconds_to(newest.stamp),
         };
         Some(Fit {
             ends: DepthEnds {

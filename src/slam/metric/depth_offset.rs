@@ -17,9 +17,10 @@ use super::depth_planes::{CORRELATED, Distances};
 use super::depth_surface::Surface;
 use super::path::Path;
 use super::robust::{Mean, mean};
-use super::wheels::seconds_between;
 use crate::geometry::Intrinsics;
 use crate::image::depth::DepthLimits;
+use crate::newest;
+use crate::time::Stamp;
 use nalgebra::{Cholesky, Matrix6, Vector6};
 
 /// Number of earlier images with which each is compared. Differences of velocity over three intervals say more than those
@@ -69,11 +70,31 @@ struct Pair {
     information: f64,
 }
 
-/// The camera at a frame with depth, and its velocities before and after the frame.
+/// A frame with depth.
+#[derive(Debug, Clone, Copy)]
+struct Open {
+    moment: Moment,
+    /// Seconds from the frame's stamp to the depth image's.
+    after: f64,
+}
+
+/// A frame with depth, and the camera's velocities before and after it.
 #[derive(Debug, Clone, Copy)]
 struct Noted {
-    moment: Moment,
+    frame: Open,
     velocities: [Vector6<f64>; 2],
+}
+
+impl Noted {
+    fn stamp(&self) -> Stamp {
+        self.frame.moment.stamp
+    }
+
+    /// The camera's twist from the frame to its depth, which was measured `offset` seconds after its stamp.
+    fn twist(&self, offset: f64) -> Vector6<f64> {
+        let seconds = self.frame.after + offset;
+        self.velocities[side_of(seconds)] * seconds
+    }
 }
 
 /// The side of a frame on which its depth was measured.
@@ -86,10 +107,10 @@ fn side_of(offset: f64) -> usize {
 pub struct OffsetFinder {
     /// Depth of the newest frame and of earlier ones, the oldest last.
     surfaces: [Surface; 1 + EARLIER],
-    /// The camera at the earlier ones, the oldest first.
-    earlier: heapless::Deque<Noted, EARLIER>,
-    /// The camera at the newest one, until the velocities there are known.
-    open: Option<Moment>,
+    /// The earlier ones, the oldest last.
+    earlier: heapless::Vec<Noted, EARLIER>,
+    /// The newest one, until the velocities there are known.
+    open: Option<Open>,
     /// As if depth were late, and as if it were early.
     pairs: heapless::Deque<[Pair; 2], PAIRS>,
     distances: Distances,
@@ -110,7 +131,7 @@ impl OffsetFinder {
         Self {
             distances: Distances::new(surface.capacity(), LEAST),
             surfaces,
-            earlier: heapless::Deque::new(),
+            earlier: heapless::Vec::new(),
             open: None,
             pairs: heapless::Deque::new(),
             set,
@@ -120,10 +141,9 @@ impl OffsetFinder {
         }
     }
 
-    /// The offset that is to be corrected, in seconds: negative if depth is older than its frame.
-    pub fn offset(&self) -> Option<f64> {
-        let seconds = self.found.map_or(self.set, |found| found.seconds);
-        (seconds != 0.0).then_some(seconds)
+    /// The offset that is to be corrected, in seconds: negative if depth is older than its stamp.
+    pub fn offset(&self) -> f64 {
+        self.found.map_or(self.set, |found| found.seconds)
     }
 
     /// Standard deviation of [`OffsetFinder::offset`], in seconds: what is left of an offset that was found but is not
@@ -150,34 +170,37 @@ impl OffsetFinder {
         self.open = None;
     }
 
-    /// Takes the depth of the newest frame, if the depth before is long enough ago.
-    pub fn note(&mut self, metres: &[f32], moment: &Moment) {
-        let apart = |of: &Noted| seconds_between(of.moment.stamp, moment.stamp);
+    /// Takes the depth of the newest frame, whose stamp is `after` seconds after the frame's, if the depth before is long
+    /// enough ago.
+    pub fn note(&mut self, metres: &[f32], moment: &Moment, after: f64) {
+        let apart = |of: &Noted| of.stamp().seconds_to(moment.stamp);
         let is_near = |of: &Noted| (0.0..APART[0]).contains(&apart(of));
-        if self.open.is_none() && !self.earlier.back().is_some_and(is_near) {
+        if self.open.is_none() && !self.earlier.first().is_some_and(is_near) {
             self.surfaces[0].fit(metres);
-            self.open = Some(*moment);
+            let moment = *moment;
+            self.open = Some(Open { moment, after });
         }
     }
 
     /// Compares the depth that was taken with earlier ones, once the path shows the velocities there.
     pub fn follow(&mut self, path: &Path) {
-        let Some(moment) = self.open else {
+        let Some(frame) = self.open else {
             return;
         };
-        if path.is_open(moment.stamp) {
+        let stamp = frame.moment.stamp;
+        if path.is_open(stamp) {
             return;
         }
         self.open = None;
         let Some(Passage {
             before: Some(before),
             after: Some(after),
-        }) = path.passage(moment.stamp)
+        }) = path.passage(stamp)
         else {
             return;
         };
         let newest = Noted {
-            moment,
+            frame,
             velocities: [before.twist, after.twist],
         };
         if self.compare_all(&newest) {
@@ -189,7 +212,7 @@ impl OffsetFinder {
                     && change >= MIN_CHANGE
                     && found.seconds.abs() <= MAX_OFFSET
             });
-            let corrected = self.offset().unwrap_or(0.0);
+            let corrected = self.offset();
             self.uncertainty = solved.map_or(UNKNOWN, |solved| {
                 (solved.seconds - corrected)
                     .hypot(solved.sigma)
@@ -204,28 +227,21 @@ impl OffsetFinder {
             self.report();
         }
         self.surfaces.rotate_right(1);
-        if self.earlier.is_full() {
-            self.earlier.pop_front();
-        }
+        self.earlier.truncate(EARLIER - 1);
         // There is room now.
-        let _ = self.earlier.push_back(newest);
+        let _ = self.earlier.insert(0, newest);
     }
 
     /// Adds the pairs of the newest depth and earlier ones. Returns whether there are any.
     fn compare_all(&mut self, newest: &Noted) -> bool {
         let mut is_any = false;
-        for back in 0..self.earlier.len() {
-            let earlier = self.earlier.iter().rev().nth(back).copied();
-            let apart = |of: &Noted| seconds_between(of.moment.stamp, newest.moment.stamp);
-            let earlier = earlier.filter(|of| apart(of) <= APART[1]);
-            let pair = earlier.and_then(|earlier| self.compare(back, &earlier, newest));
-            if let Some(pair) = pair {
+        for (back, earlier) in self.earlier.clone().iter().enumerate() {
+            if earlier.stamp().seconds_to(newest.stamp()) > APART[1] {
+                break;
+            }
+            if let Some(pair) = self.compare(back, earlier, newest) {
                 is_any = true;
-                if self.pairs.is_full() {
-                    self.pairs.pop_front();
-                }
-                // There is room now.
-                let _ = self.pairs.push_back(pair);
+                newest::push(&mut self.pairs, pair);
             }
         }
         is_any
@@ -249,11 +265,11 @@ impl OffsetFinder {
     /// The offset by the newest depth and the earlier one `back` images before the last, as if they were late and as if they
     /// were early.
     fn compare(&mut self, back: usize, earlier: &Noted, newest: &Noted) -> Option<[Pair; 2]> {
-        let motion = newest.moment.path_from_camera.inverse() * earlier.moment.path_from_camera;
+        let [from, to] = [earlier, newest].map(|of| of.frame.moment.path_from_camera);
+        let motion = to.inverse() * from;
         // Distances are measured at the offset that is corrected for.
-        let known = self.offset().unwrap_or(0.0);
-        let [of_earlier, of_newest] =
-            [earlier, newest].map(|of| of.velocities[side_of(known)] * known);
+        let known = self.offset();
+        let [of_earlier, of_newest] = [earlier, newest].map(|of| of.twist(known));
         let moved = exp(&-of_newest) * motion * exp(&of_earlier);
         let (surface, points) = self.surfaces.split_first()?;
         let points = points.get(back)?;

@@ -12,10 +12,10 @@ use super::keyframe_depth::KeyframeDepth;
 use super::motions::MeasuredMotion;
 use super::path::Path;
 use super::steps::Steps;
-use super::wheels::seconds_between;
 use crate::compute::depth::moved::DepthMotion;
 use crate::geometry::{Intrinsics, Sim3};
 use crate::image::depth::DepthLimits;
+use crate::newest;
 use crate::time::Stamp;
 use nalgebra::Isometry3;
 
@@ -32,13 +32,46 @@ const LOOKS: usize = 32;
 const REPORTS: usize = 16;
 /// Depth images of which at most two are needed beside the next one.
 const IMAGES: usize = 3;
+/// Depth measured within so many seconds of a frame is that of the frame: the camera moves by a millimetre at most.
+const AT_ONCE: f64 = 0.001;
 
-/// Depth that the next frame uses as its own.
+/// A depth image that belongs to a frame.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FrameDepth<'a> {
+    /// Metres along the camera's z axis for each pixel of the network's image, row by row, 0 where there is none.
+    pub metres: &'a [f32],
+    /// Seconds from the frame's stamp to the depth image's.
+    pub after: f64,
+}
+
+impl<'a> From<&'a [f32]> for FrameDepth<'a> {
+    /// Depth with the frame's stamp.
+    fn from(metres: &'a [f32]) -> Self {
+        Self { metres, after: 0.0 }
+    }
+}
+
+/// Depth beside a frame.
 #[derive(Debug, Clone, Copy)]
 struct Used {
     image: usize,
-    /// Seconds from the frame that it came with to the next frame.
+    /// Seconds from the stamp of the depth image to that of the frame.
     shift: f64,
+}
+
+impl Used {
+    /// The same depth beside a frame `seconds` later.
+    fn later(self, seconds: f64) -> Self {
+        Self {
+            shift: self.shift + seconds,
+            ..self
+        }
+    }
+
+    /// Seconds from the frame to the time at which the depth was measured, `offset` seconds after its stamp.
+    fn time(&self, offset: f64) -> f64 {
+        offset - self.shift
+    }
 }
 
 /// The newest depth that a frame used as its own.
@@ -84,12 +117,12 @@ pub struct DepthTimer {
     images: [Vec<f32>; IMAGES],
     /// Where the next frame's depth is put.
     next: usize,
-    /// Whether it came.
-    has_next: bool,
+    /// What came with the next frame.
+    came: Option<Used>,
     /// What the next frame uses.
     used: Option<Used>,
     /// What came with the newest frame. Depth that is early shows what the next frame sees.
-    held: Option<usize>,
+    held: Option<Used>,
     origin: Option<Origin>,
     /// From the camera that measured the current frame's depth to that of the frame, as the depth was moved.
     applied: Option<Isometry3<f64>>,
@@ -121,7 +154,7 @@ impl DepthTimer {
             size,
             images: [(); IMAGES].map(|()| vec![0.0; pixels]),
             next: 0,
-            has_next: false,
+            came: None,
             used: None,
             held: None,
             origin: None,
@@ -144,38 +177,54 @@ impl DepthTimer {
     /// after the one that it came with, if that is nearer to its time. Depth of another size is returned as it is.
     pub fn give<'a>(
         &'a mut self,
-        metres: Option<&'a [f32]>,
+        depth: Option<FrameDepth<'a>>,
     ) -> Option<(&'a [f32], Option<DepthMotion>)> {
-        (self.has_next, self.used, self.applied) = (false, None, None);
-        if let Some(metres) = metres {
+        (self.came, self.used, self.applied) = (None, None, None);
+        if let Some(FrameDepth { metres, after }) = depth {
             let next = self.images.get_mut(self.next)?;
             if next.len() != metres.len() {
                 return Some((metres, None));
             }
             next.copy_from_slice(metres);
-            self.has_next = true;
-        }
-        let offset = self.finder.offset();
-        let is_next = |shift: &f64| offset.is_some_and(|offset| offset > (offset - shift).abs());
-        self.used = match self.interval.filter(is_next) {
-            Some(shift) => self.held.map(|image| Used { image, shift }),
-            None => self.has_next.then_some(Used {
+            self.came = Some(Used {
                 image: self.next,
-                shift: 0.0,
-            }),
-        };
+                shift: -after,
+            });
+        }
+        self.used = self.nearest();
         let used = self.used?;
-        let known = self.steps.expected().zip(self.finder.offset());
-        let motion = known.map(|(velocity, offset)| exp(&(velocity * (offset - used.shift))));
+        let known = self.steps.expected().zip(self.apart(&used));
+        let motion = known.map(|(velocity, seconds)| exp(&(velocity * seconds)));
         self.applied = Some(motion.map_or(Isometry3::identity(), |motion| motion.rigid()));
         let motion = motion.map(|motion| DepthMotion::new(&motion, &self.camera));
         let image: &[f32] = self.images.get(used.image)?;
         Some((image, motion))
     }
 
+    /// What the next frame uses: what came with it, or with the frame before if that was measured nearer to this one. Depth
+    /// that is nearer to the frame after the next waits for that.
+    fn nearest(&self) -> Option<Used> {
+        let time = |used: &Used| used.time(self.finder.offset()).abs();
+        let is_of_next = |used: &Used| {
+            let later = self.interval.map(|seconds| used.later(seconds));
+            later.is_some_and(|later| time(&later) < time(used))
+        };
+        let held = self.held.filter(is_of_next).zip(self.interval);
+        let held = held.map(|(held, seconds)| held.later(seconds));
+        let own = self.came.filter(|came| !is_of_next(came));
+        let both = held.into_iter().chain(own);
+        both.min_by(|a, b| time(a).total_cmp(&time(b)))
+    }
+
+    /// Seconds from a frame to its depth, unless it was measured at once.
+    fn apart(&self, used: &Used) -> Option<f64> {
+        let seconds = used.time(self.finder.offset());
+        (seconds.abs() > AT_ONCE).then_some(seconds)
+    }
+
     /// The next frame, and the depth that it was given, cannot be used.
     pub fn skip(&mut self) {
-        (self.has_next, self.used, self.held) = (false, None, None);
+        (self.came, self.used, self.held) = (None, None, None);
         // The device may have taken the depth for the newest.
         self.origin = None;
     }
@@ -185,13 +234,13 @@ impl DepthTimer {
     pub fn carried(&mut self) -> Option<DepthMotion> {
         let (origin, here) = self.origin.zip(self.here).filter(|_| self.used.is_none())?;
         let moment = origin.moment;
-        if !(0.0..CARRIED).contains(&seconds_between(moment.stamp, here.stamp)) {
+        if !(0.0..CARRIED).contains(&moment.stamp.seconds_to(here.stamp)) {
             return None;
         }
         let next = here.path_from_camera * here.step;
         let mut motion = next.inverse() * moment.path_from_camera;
-        if let Some(offset) = self.finder.offset() {
-            motion = motion * exp(&origin.passage.twist(offset - origin.used.shift));
+        if let Some(seconds) = self.apart(&origin.used) {
+            motion = motion * exp(&origin.passage.twist(seconds));
         }
         let applied = motion.rigid();
         let motion = DepthMotion::new(&motion, &self.camera);
@@ -213,9 +262,14 @@ impl DepthTimer {
             let measured = MeasuredKeyframe::new(id, &here, origin.depth());
             self.add_report(DepthReport::Keyframe(KeyframeDepth { measured, applied }));
         }
-        let is_shown_later = |shift: f64| {
-            let offset = self.finder.offset();
-            offset.is_some_and(|offset| -offset > (offset + shift).abs())
+        let offset = self.finder.offset();
+        let own = (origin.moment.stamp == here.stamp).then(|| origin.used.time(offset).abs());
+        let last = self.held.map_or(offset, |held| held.time(offset));
+        // What comes with the next frame, stamped like the last, is nearer to this frame than to that, and than what this
+        // one used.
+        let is_shown_later = |seconds: f64| {
+            let next = (last + seconds).abs();
+            next < last.abs() && own.is_none_or(|own| next < own)
         };
         self.awaiting = self.interval.is_some_and(is_shown_later).then_some(here);
     }
@@ -225,11 +279,7 @@ impl DepthTimer {
         let Some(here) = self.here else {
             return;
         };
-        if self.open.is_full() {
-            self.open.pop_front();
-        }
-        // There is room now.
-        let _ = self.open.push_back((here.stamp, report));
+        newest::push(&mut self.open, (here.stamp, report));
     }
 
     /// If the newest frame has depth of its own, and the newest keyframe had none until now: measures the motion to it
@@ -253,14 +303,15 @@ impl DepthTimer {
         }
         self.awaiting = None;
         match self.held {
-            Some(image) => {
+            Some(held) => {
+                let of_keyframe = held.later(-keyframe.stamp.seconds_to(here.stamp));
                 let depth = DepthMoment {
                     stamp: keyframe.stamp,
                     path_from_camera: keyframe.path_from_camera.rigid(),
                     passage: Passage::default(),
-                    shift: -seconds_between(keyframe.stamp, here.stamp),
+                    shift: of_keyframe.shift,
                 };
-                self.measure(image, depth);
+                self.measure(of_keyframe.image, depth);
             }
             None => self.measure_by(Some(keyframe.stamp)),
         }
@@ -310,7 +361,7 @@ impl DepthTimer {
     /// The offset of depth, as far as it is known.
     pub fn offset(&self) -> DepthOffset {
         DepthOffset {
-            seconds: self.finder.offset().unwrap_or(0.0),
+            seconds: self.finder.offset(),
             sigma: self.finder.uncertainty(),
         }
     }
@@ -345,7 +396,7 @@ impl DepthTimer {
     /// it, as where the camera was lost, earlier depth is of no use. Depth of the frame that was `refused` is not carried.
     pub fn tracked(&mut self, stamp: Stamp, step: Option<&Isometry3<f64>>, refused: bool) {
         let before = self.last.replace(stamp);
-        let seconds = before.map(|before| seconds_between(before, stamp));
+        let seconds = before.map(|before| before.seconds_to(stamp));
         let seconds = seconds.filter(|s| *s > 0.0 && *s <= MAX_STEP);
         self.interval = seconds;
         let path = self.here.map(|here| here.path_from_camera);
@@ -388,11 +439,12 @@ impl DepthTimer {
         self.path.add(stamp, pose, averages);
         self.finder.follow(&self.path);
         self.motions.complete(&self.path);
-        let came = self.images.get(self.next).filter(|_| self.has_next);
-        if let Some(came) = came.filter(|_| velocity.is_some()) {
-            self.finder.note(came, &here);
+        self.held = self.came.take();
+        let held = self.held.filter(|_| velocity.is_some());
+        let image = held.and_then(|held| self.images.get(held.image));
+        if let Some((held, image)) = held.zip(image) {
+            self.finder.note(image, &here, -held.shift);
         }
-        self.held = self.has_next.then_some(self.next);
         if let Some(used) = self.used.take() {
             let expected = velocity.zip(self.steps.expected());
             let passage = Passage {
@@ -406,10 +458,9 @@ impl DepthTimer {
                 is_closed: false,
             });
         }
-        let kept = [self.held, self.origin.map(|origin| origin.used.image)];
-        let free = (0..IMAGES).find(|image| !kept.contains(&Some(*image)));
-        self.next = free.unwrap_or(0);
-        self.has_next = false;
+        let kept = [self.held, self.origin.map(|origin| origin.used)];
+        let is_kept = |image: &usize| kept.iter().flatten().any(|used| used.image == *image);
+        self.next = (0..IMAGES).find(|image| !is_kept(image)).unwrap_or(0);
     }
 }
 

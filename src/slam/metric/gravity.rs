@@ -4,7 +4,6 @@
 //! camera that ends about as fast as it started cancel, and what is left of a long mean points up. Readings are summed
 //! up in the axes of the keyframe that the camera was tracked against, so that the map may still turn them.
 
-use super::wheels::seconds_between;
 use crate::time::Stamp;
 use nalgebra::{Unit, UnitQuaternion, Vector3};
 use std::collections::VecDeque;
@@ -81,7 +80,7 @@ impl Gravity {
         // False for NaN.
         let possible = reading.norm() < MAX_READING;
         if let Some((newest, _)) = self.readings.back() {
-            let dt = seconds_between(*newest, stamp);
+            let dt = newest.seconds_to(stamp);
             if dt < -KEPT {
                 // The source started again.
                 self.readings.clear();
@@ -90,7 +89,7 @@ impl Gravity {
             }
         }
         if possible {
-            let old = |at: &(Stamp, Vector3<f64>)| seconds_between(at.0, stamp) > KEPT;
+            let old = |at: &(Stamp, Vector3<f64>)| at.0.seconds_to(stamp) > KEPT;
             while self.readings.front().is_some_and(old) || self.readings.len() >= MAX_READINGS {
                 self.readings.pop_front();
             }
@@ -114,18 +113,16 @@ impl Gravity {
     ) {
         let before = self.newest.replace(stamp);
         let until = || {
-            let past = |at: &&(Stamp, Vector3<f64>)| seconds_between(at.0, stamp) >= 0.0;
+            let past = |at: &&(Stamp, Vector3<f64>)| at.0.seconds_to(stamp) >= 0.0;
             self.readings.iter().filter(past)
         };
-        let at_frame = |at: &&(Stamp, Vector3<f64>)| seconds_between(at.0, stamp) <= AT_FRAME;
+        let at_frame = |at: &&(Stamp, Vector3<f64>)| at.0.seconds_to(stamp) <= AT_FRAME;
         let Some(mean) = mean(until().filter(at_frame)) else {
             return;
         };
-        let span = until()
-            .next()
-            .map_or(0.0, |at| seconds_between(at.0, stamp));
+        let span = until().next().map_or(0.0, |at| at.0.seconds_to(stamp));
         let rests = span >= REST && until().all(|(_, a)| (a - mean).norm() < STEADY);
-        let since = before.map_or(0.0, |before| seconds_between(before, stamp));
+        let since = before.map_or(0.0, |before| before.seconds_to(stamp));
         let seconds = match rests {
             true => REST_TIME,
             false => since.clamp(0.0, FRAME_TIME),

@@ -1,7 +1,6 @@
 //! Gyroscope: the newest angular rates, and the camera's rotation between two times (docs/algorithm.md, Wheel odometry
 //! and gyro).
 
-use super::wheels::seconds_between;
 use crate::geometry::rotation_log;
 use crate::time::Stamp;
 use nalgebra::{Matrix3, UnitQuaternion, Vector3};
@@ -110,7 +109,7 @@ impl Rates {
         }
         let mut sum = Vector3::zeros();
         if let Some(newest) = self.samples.back().copied() {
-            let dt = seconds_between(newest.stamp, stamp);
+            let dt = newest.stamp.seconds_to(stamp);
             if (-RESTART..=0.0).contains(&dt) {
                 return Err(GyroError::Old {
                     newest: newest.stamp,
@@ -122,7 +121,7 @@ impl Rates {
                 false => sum = newest.sum + (newest.rate + rate) * (0.5 * dt),
             }
         }
-        let old = |oldest: &Sample| seconds_between(oldest.stamp, stamp) > KEPT;
+        let old = |oldest: &Sample| oldest.stamp.seconds_to(stamp) > KEPT;
         while self.samples.front().is_some_and(old) || self.samples.len() >= MAX_RATES {
             self.samples.pop_front();
         }
@@ -142,10 +141,10 @@ impl Rates {
             return Some(*exact);
         }
         let before = *self.samples.get(next.checked_sub(1)?)?;
-        let dt = seconds_between(before.stamp, stamp);
+        let dt = before.stamp.seconds_to(stamp);
         let rate = match after {
             Some(after) => {
-                let gap = seconds_between(before.stamp, after.stamp);
+                let gap = before.stamp.seconds_to(after.stamp);
                 if gap > MAX_GAP {
                     return None;
                 }
@@ -173,7 +172,7 @@ impl Rates {
         let within = self.samples.range(start..).take_while(|s| s.stamp < to);
         let mut before = first;
         for sample in within.copied().chain([last]) {
-            let dt = seconds_between(before.stamp, sample.stamp);
+            let dt = before.stamp.seconds_to(sample.stamp);
             if dt > MAX_GAP {
                 return None;
             }
@@ -189,7 +188,7 @@ impl Rates {
 
     /// Length of the mean rate between two times, in rad/s; `None` if the rates do not cover them.
     pub fn mean_rate(&self, from: Stamp, to: Stamp) -> Option<f64> {
-        let dt = seconds_between(from, to);
+        let dt = from.seconds_to(to);
         let turned = self.at(to)?.sum - self.at(from)?.sum;
         (dt > 0.0).then(|| turned.norm() / dt)
     }
@@ -197,7 +196,7 @@ impl Rates {
     /// Mean rate of the sensor between two times, in rad/s, if it is steady: the bias, if the camera stands still
     /// meanwhile. `steady` is the largest deviation of a rate from the mean.
     pub fn steady_rate(&self, from: Stamp, to: Stamp, steady: f64) -> Option<Vector3<f64>> {
-        let dt = seconds_between(from, to);
+        let dt = from.seconds_to(to);
         if dt <= 0.0 {
             return None;
         }

@@ -2,8 +2,8 @@
 
 use super::gyro::{GyroRotation, Rates, angle, shifted};
 use super::robust::huber_weight;
-use super::wheels::seconds_between;
 use crate::geometry::rotation_log;
+use crate::newest;
 use crate::time::Stamp;
 use nalgebra::{Cholesky, Matrix3, UnitQuaternion, Vector3};
 
@@ -55,16 +55,15 @@ impl BiasEstimator {
         seen: &UnitQuaternion<f64>,
         seconds: f64,
     ) {
-        if self.pairs.is_full() {
-            self.pairs.pop_front();
-        }
-        // There is room now.
-        let _ = self.pairs.push_back(Pair {
-            gyro,
-            bias: *bias,
-            seen: *seen,
-            seconds,
-        });
+        newest::push(
+            &mut self.pairs,
+            Pair {
+                gyro,
+                bias: *bias,
+                seen: *seen,
+                seconds,
+            },
+        );
     }
 
     /// The bias that minimises `Σ ρ(‖Log(ΔR(b)ᵀ R_ij)‖)`, with `ΔR(b)` linear in the bias: a system of three equations
@@ -130,19 +129,18 @@ pub struct OffsetEstimator {
 impl OffsetEstimator {
     /// Adds the camera's rotation between two consecutive frames.
     pub fn add(&mut self, from: Stamp, to: Stamp, seen: &UnitQuaternion<f64>) {
-        let dt = seconds_between(from, to);
+        let dt = from.seconds_to(to);
         if dt <= 0.0 || dt > 0.5 {
             return;
         }
-        if self.intervals.is_full() {
-            self.intervals.pop_front();
-        }
-        // There is room now.
-        let _ = self.intervals.push_back(Interval {
-            from,
-            to,
-            rate: angle(seen) / dt,
-        });
+        newest::push(
+            &mut self.intervals,
+            Interval {
+                from,
+                to,
+                rate: angle(seen) / dt,
+            },
+        );
     }
 
     /// Seconds to add to a frame's stamp for the time on the gyro's clock at which the camera saw it, within ±20 ms.

@@ -3,7 +3,6 @@
 use super::gyro::{GyroError, GyroNoise, Rates, angle, rotation_sigma, shifted};
 use super::gyro_calibration::{Bias, BiasEstimator, OffsetEstimator};
 use super::gyro_mount::{GyroMountTest, WrongGyro};
-use super::wheels::seconds_between;
 use crate::time::Stamp;
 use nalgebra::{UnitQuaternion, Vector3};
 
@@ -109,7 +108,7 @@ impl Gyroscope {
         let mount = self.camera_from_imu;
         Some(CameraRotation {
             i_from_j: mount * turned.i_from_j * mount.inverse(),
-            sigma: rotation_sigma(seconds_between(from, to), &self.noise, bias_sigma),
+            sigma: rotation_sigma(from.seconds_to(to), &self.noise, bias_sigma),
         })
     }
 
@@ -140,7 +139,7 @@ impl Gyroscope {
         });
         let turned = rest.turned * i_from_j;
         self.rest = (angle(&turned) < STILL_TURN).then_some(Rest { turned, ..rest });
-        if self.rest.is_none() || seconds_between(rest.since, to) < STILL {
+        if self.rest.is_none() || rest.since.seconds_to(to) < STILL {
             return;
         }
         self.rest = None;
@@ -169,7 +168,7 @@ impl Gyroscope {
         self.mount.add(&in_camera, i_from_j)?;
         let seen = self.in_imu(i_from_j);
         self.from_keyframes
-            .add(by_gyro, &bias, &seen, seconds_between(from, to));
+            .add(by_gyro, &bias, &seen, from.seconds_to(to));
         if let Some(bias) = self.from_keyframes.solve() {
             self.improve(bias);
         }

@@ -5,7 +5,7 @@
 //! the frame's own pose, other than that of one step.
 
 use super::depth_moment::{DepthMoment, Passage, Velocity, log};
-use super::wheels::seconds_between;
+use crate::newest;
 use crate::time::Stamp;
 use nalgebra::{Isometry3, Vector6};
 
@@ -38,11 +38,7 @@ impl Path {
     /// are better velocities than they are.
     pub fn add(&mut self, stamp: Stamp, path_from_camera: Isometry3<f64>, averages: bool) {
         self.averages = averages;
-        if self.newest.is_full() {
-            self.newest.pop_front();
-        }
-        // There is room now.
-        let _ = self.newest.push_back((stamp, path_from_camera));
+        newest::push(&mut self.newest, (stamp, path_from_camera));
     }
 
     /// Whether a frame is on it, and too few frames after that are known for its velocity.
@@ -56,10 +52,7 @@ impl Path {
 
     /// Seconds from a frame to each that is later.
     fn later(&self, stamp: Stamp) -> impl Iterator<Item = f64> {
-        let seconds = self
-            .newest
-            .iter()
-            .map(move |(at, _)| seconds_between(stamp, *at));
+        let seconds = self.newest.iter().map(move |(at, _)| stamp.seconds_to(*at));
         seconds.filter(|t| *t > 0.0)
     }
 
@@ -88,7 +81,7 @@ impl Path {
         let here = here.inverse();
         let poses = || {
             let about = self.newest.iter();
-            about.map(|(at, pose)| (seconds_between(stamp, *at), here * *pose))
+            about.map(|(at, pose)| (stamp.seconds_to(*at), here * *pose))
         };
         let [near, far] = match self.averages {
             true => [NEAR_SIDE, FAR_SIDE],

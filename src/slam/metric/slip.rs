@@ -3,6 +3,7 @@
 
 use super::motion::CameraMotion;
 use crate::compute::depth::SIGMA_OVER_MAD;
+use crate::newest;
 use nalgebra::{Isometry3, Matrix3, Matrix6, Vector6};
 
 /// 99 % quantile of χ² with six degrees of freedom.
@@ -77,11 +78,7 @@ impl SlipTest {
             visual.translation.vector.norm(),
         );
         if by_wheels > SHORT && by_camera > SHORT {
-            if self.ratios.is_full() {
-                self.ratios.pop_front();
-            }
-            // There is room now.
-            let _ = self.ratios.push_back((by_wheels / by_camera).ln());
+            newest::push(&mut self.ratios, (by_wheels / by_camera).ln());
         }
         Verdict::Fits
     }

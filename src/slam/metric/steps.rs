@@ -4,6 +4,7 @@
 //! steps is that of a moment long ago. How far to look back is learnt from how well the means predict the next steps.
 
 use super::depth_moment::{Passage, Velocity};
+use crate::newest;
 use nalgebra::Vector6;
 
 /// Numbers of steps that are averaged. With 0 the camera accelerates as in the last two.
@@ -44,11 +45,7 @@ impl Steps {
                 *error = Some(before + FADING * (squared - before));
             }
         }
-        if self.newest.is_full() {
-            self.newest.pop_front();
-        }
-        // There is room now.
-        let _ = self.newest.push_back(step);
+        newest::push(&mut self.newest, step);
     }
 
     /// The velocity that is expected in the next step; `None` without a step.

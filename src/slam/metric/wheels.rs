@@ -74,11 +74,6 @@ pub struct Wheels {
     jumps: usize,
 }
 
-/// Seconds from `from` to `to`.
-pub fn seconds_between(from: Stamp, to: Stamp) -> f64 {
-    (i128::from(to.nanos) - i128::from(from.nanos)) as f64 * 1e-9
-}
-
 /// The point on the screw motion from `a` to `b` at the fraction `u` of it; `u` may exceed 1.
 fn interpolated(a: &Isometry3<f64>, b: &Isometry3<f64>, u: f64) -> Isometry3<f64> {
     let step = Sim3::from(&(a.inverse() * b)).log() * u;
@@ -87,7 +82,7 @@ fn interpolated(a: &Isometry3<f64>, b: &Isometry3<f64>, u: f64) -> Isometry3<f64
 
 impl Sample {
     fn towards(&self, next: &Sample, stamp: Stamp) -> Sample {
-        let u = seconds_between(self.stamp, stamp) / seconds_between(self.stamp, next.stamp);
+        let u = self.stamp.seconds_to(stamp) / self.stamp.seconds_to(next.stamp);
         Sample {
             stamp,
             odom_from_base: interpolated(&self.odom_from_base, &next.odom_from_base, u),
@@ -128,7 +123,7 @@ impl Wheels {
             turned: 0.0,
         };
         if let Some(newest) = self.samples.back().copied() {
-            let dt = seconds_between(newest.stamp, stamp);
+            let dt = newest.stamp.seconds_to(stamp);
             if (-RESTART..=0.0).contains(&dt) {
                 return Err(OdometryError::Old {
                     newest: newest.stamp,
@@ -145,7 +140,7 @@ impl Wheels {
                 sample.turned = newest.turned + turned;
             }
         }
-        let old = |oldest: &Sample| seconds_between(oldest.stamp, stamp) > KEPT;
+        let old = |oldest: &Sample| oldest.stamp.seconds_to(stamp) > KEPT;
         while self.samples.front().is_some_and(old) || self.samples.len() >= MAX_POSES {
             self.samples.pop_front();
         }
@@ -183,11 +178,11 @@ impl Wheels {
         let Some(after) = after else {
             // After the newest pose: its velocity, for a moment.
             let earlier = self.samples.get(next.checked_sub(2)?)?;
-            let fits = seconds_between(before.stamp, stamp) <= MAX_AHEAD
-                && seconds_between(earlier.stamp, before.stamp) <= MAX_GAP;
+            let fits = before.stamp.seconds_to(stamp) <= MAX_AHEAD
+                && earlier.stamp.seconds_to(before.stamp) <= MAX_GAP;
             return fits.then(|| earlier.towards(before, stamp));
         };
-        let fits = seconds_between(before.stamp, after.stamp) <= MAX_GAP;
+        let fits = before.stamp.seconds_to(after.stamp) <= MAX_GAP;
         fits.then(|| before.towards(after, stamp))
     }
 
@@ -203,7 +198,7 @@ impl Wheels {
             i_from_j: mount.inverse() * base * mount,
             covariance: jacobian * base_covariance(&base, driven, turned) * jacobian.transpose(),
             driven,
-            seconds: seconds_between(from, to),
+            seconds: from.seconds_to(to),
         })
     }
 }

@@ -6,10 +6,10 @@ use super::{Ordered, origin};
 use crate::bag::{Bag, BagMessage};
 use crate::geometry::Calibration;
 use crate::image::depth::{DepthCamera, DepthDecoder, DepthImage, OwnCamera};
-use crate::source::SourceError;
 use crate::source::camera_info;
 use crate::source::depth::TOLERANCE_NANOS;
 use crate::source::depth_message::DepthTransport;
+use crate::source::{SourceDepth, SourceError};
 use crate::time::Stamp;
 use crate::wire::cdr;
 use crate::wire::messages::sensor::CameraInfo;
@@ -42,7 +42,7 @@ impl DepthMessages {
     }
 
     /// The depth image nearest in time to `at`, if it is within the tolerance. Later calls have later times.
-    pub fn at(&mut self, at: Stamp) -> Option<DepthImage> {
+    pub fn at(&mut self, at: Stamp) -> Option<SourceDepth> {
         while !self.ended && self.around[1].as_ref().is_none_or(|(stamp, _)| *stamp < at) {
             match self.ordered.next() {
                 Some(Ok(next)) => {
@@ -59,16 +59,18 @@ impl DepthMessages {
             }
         }
         let distance = |(stamp, _): &&(Stamp, BagMessage)| stamp.nanos.abs_diff(at.nanos);
-        let nearest = self.around.iter().flatten().min_by_key(distance)?;
-        if distance(&nearest) > TOLERANCE_NANOS.unsigned_abs() {
-            return None;
-        }
+        let nearest = self.around.iter().flatten().min_by_key(distance);
+        let (stamp, message) =
+            nearest.filter(|nearest| distance(nearest) <= TOLERANCE_NANOS.unsigned_abs())?;
         let mut image = DepthImage::default();
         match self
             .transport
-            .decode(&nearest.1.payload, &mut self.decoder, &mut image)
+            .decode(&message.payload, &mut self.decoder, &mut image)
         {
-            Ok(_) => Some(image),
+            Ok(_) => Some(SourceDepth {
+                stamp: *stamp,
+                image,
+            }),
             Err(error) => {
                 if self.unreadable == 0 {
                     let origin = self.origin.display();

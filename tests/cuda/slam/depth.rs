@@ -43,7 +43,8 @@ fn walked(on: &On<'_>, calibrated: bool, sensor: Sensor) -> (Walked, Slam) {
             (Sensor::Holes, 6) => Some(vec![0.0; SIZE.0 * SIZE.1]),
             (Sensor::Holes, _) => Some(truth.depth(k)),
         };
-        slam.set_depth(metres.as_deref()).expect("depth");
+        let depth = metres.as_deref().map(Into::into);
+        slam.set_depth(depth).expect("depth");
         show(&mut slam, k, image);
     }
     slam.complete().expect("finish");

@@ -103,7 +103,7 @@ impl Writing {
 fn first(source: &mut dyn Source) -> Vec<Option<f32>> {
     let value = |image: &DepthImage| image.metres[0];
     source
-        .map(|frame| frame.unwrap().depth.as_ref().map(value))
+        .map(|frame| frame.unwrap().depth.map(|depth| value(&depth.image)))
         .collect()
 }
 

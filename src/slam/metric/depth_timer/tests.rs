@@ -24,12 +24,26 @@ fn walk_with(
     seconds: f64,
     error: impl Fn(f64) -> Isometry3<f64>,
 ) -> DepthTimer {
+    stamped_walk(|_| 0.0, set, path, offset, seconds, error)
+}
+
+/// The same, with depth images whose stamps are `after` those of their frames by so many seconds.
+fn stamped_walk(
+    after: impl Fn(usize) -> f64,
+    set: f64,
+    path: impl Fn(f64) -> Isometry3<f64>,
+    offset: f64,
+    seconds: f64,
+    error: impl Fn(f64) -> Isometry3<f64>,
+) -> DepthTimer {
     let mut timer = DepthTimer::new(SIZE, camera(), LIMITS, set);
     let seen = |t: f64| path(t) * error(t);
     for frame in 0..(seconds / FRAME) as usize {
         let t = frame as f64 * FRAME;
         if frame.is_multiple_of(3) {
-            timer.give(Some(&depth(&path(t + offset))));
+            let after = after(frame);
+            let metres = &depth(&path(t + after + offset));
+            timer.give(Some(FrameDepth { metres, after }));
         }
         let step = seen(t - FRAME).inverse() * seen(t);
         timer.tracked(Stamp::from_seconds(t), Some(&step), false);
@@ -57,6 +71,45 @@ fn an_offset_is_found_of_either_sign() {
 }
 
 #[test]
+fn stamps_of_depth_may_be_others_than_those_of_frames() {
+    // Up to 20 ms before and after, each by itself.
+    let after = |frame: usize| 0.04 * ((7 * frame) % 11) as f64 / 10.0 - 0.02;
+    let wrong = stamped_walk(after, 0.0, pose, -0.04, 12.0, exact).finder;
+    let found = wrong.found().expect("an offset");
+    assert!((found.seconds + 0.04).abs() < 4e-3, "{found:?}");
+    let right = stamped_walk(after, 0.0, pose, 0.0, 12.0, exact).finder;
+    let found = right.solve().expect("an estimate");
+    assert!(
+        found.seconds.abs() < 2e-3 && found.sigma < MAX_SIGMA,
+        "{found:?}"
+    );
+    assert_eq!(right.found(), None);
+}
+
+#[test]
+fn depth_is_moved_by_its_own_stamp_and_the_offset() {
+    for (after, set, expected) in [
+        (-0.012, 0.0, Some(-0.012)),
+        (0.015, -0.01, Some(0.005)),
+        (FRAME, -FRAME, None),
+        (-0.02, 0.0203, None),
+    ] {
+        let mut timer = walk_with(set, steady, set, 3.0, exact);
+        let t = timer.last.expect("a frame").seconds() + FRAME;
+        let metres = &depth(&steady(t + after + set));
+        let (given, motion) = timer
+            .give(Some(FrameDepth { metres, after }))
+            .expect("depth");
+        assert!(given == metres.as_slice());
+        assert_eq!(motion.is_some(), expected.is_some(), "{after} {set}");
+        let moved = steady(t).inverse() * steady(t + expected.unwrap_or(0.0));
+        let applied = timer.applied.expect("depth of its own");
+        let off = (applied.inverse() * moved).translation.vector.norm();
+        assert!(off < 2e-4, "{after} {set}: {off}");
+    }
+}
+
+#[test]
 fn each_image_is_compared_with_more_than_the_last() {
     // At most eleven images, 0.3 s apart: the last alone would make ten pairs.
     let finder = walk(pose, -0.04, 3.1, exact).finder;
@@ -67,7 +120,7 @@ fn each_image_is_compared_with_more_than_the_last() {
 fn depth_of_the_right_moment_has_none() {
     for error in [exact, drift] {
         let timer = walk(pose, 0.0, 12.0, error);
-        assert_eq!(timer.finder.offset(), None);
+        assert_eq!(timer.finder.offset(), 0.0);
         // It is known, not only unseen.
         let found = timer.finder.solve().expect("an estimate");
         assert!(
@@ -81,15 +134,15 @@ fn depth_of_the_right_moment_has_none() {
 fn an_offset_that_is_set_is_used_at_once_and_corrected_if_it_is_wrong() {
     for error in [exact, drift] {
         let right = walk_with(-0.04, pose, -0.04, 12.0, error).finder;
-        assert_eq!((right.offset(), right.found()), (Some(-0.04), None));
+        assert_eq!((right.offset(), right.found()), (-0.04, None));
         // Depth that is in time after all.
         let wrong = walk_with(-0.04, pose, 0.0, 12.0, error).finder;
         let found = wrong.found().expect("another offset");
         assert!(found.seconds.abs() < 5e-3, "{found:?}");
-        assert_eq!(wrong.offset(), Some(found.seconds));
+        assert_eq!(wrong.offset(), found.seconds);
     }
     let timer = walk_with(-0.04, steady, 0.0, 0.2, exact);
-    assert_eq!(timer.finder.offset(), Some(-0.04));
+    assert_eq!(timer.finder.offset(), -0.04);
 }
 
 /// Poses that err by six millimetres and three milliradians along each axis, each by itself.
@@ -122,14 +175,15 @@ fn noise_of_poses_is_no_offset_and_hides_none() {
 #[test]
 fn a_constant_velocity_shows_no_offset() {
     for error in [exact, drift] {
-        assert_eq!(walk(steady, 0.04, 4.0, error).finder.offset(), None);
+        assert_eq!(walk(steady, 0.04, 4.0, error).finder.offset(), 0.0);
     }
 }
 
 #[test]
 fn depth_is_moved_into_the_moment_of_its_frame() {
     let mut timer = walk(pose, -0.04, 12.0, exact);
-    let offset = timer.finder.offset().expect("an offset");
+    let offset = timer.finder.offset();
+    assert!(offset < -0.03, "{offset}");
     let t = timer.last.expect("a frame").seconds() + FRAME;
     let (came, expected) = (depth(&pose(t - 0.04)), depth(&pose(t)));
     let off = |metres: &[f32]| {
@@ -140,7 +194,7 @@ fn depth_is_moved_into_the_moment_of_its_frame() {
     };
     let (before, _) = off(&came);
     let motion = timer
-        .give(Some(&came))
+        .give(Some(came.as_slice().into()))
         .and_then(|(_, motion)| motion)
         .expect("a motion");
     let mut moved = came.clone();
@@ -182,7 +236,7 @@ fn with_early_depth(
     for frame in 0..41 {
         let t = frame as f64 * FRAME;
         let came = comes(frame).then(|| depth(&pose(t + early)));
-        let given = timer.give(came.as_deref());
+        let given = timer.give(came.as_deref().map(Into::into));
         used.push(given.map(|(metres, _)| metres.to_vec()));
         let step = pose(t - FRAME).inverse() * pose(t);
         timer.tracked(Stamp::from_seconds(t), (frame > 0).then_some(&step), false);
@@ -233,7 +287,7 @@ fn late_depth_that_comes_with_the_next_frame_measures_the_motion_to_a_keyframe()
         for frame in 1..50_usize {
             let own = frame % 10 != 6 || comes == 1;
             let own = own.then(|| depth(&pose(at(frame) - FRAME)));
-            timer.give(own.as_deref());
+            timer.give(own.as_deref().map(Into::into));
             let step = seen(frame - 1).inverse() * seen(frame);
             let stamp = Stamp::from_seconds(at(frame));
             timer.tracked(stamp, (frame > 1).then_some(&step), false);
@@ -273,7 +327,7 @@ fn newest_depth_is_carried_to_frames_without() {
         let t = f64::from(frame) * FRAME;
         let own = depth(&pose(t));
         if frame == 2 {
-            timer.give(Some(&own));
+            timer.give(Some(own.as_slice().into()));
             assert!(timer.carried().is_none(), "a depth of its own");
         } else if let Some(motion) = timer.carried() {
             let newest = depth(&pose(2.0 * FRAME));
@@ -297,7 +351,7 @@ fn newest_depth_is_carried_to_frames_without() {
         timer.tracked(Stamp::from_seconds(t), Some(&step), false);
     }
     // After a frame that was lost there is none, nor while the camera looks elsewhere.
-    timer.give(Some(&depth(&pose(1.0))));
+    timer.give(Some(depth(&pose(1.0)).as_slice().into()));
     timer.tracked(
         Stamp::from_seconds(1.0),
         Some(&Isometry3::identity()),
@@ -306,24 +360,24 @@ fn newest_depth_is_carried_to_frames_without() {
     assert!(timer.carried().is_some());
     timer.tracked(Stamp::from_seconds(1.1), None, false);
     assert!(timer.carried().is_none());
-    timer.give(Some(&depth(&pose(1.2))));
+    timer.give(Some(depth(&pose(1.2)).as_slice().into()));
     timer.tracked(Stamp::from_seconds(1.2), None, false);
     assert!(timer.carried().is_some());
     let away = Isometry3::rotation(Vector3::new(0.0, 2.0, 0.0));
     timer.tracked(Stamp::from_seconds(1.3), Some(&away), false);
     assert!(timer.carried().is_none());
     // Nor what the network's pass contradicts, nor the depth of an image that could not be read.
-    timer.give(Some(&depth(&pose(1.4))));
+    timer.give(Some(depth(&pose(1.4)).as_slice().into()));
     timer.tracked(Stamp::from_seconds(1.4), Some(&Isometry3::identity()), true);
     assert!(timer.carried().is_none());
-    timer.give(Some(&depth(&pose(1.5))));
+    timer.give(Some(depth(&pose(1.5)).as_slice().into()));
     timer.tracked(
         Stamp::from_seconds(1.5),
         Some(&Isometry3::identity()),
         false,
     );
     assert!(timer.carried().is_some());
-    timer.give(Some(&depth(&pose(1.6))));
+    timer.give(Some(depth(&pose(1.6)).as_slice().into()));
     timer.skip();
     assert!(timer.carried().is_none());
 }
@@ -342,7 +396,7 @@ fn what_shows_nothing_is_left_alone() {
         let t = 0.3 * f64::from(n);
         assert!(
             timer
-                .give(Some(metres))
+                .give(Some(metres.as_slice().into()))
                 .is_none_or(|(_, motion)| motion.is_none())
         );
         let step = pose(t - 0.3).inverse() * pose(t);
@@ -354,7 +408,7 @@ fn what_shows_nothing_is_left_alone() {
         let mut timer = DepthTimer::new(SIZE, camera(), LIMITS, 0.0);
         for k in 0..20 {
             let t = seconds * f64::from(k);
-            timer.give(Some(&depth(&pose(t))));
+            timer.give(Some(depth(&pose(t)).as_slice().into()));
             let step = pose(t - seconds).inverse() * pose(t);
             timer.tracked(Stamp::from_seconds(t), (n > 0).then_some(&step), false);
         }
@@ -373,7 +427,7 @@ fn misplaced(set: f64, offset: f64, comes: impl Fn(usize) -> bool) -> [f64; 2] {
     let (mut measured, mut taken) = (0.0, vec![0.0; 90]);
     for frame in 0..90 {
         let own = comes(frame).then(|| depth(&pose(at(frame) + offset)));
-        let shift = match timer.give(own.as_deref()) {
+        let shift = match timer.give(own.as_deref().map(Into::into)) {
             Some(_) => timer.used.map(|used| used.shift),
             None => None,
         };
@@ -425,7 +479,7 @@ fn the_next_step_accelerates_as_the_last_ones() {
     let (mut steady, mut found) = (0.0_f64, 0.0_f64);
     for frame in 0..60 {
         let t = f64::from(frame) * FRAME;
-        timer.give(Some(&metres));
+        timer.give(Some(metres.as_slice().into()));
         if let (Some(applied), Some(here)) = (timer.applied, timer.here)
             && frame > 3
         {
@@ -447,7 +501,7 @@ fn nothing_is_reported_of_a_keyframe_after_which_the_camera_was_lost_or_whose_de
         let mut reported = Vec::new();
         for frame in 0..12 {
             let t = f64::from(frame) * FRAME;
-            timer.give(Some(&depth(&pose(t))));
+            timer.give(Some(depth(&pose(t)).as_slice().into()));
             let step = pose(t - FRAME).inverse() * pose(t);
             let step = Some(&step).filter(|_| frame != 0 && !(is_lost && frame == 6));
             timer.tracked(Stamp::from_seconds(t), step, refused && frame == 5);
