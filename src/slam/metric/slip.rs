@@ -17,6 +17,13 @@ const SHORT: f64 = 0.05;
 /// Standard deviation of the log ratio: before anything is known, and at least.
 const UNKNOWN_RATIO: f64 = 0.5;
 const MIN_RATIO: f64 = 0.02;
+/// Number of motions in a row whose lengths are judged together. What is too little in one motion to tell from noise
+/// stands out in several.
+const RUN: usize = 4;
+/// Standard deviations of the sum of their excesses that mean slip; there are three such sums for each motion.
+const RUN_LIMIT: f64 = 4.0;
+/// Wheels that slipped are used again after a motion whose length fits within so many standard deviations.
+const FITS_AGAIN: f64 = 2.0;
 /// Standard deviations of the camera's motion between keyframes: 5 mm and 1 % of the way, 0.3 degrees.
 const VISUAL_METRES: (f64, f64) = (5e-3, 0.01);
 const VISUAL_TURN: f64 = 5.2e-3;
@@ -36,12 +43,22 @@ pub enum Verdict {
     Slips,
 }
 
+/// How much longer a motion is by wheels than by the camera.
+#[derive(Debug, Clone, Copy)]
+struct Excess {
+    /// Log ratio beyond that of other motions.
+    log: f64,
+    variance: f64,
+}
+
 /// Compares wheel odometry with the camera's motion. The camera's scale may be off; the wheels are compared at the
 /// ratio of the newest motions, so that a constant one is no slip.
 #[derive(Debug, Default)]
 pub struct SlipTest {
     /// Log ratios of the newest motions that fit.
     ratios: heapless::Deque<f64, RATIOS>,
+    /// Excesses of the newest motions that fit.
+    run: heapless::Deque<Excess, RUN>,
     in_a_row: usize,
     outliers: usize,
 }
@@ -63,24 +80,54 @@ impl SlipTest {
         let mut scaled = *visual;
         scaled.translation.vector *= ratio.exp();
         let chi2 = wheels.chi2(&scaled, &visual_covariance(&scaled, sigma));
-        if chi2.is_none_or(|chi2| chi2 > CHI2_LIMIT) {
+        let excess = excess(wheels, &scaled, sigma);
+        let is_outlier = chi2.is_none_or(|chi2| chi2 > CHI2_LIMIT);
+        let (fits_again, adds_up) = match excess {
+            Some(excess) => (
+                excess.log.abs() <= FITS_AGAIN * excess.variance.sqrt(),
+                !is_outlier && self.adds_up(excess),
+            ),
+            None => (true, false),
+        };
+        if is_outlier || adds_up || (self.is_slipping() && !fits_again) {
             self.in_a_row += 1;
+            if adds_up {
+                self.in_a_row = self.in_a_row.max(SLIPS);
+            }
             self.outliers += 1;
-            tracing::debug!(?chi2, driven = wheels.driven, "wheel odometry does not fit");
+            tracing::debug!(
+                ?chi2,
+                ?excess,
+                adds_up,
+                driven = wheels.driven,
+                "wheel odometry does not fit"
+            );
             return match self.is_slipping() {
                 true => Verdict::Slips,
                 false => Verdict::Outlier,
             };
         }
         self.in_a_row = 0;
-        let (by_wheels, by_camera) = (
-            wheels.i_from_j.translation.vector.norm(),
-            visual.translation.vector.norm(),
-        );
-        if by_wheels > SHORT && by_camera > SHORT {
-            newest::push(&mut self.ratios, (by_wheels / by_camera).ln());
+        if let Some(excess) = excess {
+            newest::push(&mut self.ratios, ratio + excess.log);
         }
         Verdict::Fits
+    }
+
+    /// Adds the excess of a motion. Returns whether it and those before are too long or too short together; they are
+    /// forgotten then.
+    fn adds_up(&mut self, excess: Excess) -> bool {
+        newest::push(&mut self.run, excess);
+        let (mut log, mut variance) = (0.0, 0.0);
+        let is_beyond = self.run.iter().rev().any(|excess| {
+            log += excess.log;
+            variance += excess.variance;
+            f64::abs(log) > RUN_LIMIT * f64::sqrt(variance)
+        });
+        if is_beyond {
+            self.run.clear();
+        }
+        is_beyond
     }
 
     /// Median of the log ratios and its standard deviation.
@@ -95,6 +142,23 @@ impl SlipTest {
         let few = UNKNOWN_RATIO / (1 + self.ratios.len()).pow(2) as f64;
         (median, spread.max(few).max(MIN_RATIO))
     }
+}
+
+/// The excess of a motion by wheels over the camera's at the wheels' scale, whose log has the standard deviation
+/// `scale_sigma`; `None` for a short one.
+fn excess(wheels: &CameraMotion, visual: &Isometry3<f64>, scale_sigma: f64) -> Option<Excess> {
+    let lengths = [&wheels.i_from_j, visual].map(|of| of.translation.vector.norm());
+    let [by_wheels, by_camera] = lengths;
+    if lengths.iter().any(|length| *length <= SHORT) {
+        return None;
+    }
+    let along = visual.translation.vector / by_camera;
+    let covariance = wheels.covariance + visual_covariance(visual, scale_sigma);
+    let covariance = covariance.fixed_view::<3, 3>(0, 0);
+    Some(Excess {
+        log: (by_wheels / by_camera).ln(),
+        variance: along.dot(&(covariance * along)) / by_camera.powi(2),
+    })
 }
 
 /// Covariance of the camera's motion, with the standard deviation `scale_sigma` of its log scale.
