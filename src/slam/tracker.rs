@@ -24,6 +24,11 @@ use crate::map::TrackingState;
 /// an endless search.
 const BLANK_FRAMES: usize = 10;
 
+/// Part of the fraction below which a frame becomes a keyframe that a frame must reach if mapping is too far behind for
+/// that. As long as keyframes are made, a frame matches less only after a sudden motion; without them it is what a camera
+/// that moves on comes to, and its poses become wrong long before too little matches for any.
+const POSTPONED_PART: f32 = 0.5;
+
 /// The state after a frame, and the frame's outcome.
 pub type Step = (State, FrameOutcome);
 
@@ -171,6 +176,17 @@ impl Tracker {
             covariance: self.covariance(&tracked, &world_from_keyframe, map),
         };
         let wants = wants_keyframe(&tracked.fractions, self.min_fraction);
+        let needed = POSTPONED_PART * self.min_fraction;
+        if fraction < needed && map.may_grow() && !map.has_room() {
+            let reason = LostReason::MappingBehind {
+                found: fraction,
+                needed,
+            };
+            return Ok(Err(Loss {
+                reason,
+                match_fraction: tracked.fractions.used,
+            }));
+        }
         let weak = |limit: &f32| wants || fraction < *limit || expected < self.min_fraction;
         if let Some(limit) = self.probe_fraction.filter(weak)
             && map.may_grow()

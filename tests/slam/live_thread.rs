@@ -23,7 +23,7 @@ fn at_once<T>(what: &str, call: impl FnOnce() -> T) -> T {
 
 #[test]
 fn live_tracking_does_not_wait_for_mapping_and_postpones_keyframes() {
-    const FRAMES: usize = 40;
+    const FRAMES: usize = 24;
     let mut config = config(Threads::Pipelined);
     // Every frame wants to be a keyframe.
     config.tracking.match_frac_thresh = 1.01;
@@ -160,6 +160,37 @@ fn a_lost_camera_does_not_wait_for_a_full_queue() {
         rig.show(Some(11)).expect("frame").state == TrackingState::Tracking
     });
     assert!(found);
+}
+
+#[test]
+fn a_camera_that_moves_on_while_mapping_stands_is_lost_and_not_wrong() {
+    let mut config = config(Threads::Pipelined);
+    config.tracking.match_frac_thresh = 0.9;
+    let walk = square_walk(400, 1.0);
+    let mut rig = Rig::with(walk.clone(), config, Pace::Live, Mood::Waits);
+    let mut lost = None;
+    for k in (0..400).step_by(2) {
+        let seen = at_once("tracking", || rig.show(Some(k)).expect("frame"));
+        if seen.state == TrackingState::Lost {
+            lost = Some((k, seen.match_fraction));
+            break;
+        }
+        let truth = walk[0].inverse() * walk[k];
+        let apart = (seen.world_from_camera.translation - truth.translation).norm();
+        assert!(apart < 10.0 * TOLERANCE, "frame {k}: {apart}");
+    }
+    // Without the rule it is tracked down to 5 %.
+    let (k, fraction) = lost.expect("too far to be tracked");
+    println!("lost at {k}, {fraction}");
+    assert!(fraction > 0.2 && fraction < 0.6, "{fraction}");
+    assert!(rig.system.mapping_counts().postponed_keyframes > 0);
+    rig.valve.set(Mood::Works);
+    let found = (0..5000).any(|_| {
+        std::thread::sleep(Duration::from_millis(1));
+        rig.show(Some(k)).expect("frame").state == TrackingState::Tracking
+    });
+    assert!(found);
+    assert_eq!(rig.system.mapping_counts().relocalised, 1);
 }
 
 /// On a slow machine minutes of mapping may be waiting.

@@ -214,6 +214,12 @@ pub enum LostReason {
         /// keyframe.
         geometric: f32,
     },
+    /// Too little overlap with the keyframe for a pose to rely on, while mapping is too far behind for a nearer keyframe.
+    #[error(
+        "only {found:.3} of the keyframe's pixels are matched, expected at least {needed:.3}, and no nearer keyframe can \
+         be made, because mapping is behind: lower the rate of images, or use a faster computer or a smaller network"
+    )]
+    MappingBehind { found: f32, needed: f32 },
     /// The normal equations could not be solved.
     #[error("the pose could not be solved: {0}")]
     Solver(#[from] SolveError),

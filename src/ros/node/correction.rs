@@ -73,9 +73,7 @@ fn broadcast(
     let Some(known) = shared.correction.get().filter(|_| wanted) else {
         return false;
     };
-    // While lost, our own odometry stops, and with it this transform, so that neither claims a place. That alone does
-    // not stop a robot: Nav2's servers take the newest transform, however old. Another node's odometry goes on.
-    if known.lost && settings.publish_odom_to_base_tf && !settings.publish_when_lost {
+    if is_paused(&known, settings) {
         return false;
     }
     let (map, odom) = (&settings.map_frame, &settings.odom_frame);
@@ -96,6 +94,13 @@ fn broadcast(
     let transforms = vec![publish::transform(stamp, map, odom, &known.map_from_odom)];
     send(tf, &TfMessage { transforms }, &shared.status);
     true
+}
+
+/// Whether nothing is broadcast. While lost, our own odometry stops, and with it this transform, so that neither claims a
+/// place. That alone does not stop a robot: Nav2's servers take the newest transform, however old. Another node's odometry
+/// goes on.
+pub fn is_paused(known: &Known, settings: &Settings) -> bool {
+    known.lost && settings.publish_odom_to_base_tf && !settings.publish_when_lost
 }
 
 /// Now and `transform_tolerance`, by the clock of the images' stamps.

@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_millis(50);
 /// Minimum interval between two updates.
 const UPDATE_PERIOD: Duration = Duration::from_millis(200);
+/// A new subscriber gets the grid once it shows all keyframes, or after so long.
+const COMPLETE_WITHIN: Duration = Duration::from_secs(5);
 /// Cells of one update: peers with default settings receive messages of this size.
 const UPDATE_CELLS: usize = 60_000;
 /// Updates kept for a subscriber that is slow.
@@ -70,6 +72,10 @@ struct Grids {
     /// Whether subscribers know the grid's present extent.
     extent_known: bool,
     subscribers: usize,
+    /// Since when a new subscriber waits for the grid.
+    awaited: Option<Instant>,
+    /// Whether the grid does not show some keyframes yet.
+    is_behind: bool,
     published: Option<Instant>,
     updated: Option<Instant>,
 }
@@ -87,6 +93,8 @@ pub fn run(shared: Arc<Shared>, topics: GridTopics, options: GridOptions) {
         changed: None,
         extent_known: false,
         subscribers: 0,
+        awaited: None,
+        is_behind: false,
         published: None,
         updated: None,
     };
@@ -117,7 +125,7 @@ impl Grids {
             self.shared.poses.load_full(),
             self.shared.placement.load_full(),
         ) else {
-            self.subscribers = 0;
+            (self.subscribers, self.awaited) = (0, None);
             return Flow::Idle;
         };
         let Some(upright) = upright(&placement.mount, &placement.map_from_world) else {
@@ -185,6 +193,8 @@ impl Grids {
                 list.push(*id);
             }
         }
+        // As many as are read at once may not be all.
+        self.is_behind = missing.len() >= BATCH;
         // Places that the grid does not show yet come first.
         missing.extend(changed);
         missing.truncate(BATCH);
@@ -193,6 +203,7 @@ impl Grids {
         }
         let pulse = &self.shared.pulses.grid;
         let Some(map) = reading::keyframes(&self.shared, pulse, missing) else {
+            self.is_behind = true;
             return false;
         };
         for keyframe in &map.keyframes {
@@ -221,12 +232,18 @@ impl Grids {
     /// between. Returns whether it did.
     fn publish(&mut self, header: &Header, settings: &Settings) -> bool {
         let subscribers = self.subscribers_now();
-        let more = subscribers > self.subscribers;
+        if subscribers > self.subscribers {
+            self.awaited.get_or_insert_with(Instant::now);
+        }
         self.subscribers = subscribers;
         let since = |at: Option<Instant>, period| at.is_none_or(|at| at.elapsed() >= period);
+        if self.is_behind && !since(self.awaited, COMPLETE_WITHIN) {
+            return false;
+        }
         let period = Duration::try_from_secs_f64(settings.map_publish_period).unwrap_or(TICK);
         let known = self.grid.size() != [0, 0];
-        if known && (more || self.news && since(self.published, period)) {
+        if known && (self.awaited.is_some() || self.news && since(self.published, period)) {
+            self.awaited = None;
             self.whole(header);
             self.published = Some(Instant::now());
             (self.news, self.extent_known, self.changed) = (false, true, None);

@@ -311,8 +311,11 @@ impl Inner {
     fn carry_out(&self, life: &mut Lifecycle, action: Action) -> Result<(), String> {
         match action {
             Action::Configure => {
-                let running = self.configure().map_err(|e| e.to_string())?;
-                life.running = Some(running);
+                let running = self.configure().map_err(|error| match error {
+                    NodeError::Configure(why) => why,
+                    error => error.to_string(),
+                });
+                life.running = Some(running?);
             }
             Action::Activate | Action::Deactivate => {
                 if let Some(running) = &life.running {
@@ -502,6 +505,10 @@ fn check_map(map_path: &str, localization_only: bool) -> Result<(), String> {
         Err(error) => Err(format!("map_path: {}: {error}", file.display())),
         // It is created with the first image.
         Ok(Kind::Missing) if !localization_only && folder_of(&file).is_dir() => Ok(()),
+        Ok(Kind::Missing) if !localization_only => Err(format!(
+            "map_path: expected an existing folder for the map, found none at {}: create it",
+            folder_of(&file).display()
+        )),
         Ok(Kind::Store | Kind::Packed) => store::Reader::open(&file)
             .map(|_| ())
             .map_err(|e| e.to_string()),

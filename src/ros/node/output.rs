@@ -1,6 +1,7 @@
 //! The output thread: publishes transforms, odometry and poses of processed frames, the map's
 //! graph, and diagnostics.
 
+use super::correction;
 use super::inbox::Order;
 use super::localization::{self, Localization};
 use super::moment::Moment;
@@ -269,6 +270,7 @@ impl Output {
         let mut messages = self.robot.messages(tracked, external, settings);
         let now = self.shared.moment();
         self.localization.frame(tracked, &messages, now);
+        let before = self.shared.correction.get();
         match messages.pose {
             Some(_) => {
                 let map_from_odom = self.robot.map_from_odom();
@@ -285,9 +287,11 @@ impl Output {
         }
         if messages.placed {
             self.place();
-        } else if settings.transform_publish_rate > 0.0 {
-            // The timer sends it. The first of a map is sent at once too, with the image's stamp, so
-            // that the chain of transforms begins there.
+        }
+        let is_paused = before.is_none_or(|before| correction::is_paused(&before, settings));
+        if !messages.placed && !is_paused && settings.transform_publish_rate > 0.0 {
+            // The timer sends it. The first of a map, and the first after the timer paused, is sent at once too, with the
+            // image's stamp, so that the chain of transforms begins there.
             messages.map_from_odom = None;
         }
         messages.odom_from_base = messages
@@ -381,7 +385,9 @@ impl Output {
         }
         let extra = [("other nodes with this name", same_name_nodes.to_string())];
         let header = Header::new(shared.now(), "");
-        let message = shared.status.diagnostics(header, &self.node, rate, &extra);
+        let message = shared
+            .status
+            .diagnostics(header, &self.node, Some(rate), &extra);
         send(self.topics.diagnostics.as_ref(), &message, &shared.status);
     }
 }

@@ -277,12 +277,12 @@ impl Status {
         }
     }
 
-    /// The diagnostics message; `rate` is the frame rate since the last one.
+    /// The diagnostics message; `rate` is the frame rate since the last one, if it is known.
     pub fn diagnostics(
         &self,
         header: Header,
         node: &str,
-        rate: f64,
+        rate: Option<f64>,
         extra: &[(&str, String)],
     ) -> DiagnosticArray {
         let (level, message) = match self.state() {
@@ -299,7 +299,10 @@ impl Status {
         };
         let count = |counter: &Counter| counter.get().to_string();
         let own = [
-            ("rate", format!("{rate:.1} Hz")),
+            (
+                "rate",
+                rate.map_or("unknown".into(), |rate| format!("{rate:.1} Hz")),
+            ),
             ("images received", count(&self.images)),
             ("frames processed", count(&self.frames)),
             ("frames with depth", count(&self.with_depth)),
@@ -314,7 +317,7 @@ impl Status {
             ("times tracking was lost", count(&self.losses)),
             ("maps started", count(&self.maps)),
             ("keyframes", count(&self.keyframes)),
-            ("loop edges", count(&self.loops)),
+            ("loop edges in the map", count(&self.loops)),
             (
                 "poses not published (output behind)",
                 count(&self.unpublished),
@@ -464,8 +467,12 @@ mod tests {
             ),
         ] {
             status.enter(state);
-            let message =
-                status.diagnostics(Header::default(), "/slam", 30.0, &[("extra", "1".into())]);
+            let message = status.diagnostics(
+                Header::default(),
+                "/slam",
+                Some(30.0),
+                &[("extra", "1".into())],
+            );
             let only = &message.status[0];
             assert_eq!((only.level, only.message.as_str()), (level, text));
             assert_eq!(only.values.last().unwrap().key, "extra");

@@ -40,7 +40,7 @@ fn look(shared: &Shared, diagnostics: &dyn Publish, now: Instant) {
     let output = shared.pulses.output.busy_for(now);
     if output.is_some_and(|busy| busy >= STANDS) {
         let header = Header::new(shared.now(), "");
-        let message = shared.status.diagnostics(header, &shared.name, 0.0, &[]);
+        let message = shared.status.diagnostics(header, &shared.name, None, &[]);
         send(diagnostics, &message, &shared.status);
     }
 }
