@@ -26,8 +26,10 @@ use nalgebra::{Cholesky, Matrix6, Vector6};
 /// Number of earlier images with which each is compared. Differences of velocity over three intervals say more than those
 /// over one.
 const EARLIER: usize = 3;
-/// Number of the newest pairs of depth images that the offset is found from.
+/// Number of pairs of depth images whose mean becomes part of the mean of all earlier ones, and the minimum standard
+/// deviation of that, in seconds, so that an offset that changes is found again.
 const PAIRS: usize = 120;
+const MIN_EARLIER_SIGMA: f64 = 0.002;
 /// Part of their information that pairs with other images than the last have: the errors of their motions are those of the
 /// motions in between.
 const COUNTED: f64 = 0.5;
@@ -112,7 +114,9 @@ pub struct OffsetFinder {
     /// The newest one, until the velocities there are known.
     open: Option<Open>,
     /// As if depth were late, and as if it were early.
-    pairs: heapless::Deque<[Pair; 2], PAIRS>,
+    pairs: heapless::Vec<[Pair; 2], PAIRS>,
+    /// Likewise, the mean of the pairs before these. In a long run, the newest pairs alone are far off now and then.
+    before: [Option<Mean>; 2],
     distances: Distances,
     /// The offset that is set, in seconds: what is found must differ from it.
     set: f64,
@@ -133,7 +137,8 @@ impl OffsetFinder {
             surfaces,
             earlier: heapless::Vec::new(),
             open: None,
-            pairs: heapless::Deque::new(),
+            pairs: heapless::Vec::new(),
+            before: [None; 2],
             set,
             found: None,
             uncertainty: UNKNOWN,
@@ -241,7 +246,12 @@ impl OffsetFinder {
             }
             if let Some(pair) = self.compare(back, earlier, newest) {
                 is_any = true;
-                newest::push(&mut self.pairs, pair);
+                if self.pairs.is_full() {
+                    self.before = [0, 1].map(|side| self.mean(side));
+                    self.pairs.clear();
+                }
+                // There is room now.
+                let _ = self.pairs.push(pair);
             }
         }
         is_any
@@ -302,23 +312,36 @@ impl OffsetFinder {
     /// the smaller one. `None` if there are too few pairs.
     pub(super) fn solve(&self) -> Option<DepthOffset> {
         let [late, early] = [self.mean(0)?, self.mean(1)?];
-        let is_early = match (late.seconds < 0.0, early.seconds > 0.0) {
+        let is_early = match (late.value < 0.0, early.value > 0.0) {
             (true, false) => false,
             (false, true) => true,
-            _ => early.seconds.abs() < late.seconds.abs(),
+            _ => early.value.abs() < late.value.abs(),
         };
-        Some(if is_early { early } else { late })
+        let Mean { value, sigma } = if is_early { early } else { late };
+        Some(DepthOffset {
+            seconds: value,
+            sigma,
+        })
     }
 
-    /// The mean of the pairs as if depth were measured on one side of its frames. `None` if there are too few.
-    fn mean(&self, side: usize) -> Option<DepthOffset> {
-        if self.pairs.len() < MIN_PAIRS {
+    /// The mean of all pairs as if depth were measured on one side of its frames. `None` if there are too few.
+    fn mean(&self, side: usize) -> Option<Mean> {
+        let before = self.before[side];
+        if before.is_none() && self.pairs.len() < MIN_PAIRS {
             return None;
         }
         let pairs = || self.pairs.iter().map(|pair| &pair[side]);
-        let Mean { value, sigma } = mean(|| pairs().map(|p| (p.seconds, p.information)))?;
-        Some(DepthOffset {
-            seconds: value,
+        let newest = mean(|| pairs().map(|p| (p.seconds, p.information)));
+        let both = [newest, before].map(|of| of.map(|of| (of.value, of.sigma.powi(-2))));
+        let [weight, sum] = both.iter().flatten().fold([0.0; 2], |[weight, sum], of| {
+            [weight + of.1, sum + of.0 * of.1]
+        });
+        let sigma = match before {
+            Some(_) => weight.powf(-0.5).max(MIN_EARLIER_SIGMA),
+            None => weight.powf(-0.5),
+        };
+        (weight > 0.0).then_some(Mean {
+            value: sum / weight,
             sigma,
         })
     }

@@ -36,17 +36,33 @@ fn stamped_walk(
     seconds: f64,
     error: impl Fn(f64) -> Isometry3<f64>,
 ) -> DepthTimer {
+    let offset = |_: f64| offset;
+    watched_walk(|_, _| {}, after, set, path, offset, seconds, error)
+}
+
+/// The same, with an offset for each time, and a look at the timer after each frame.
+#[expect(clippy::too_many_arguments, reason = "what a walk is made of")]
+fn watched_walk(
+    mut watch: impl FnMut(f64, &DepthTimer),
+    after: impl Fn(usize) -> f64,
+    set: f64,
+    path: impl Fn(f64) -> Isometry3<f64>,
+    offset: impl Fn(f64) -> f64,
+    seconds: f64,
+    error: impl Fn(f64) -> Isometry3<f64>,
+) -> DepthTimer {
     let mut timer = DepthTimer::new(SIZE, camera(), LIMITS, set);
     let seen = |t: f64| path(t) * error(t);
     for frame in 0..(seconds / FRAME) as usize {
         let t = frame as f64 * FRAME;
         if frame.is_multiple_of(3) {
             let after = after(frame);
-            let metres = &depth(&path(t + after + offset));
+            let metres = &depth(&path(t + after + offset(t)));
             timer.give(Some(FrameDepth { metres, after }));
         }
         let step = seen(t - FRAME).inverse() * seen(t);
         timer.tracked(Stamp::from_seconds(t), Some(&step), false);
+        watch(t, &timer);
     }
     timer
 }
@@ -170,6 +186,24 @@ fn noise_of_poses_is_no_offset_and_hides_none() {
         );
         assert_eq!(finder.found().is_some(), set != offset, "{set} {offset}");
     }
+}
+
+#[test]
+fn noise_is_no_offset_in_minutes_either_and_one_that_changes_is_found() {
+    let change = 200.0;
+    let offset = |t: f64| if t < change { 0.0 } else { -FRAME };
+    let (mut false_ones, mut found) = (0, None);
+    let watch = |t: f64, timer: &DepthTimer| match timer.finder.found() {
+        Some(_) if t < change => false_ones += 1,
+        Some(of) if (of.seconds + FRAME).abs() < 0.006 && found.is_none() => {
+            found = Some(t - change)
+        }
+        _ => {}
+    };
+    watched_walk(watch, |_| 0.0, 0.0, pose, offset, 300.0, noise);
+    println!("{false_ones} frames, found after {found:?} s");
+    assert_eq!(false_ones, 0);
+    assert!(found.is_some_and(|seconds| seconds < 90.0), "{found:?}");
 }
 
 #[test]
