@@ -19,7 +19,6 @@ use super::path::Path;
 use super::robust::{Mean, mean};
 use crate::geometry::Intrinsics;
 use crate::image::depth::DepthLimits;
-use crate::newest;
 use crate::time::Stamp;
 use nalgebra::{Cholesky, Matrix6, Vector6};
 

@@ -41,7 +41,6 @@ fn stamped_walk(
 }
 
 /// The same, with an offset for each time, and a look at the timer after each frame.
-#[expect(clippy::too_many_arguments, reason = "what a walk is made of")]
 fn watched_walk(
     mut watch: impl FnMut(f64, &DepthTimer),
     after: impl Fn(usize) -> f64,
