@@ -4,6 +4,7 @@ mod decode;
 pub mod depth;
 mod encode;
 pub mod encoding;
+pub mod exposure;
 pub mod mask;
 mod preprocess;
 pub mod resample;

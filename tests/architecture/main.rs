@@ -64,6 +64,7 @@ const LAYERS: &[Layer] = &[
             "geometry",
             "time",
             "files",
+            "newest",
         ],
     },
     Layer {
@@ -116,6 +117,7 @@ const LAYERS: &[Layer] = &[
             "geometry",
             "time",
             "files",
+            "newest",
         ],
     },
     Layer {
@@ -138,7 +140,7 @@ const LAYERS: &[Layer] = &[
     Layer {
         module: "slam",
         uses: &[
-            "map", "compute", "network", "image", "config", "geometry", "time", "files",
+            "map", "compute", "network", "image", "config", "geometry", "time", "files", "newest",
         ],
     },
     Layer {
@@ -217,6 +219,10 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         module: "files",
+        uses: &[],
+    },
+    Layer {
+        module: "newest",
         uses: &[],
     },
 ];

@@ -220,6 +220,9 @@ pub enum LostReason {
          be made, because mapping is behind: lower the rate of images, or use a faster computer or a smaller network"
     )]
     MappingBehind { found: f32, needed: f32 },
+    /// The image shows nothing, and may be tracked against a keyframe that shows little.
+    #[error("the image is {0}: the lens is covered, or there is no light or too much")]
+    Unexposed(&'static str),
     /// The normal equations could not be solved.
     #[error("the pose could not be solved: {0}")]
     Solver(#[from] SolveError),
