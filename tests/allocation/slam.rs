@@ -37,6 +37,8 @@ fn allocations(calibrated: bool, mode: FilteringMode, recording: &Recording) -> 
     #[cfg(feature = "view")]
     door.feed().start(&system);
     let mut image = RgbImage::new(SIZE.0, SIZE.1);
+    // A black image is not tracked.
+    image.data.fill(90);
     let mut counts = Vec::with_capacity(FRAMES);
     for index in 0..FRAMES {
         image.data[0] = index as u8;

@@ -89,7 +89,7 @@ impl Patrol {
         let stamp = Stamp {
             nanos: START + self.next as i64 * PERIOD,
         };
-        let data = [0; 128 * 96 * 3];
+        let data = [90; 128 * 96 * 3];
         let image = Image {
             header: Header::new(stamp, "camera"),
             height: 96,

@@ -450,7 +450,7 @@ fn a_subscriber_that_stands_still_keeps_nothing_from_the_others() {
             encoding: "rgb8".into(),
             is_bigendian: 0,
             step: 24,
-            data: serde_bytes::Bytes::new(&[0; 144]),
+            data: serde_bytes::Bytes::new(&[90; 144]),
         };
         images
             .publish(image.encode().expect("an image"))

@@ -278,7 +278,7 @@ void stream(int domain, double seconds, double rate) {
         out.put<uint8_t>(0);
         out.put<uint32_t>(1920);
         out.put<uint32_t>(1920 * 480);
-        out.data.resize(out.data.size() + 1920 * 480);
+        out.data.resize(out.data.size() + 1920 * 480, 90);
         image.data = out.data;
     }
     const auto deadline = Clock::now() + 60s;

@@ -216,7 +216,7 @@ def image():
         encoding="rgb8",
         is_bigendian=0,
         step=1920,
-        data=np.zeros(640 * 480 * 3, dtype=np.uint8),
+        data=np.full(640 * 480 * 3, 90, dtype=np.uint8),
     )
     return bytearray(encode(made, "sensor_msgs/msg/Image"))
 

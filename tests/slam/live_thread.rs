@@ -163,6 +163,25 @@ fn a_lost_camera_does_not_wait_for_a_full_queue() {
 }
 
 #[test]
+fn a_black_image_is_lost_without_asking_the_network() {
+    let walk = square_walk(400, 1.0)[..12].to_vec();
+    let mut rig = Rig::new(walk, Threads::Single, Pace::Live, Mood::Works);
+    for k in 0..6 {
+        assert_ne!(rig.show(Some(k)).expect("frame").state, TrackingState::Lost);
+    }
+    let passes = rig.valve.passes();
+    for _ in 0..15 {
+        let black = rig.show(None).expect("black");
+        assert_eq!(black.state, TrackingState::Lost);
+    }
+    assert_eq!(rig.valve.passes(), passes);
+    // No try to find the camera was used up.
+    let found = rig.show(Some(6)).expect("frame");
+    assert_eq!(found.state, TrackingState::Relocalised);
+    assert!(rig.valve.passes() > passes);
+}
+
+#[test]
 fn a_camera_that_moves_on_while_mapping_stands_is_lost_and_not_wrong() {
     let mut config = config(Threads::Pipelined);
     config.tracking.match_frac_thresh = 0.9;

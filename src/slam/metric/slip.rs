@@ -20,7 +20,7 @@ const MIN_RATIO: f64 = 0.02;
 /// Number of motions in a row whose lengths are judged together. What is too little in one motion to tell from noise
 /// stands out in several.
 const RUN: usize = 4;
-/// Standard deviations of the sum of their excesses that mean slip; there are three such sums for each motion.
+/// Standard deviations of the sum of their excesses that mean slip; there are `RUN` such sums for each motion.
 const RUN_LIMIT: f64 = 4.0;
 /// Wheels that slipped are used again after a motion whose length fits within so many standard deviations.
 const FITS_AGAIN: f64 = 2.0;

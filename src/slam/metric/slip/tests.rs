@@ -113,7 +113,7 @@ fn noise_of_short_motions_does_not_add_up() {
             slips += verdicts.iter().filter(|v| **v == Verdict::Slips).count();
         }
     }
-    // There are 3,840 motions with three sums each.
+    // There are 3,840 motions with four sums each.
     assert!(slips <= 2, "{slips}");
 }
 
