@@ -29,7 +29,9 @@ fn map(keyframes: usize, (width, height): (usize, usize)) -> Slam {
     config.local_opt.max_keyframes = keyframes;
     let device = patrol::device_of(&Arc::new(Work::default()), (width, height), 1024);
     let mut slam = Slam::new(&config, Pace::EveryFrame, device, None).expect("a system");
-    let image = RgbImage::new(16, 16);
+    let mut image = RgbImage::new(16, 16);
+    // Black ones would be lost.
+    image.data.fill(90);
     for index in 0.. {
         slam.process(&Frame {
             index,
