@@ -352,6 +352,8 @@ fn tracking_allocates_nothing_once_it_is_warm() {
             let mut config = config(calibrated);
             config.tracking.filtering_mode = mode;
             let mut image = RgbImage::new(SIZE.0, SIZE.1);
+            // A black image is not tracked.
+            image.data.fill(90);
             let before = allocations();
             let on = On::Gpu(&context);
             let mut system = system(&on, Box::new(recording.clone()), &config, None);
