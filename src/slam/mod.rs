@@ -88,7 +88,6 @@ use crate::config::Config;
 use crate::geometry::{Intrinsics, Sim3};
 use crate::image::NetworkView;
 use crate::image::encoding::RawImage;
-use crate::image::exposure::Exposure;
 use crate::image::mask::MaskReader;
 use crate::map::saved::{ImageShape, SavedViews};
 use crate::map::store::Monitor;
@@ -244,27 +243,14 @@ impl Slam {
     /// Advances the state machine by the encoded frame.
     fn advance(&mut self, frame: &Frame<'_>) -> Result<FrameOutcome, SlamError> {
         let number = self.history.next_number();
-        let nothing = match frame.image.exposure() {
-            Exposure::Usable => None,
-            Exposure::Black => Some("black"),
-            Exposure::White => Some("white"),
-        };
         let (tracker, map) = (&mut self.tracker, &mut self.map);
-        let (state, outcome) = match (self.state, nothing) {
-            (State::Tracking(active), Some(colour)) => {
-                let loss = Loss {
-                    reason: LostReason::Unexposed(colour),
-                    match_fraction: 0.0,
-                };
-                self.lose(frame, &active, &loss)?
-            }
-            (state, Some(_)) => (state, FrameOutcome::lost()),
-            (State::Empty, None) => tracker.start_map(frame, map)?,
-            (State::Tracking(active), None) => match tracker.track(frame, number, active, map)? {
+        let (state, outcome) = match self.state {
+            State::Empty => tracker.start_map(frame, map)?,
+            State::Tracking(active) => match tracker.track(frame, number, active, map)? {
                 Ok(step) => step,
                 Err(loss) => self.lose(frame, &active, &loss)?,
             },
-            (State::Lost(search), None) => tracker.search(frame, number, search, map)?,
+            State::Lost(search) => tracker.search(frame, number, search, map)?,
         };
         self.state = state;
         Ok(outcome)
@@ -280,7 +266,6 @@ impl Slam {
     ) -> Result<Step, SlamError> {
         tracing::info!("frame {} lost: {}", frame.index, loss.reason);
         let number = self.history.next_number();
-        let is_exposed = !matches!(loss.reason, LostReason::Unexposed(_));
         let (tracker, map) = (&mut self.tracker, &mut self.map);
         let (state, outcome) =
             if active.is_bad_start(map.keyframes_made()) && map.failure().is_none() {
@@ -288,25 +273,18 @@ impl Slam {
                 self.history.all_lost();
                 tracker.sensors_mut().forget_map();
                 map.reset(map.poses().camera())?;
-                match is_exposed {
-                    true => tracker.start_map(frame, map)?,
-                    false => (State::Empty, FrameOutcome::lost()),
-                }
+                tracker.start_map(frame, map)?
             } else {
                 tracker.leave(active, map)?;
                 self.state = State::lost(active);
-                match self.state {
-                    State::Lost(search)
-                        if is_exposed && !matches!(loss.reason, LostReason::UnusableOutput(_)) =>
-                    {
-                        tracker.relocalise(frame, number, search, map)?
-                    }
-                    state => {
-                        if is_exposed {
-                            tracker.blank_frame()?;
-                        }
+                match (&loss.reason, self.state) {
+                    (LostReason::Unexposed(_), state) => (state, FrameOutcome::lost()),
+                    (LostReason::UnusableOutput(_), state) => {
+                        tracker.blank_frame()?;
                         (state, FrameOutcome::lost())
                     }
+                    (_, State::Lost(search)) => tracker.relocalise(frame, number, search, map)?,
+                    (_, state) => (state, FrameOutcome::lost()),
                 }
             };
         let match_fraction = loss.match_fraction;

@@ -17,6 +17,7 @@ use crate::compute::device::{
 use crate::config::Config;
 use crate::geometry::Sim3;
 use crate::image::encoding::RawImage;
+use crate::image::exposure::Exposure;
 use crate::map::TrackingState;
 
 /// Number of consecutive frames without a usable pixel after which the network is tested: with a
@@ -37,6 +38,15 @@ pub type Step = (State, FrameOutcome);
 pub struct Loss {
     pub reason: LostReason,
     pub match_fraction: f32,
+}
+
+/// The colour of an image that shows nothing.
+fn shows_nothing(frame: &Frame<'_>) -> Option<&'static str> {
+    match frame.image.exposure() {
+        Exposure::Usable => None,
+        Exposure::Black => Some("black"),
+        Exposure::White => Some("white"),
+    }
 }
 
 /// Whether a frame with these match fractions should become a keyframe: fewer than `min_fraction`
@@ -122,7 +132,7 @@ impl Tracker {
 
     /// Starts a map with the frame if it has usable pixels.
     pub fn start_map(&mut self, frame: &Frame<'_>, map: &mut MapLink) -> Result<Step, SlamError> {
-        match self.is_usable()? && map.has_room() {
+        match self.is_usable(frame)? && map.has_room() {
             true => self.start_submap(frame, map),
             false => Ok((State::Empty, FrameOutcome::lost())),
         }
@@ -137,6 +147,12 @@ impl Tracker {
         active: ActiveKeyframe,
         map: &mut MapLink,
     ) -> Result<Result<Step, Loss>, SlamError> {
+        if let Some(colour) = shows_nothing(frame) {
+            return Ok(Err(Loss {
+                reason: LostReason::Unexposed(colour),
+                match_fraction: 0.0,
+            }));
+        }
         let scale = map.poses().world_from(&Anchor::at(active.id)).scale;
         if let Some(start) = self.sensors.predict(frame.stamp, active.id, scale) {
             self.device.start_at(&start)?;
@@ -226,7 +242,7 @@ impl Tracker {
         search: Search,
         map: &mut MapLink,
     ) -> Result<Step, SlamError> {
-        match self.is_usable()? {
+        match self.is_usable(frame)? {
             true => self.relocalise(frame, number, search, map),
             false => Ok((State::Lost(search), FrameOutcome::lost())),
         }
@@ -339,8 +355,11 @@ impl Tracker {
         Ok(())
     }
 
-    /// Decodes the frame alone to determine whether it has usable pixels.
-    fn is_usable(&mut self) -> Result<bool, SlamError> {
+    /// Decodes the frame alone to determine whether it has usable pixels, if it shows anything.
+    fn is_usable(&mut self, frame: &Frame<'_>) -> Result<bool, SlamError> {
+        if shows_nothing(frame).is_some() {
+            return Ok(false);
+        }
         let usable = self.device.decode_single()? > 0;
         if !usable {
             let pixels = self.device.shape().pixels();

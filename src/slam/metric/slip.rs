@@ -79,8 +79,9 @@ impl SlipTest {
         let (ratio, sigma) = self.ratio();
         let mut scaled = *visual;
         scaled.translation.vector *= ratio.exp();
-        let chi2 = wheels.chi2(&scaled, &visual_covariance(&scaled, sigma));
-        let excess = excess(wheels, &scaled, sigma);
+        let of_camera = visual_covariance(&scaled, sigma);
+        let chi2 = wheels.chi2(&scaled, &of_camera);
+        let excess = excess(wheels, &scaled, &of_camera);
         let is_outlier = chi2.is_none_or(|chi2| chi2 > CHI2_LIMIT);
         let (fits_again, adds_up) = match excess {
             Some(excess) => (
@@ -144,16 +145,20 @@ impl SlipTest {
     }
 }
 
-/// The excess of a motion by wheels over the camera's at the wheels' scale, whose log has the standard deviation
-/// `scale_sigma`; `None` for a short one.
-fn excess(wheels: &CameraMotion, visual: &Isometry3<f64>, scale_sigma: f64) -> Option<Excess> {
+/// The excess of a motion by wheels over the camera's, at the wheels' scale and with this covariance; `None` for a short
+/// one.
+fn excess(
+    wheels: &CameraMotion,
+    visual: &Isometry3<f64>,
+    of_camera: &Matrix6<f64>,
+) -> Option<Excess> {
     let lengths = [&wheels.i_from_j, visual].map(|of| of.translation.vector.norm());
     let [by_wheels, by_camera] = lengths;
     if lengths.iter().any(|length| *length <= SHORT) {
         return None;
     }
     let along = visual.translation.vector / by_camera;
-    let covariance = wheels.covariance + visual_covariance(visual, scale_sigma);
+    let covariance = wheels.covariance + of_camera;
     let covariance = covariance.fixed_view::<3, 3>(0, 0);
     Some(Excess {
         log: (by_wheels / by_camera).ln(),

@@ -24,23 +24,11 @@ fn walk_with(
     seconds: f64,
     error: impl Fn(f64) -> Isometry3<f64>,
 ) -> DepthTimer {
-    stamped_walk(|_| 0.0, set, path, offset, seconds, error)
+    watched_walk(|_, _| {}, |_| 0.0, set, path, |_| offset, seconds, error)
 }
 
-/// The same, with depth images whose stamps are `after` those of their frames by so many seconds.
-fn stamped_walk(
-    after: impl Fn(usize) -> f64,
-    set: f64,
-    path: impl Fn(f64) -> Isometry3<f64>,
-    offset: f64,
-    seconds: f64,
-    error: impl Fn(f64) -> Isometry3<f64>,
-) -> DepthTimer {
-    let offset = |_: f64| offset;
-    watched_walk(|_, _| {}, after, set, path, offset, seconds, error)
-}
-
-/// The same, with an offset for each time, and a look at the timer after each frame.
+/// The same, with depth images whose stamps are `after` those of their frames by so many seconds, an offset for each time,
+/// and a look at the timer after each frame.
 fn watched_walk(
     mut watch: impl FnMut(f64, &DepthTimer),
     after: impl Fn(usize) -> f64,
@@ -89,10 +77,12 @@ fn an_offset_is_found_of_either_sign() {
 fn stamps_of_depth_may_be_others_than_those_of_frames() {
     // Up to 20 ms before and after, each by itself.
     let after = |frame: usize| 0.04 * ((7 * frame) % 11) as f64 / 10.0 - 0.02;
-    let wrong = stamped_walk(after, 0.0, pose, -0.04, 12.0, exact).finder;
+    let walked =
+        |offset: f64| watched_walk(|_, _| {}, after, 0.0, pose, |_| offset, 12.0, exact).finder;
+    let wrong = walked(-0.04);
     let found = wrong.found().expect("an offset");
     assert!((found.seconds + 0.04).abs() < 4e-3, "{found:?}");
-    let right = stamped_walk(after, 0.0, pose, 0.0, 12.0, exact).finder;
+    let right = walked(0.0);
     let found = right.solve().expect("an estimate");
     assert!(
         found.seconds.abs() < 2e-3 && found.sigma < MAX_SIGMA,
