@@ -14,7 +14,7 @@ enum Kind {
 
 /// A file of a bag.
 pub struct BagFile {
-    /// For messages; what is read is `unpacked` if there is one.
+    /// For messages; `unpacked` is read instead, if there is one.
     path: PathBuf,
     kind: Kind,
     /// A temporary copy of a file that is compressed as a whole.

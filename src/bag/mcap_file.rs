@@ -120,7 +120,7 @@ impl<R: Read> Records<R> {
         Self { source, reader }
     }
 
-    /// The first of the next records of which `wanted` makes something; `None` at the end.
+    /// The first result of `wanted` for the next records; `None` at the end.
     fn find<T>(
         &mut self,
         mut wanted: impl FnMut(u8, &[u8]) -> McapResult<Option<T>>,
@@ -148,7 +148,7 @@ impl<R: Read> Records<R> {
 }
 
 /// Parses a record. The crate reserves memory for as many bytes as a string claims to have, up to 4 GiB, before it
-/// reads them; a record with a string that is longer than the record is refused before.
+/// reads them; so a record with a string that is longer than the record is refused.
 fn parse(opcode: u8, data: &[u8]) -> McapResult<Record<'_>> {
     // Identifiers, then the strings; the map of a channel has its length in bytes first, like a string.
     let (identifiers, strings) = match opcode {
@@ -167,7 +167,7 @@ fn parse(opcode: u8, data: &[u8]) -> McapResult<Record<'_>> {
     mcap::parse_record(opcode, data)
 }
 
-/// Splits a string with its length before it off `from`.
+/// Splits a string that follows its length off `from`.
 fn take_string<'a>(from: &mut &'a [u8]) -> McapResult<&'a [u8]> {
     let too_long =
         || std::io::Error::new(ErrorKind::InvalidData, "a string is longer than its record");

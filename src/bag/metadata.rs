@@ -77,7 +77,7 @@ pub fn read(folder: &Path) -> Result<(Vec<PathBuf>, Vec<Topic>), BagError> {
     let mut files = Vec::new();
     for name in &said.relative_file_paths {
         files.push(find(folder, name).ok_or_else(|| {
-            let found = format!("{name:?} among relative_file_paths, which is not there");
+            let found = format!("{name:?} among relative_file_paths, which does not exist");
             BagError::content(&path, "the names of the bag's files", found)
         })?);
     }

@@ -1,4 +1,4 @@
-//! Opening what the frames come from.
+//! Opens the sources of frames.
 
 use super::CliError;
 use crate::source::{self, DepthOptions, Source, SourceOptions};
@@ -11,7 +11,7 @@ pub struct FrameRange {
     pub start: usize,
     /// The one to stop before.
     pub end: Option<usize>,
-    /// Every so many.
+    /// Take every n-th one.
     pub stride: usize,
     /// Their depth images too.
     pub depth: Option<DepthOptions>,

@@ -1,4 +1,4 @@
-//! `mast3r-slam map`: what is in a map's file, whether all of it can be read, and a compact copy of it.
+//! `mast3r-slam map`: inspects a map's file, checks that all of it can be read, and writes a compact copy of it.
 
 use super::{CliError, Finished, say};
 use crate::map::saved::{self, Header};

@@ -50,7 +50,7 @@ pub struct RunArgs {
     /// Output folder [default: logs/ and the sequence's name].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// The map's file. It is created if there is none, or continued, and everything that lasts is in it within two
+    /// The map's file. It is created if there is none, or continued, and changes of the map are in it within two
     /// seconds. A file of --save-map or the node's ~/save_map is continued and stays as it is.
     #[arg(long, value_name = "FILE")]
     pub map: Option<PathBuf>,
@@ -326,7 +326,7 @@ fn finish(slam: Slam, ended: &mut Ended) -> Map {
     }
 }
 
-/// Writes the map. A file that is not a map gives way to it only with `force`.
+/// Writes the map. Replaces a file that is not a map only with `force`.
 fn save_map(map: &mut Map, path: &Path, force: bool) -> Result<String, CliError> {
     if let Some(folder) = path.parent() {
         export::create_folder(folder)?;

@@ -1,4 +1,4 @@
-//! What this program is: its version, the commit, features and GPU targets that it was built from.
+//! This program's version, and the commit, features and GPU targets that it was built from.
 
 use serde::Serialize;
 use std::fmt;

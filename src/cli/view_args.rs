@@ -17,7 +17,7 @@ pub struct ViewArgs {
     /// Serve a live page and metrics at http://localhost:8090, or on another port; 0 is any that is free.
     #[arg(long, value_name = "PORT", num_args = 0..=1, default_missing_value = DEFAULT_PORT)]
     pub view: Option<u16>,
-    /// The address of this machine to serve them on. They show what the camera sees to everybody who reaches it.
+    /// The address of this machine to serve them on. They show what the camera sees to anyone who reaches it.
     #[arg(long, value_name = "ADDRESS", requires = "view", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub view_address: IpAddr,
 }
@@ -31,7 +31,7 @@ impl Default for ViewArgs {
     }
 }
 
-/// A run is what its frames say.
+/// The host of the page in a run, which has nothing to add to its frames.
 struct Run;
 
 impl Host for Run {

@@ -27,7 +27,7 @@ const RECORDED: [&str; 5] = [
 const OMITTED: &str = "~/cloud";
 /// Recorded as it is received: without it the recorded tree of frames would end at the robot.
 const RECEIVED: &str = "/tf_static";
-/// The node's name where no client says it.
+/// The node's name without a client.
 const NAME: &str = "mast3r_slam";
 
 /// Records transforms, odometry, poses, path and clouds, and `/tf_static` as it is received. To the node the bag is
@@ -40,7 +40,7 @@ pub struct Recording {
 /// The bag that all topics write to.
 struct Bag {
     writing: Mutex<Writing>,
-    /// The time that messages are recorded at; none: the time at which they are published.
+    /// The time at which messages are recorded; `None`: the time at which they are published.
     time: Mutex<Option<Stamp>>,
 }
 
@@ -60,8 +60,8 @@ impl Recording {
         Self::new(Some(client), path, None)
     }
 
-    /// Begins a bag that will be at `path` and is the only one to be told. Messages are recorded at `start`, and
-    /// later at the time that [`Recording::set_time`] says.
+    /// Begins a bag that will be at `path`, without a client beside it. Messages are recorded at `start`, and later at
+    /// the time that [`Recording::set_time`] says.
     ///
     /// # Errors
     /// A folder that is missing or cannot be written to.

@@ -38,7 +38,7 @@ pub trait Listener: Send + Sync + 'static {
     fn subscribes(&self) -> bool;
 }
 
-/// A client beside a listener; or a listener alone, which then is the only one to be told.
+/// A client beside a listener, or a listener alone.
 pub struct Tap<L: Listener> {
     to: To,
     listener: Arc<L>,
@@ -57,7 +57,7 @@ impl<L: Listener> Tap<L> {
         Self { to, listener }
     }
 
-    /// A node of these names that is heard by the listener alone.
+    /// A node of these names whose messages go to the listener alone.
     pub fn alone(names: NodeNames, listener: Arc<L>) -> Self {
         let to = To::Listener(names);
         Self { to, listener }

@@ -1,5 +1,5 @@
-//! What is believed about relative poses: of an edge from its matches, and of a path through the map
-//! from its steps (docs/algorithm.md, Factor graph and loop closure).
+//! Believed uncertainty of relative poses: of an edge from its matches, and of a path through the map from its steps
+//! (docs/algorithm.md, Factor graph and loop closure).
 
 use super::consistency::StepSigma;
 use super::graph::Graph;
@@ -49,7 +49,7 @@ pub fn step_covariance(step: &Sim3, sigma: &StepSigma) -> Matrix7 {
     Matrix7::from_diagonal(&Tangent::from_column_slice(&[t, t, t, r, r, r, s]))
 }
 
-/// `eᵀΣ⁻¹e`; infinite if the covariance is not one.
+/// `eᵀΣ⁻¹e`; infinite if the covariance is not positive definite.
 pub fn chi2(error: &Tangent, covariance: &Matrix7) -> f64 {
     let inverse = scaled_inverse(covariance);
     let found = inverse.map(|inverse| (inverse * error).dot(error));

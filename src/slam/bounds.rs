@@ -86,9 +86,8 @@ impl Bounds {
         Ok(edges.len())
     }
 
-    /// Places of the edges to demote, ascending: of each keyframe with too many the weakest, but last
-    /// the consecutive ones, and before these the edges of keyframes from id `settling` on; then the
-    /// oldest of the graph.
+    /// Places of the edges to demote, ascending: the weakest of each keyframe with too many (last the consecutive ones,
+    /// and before these the edges of keyframes from id `settling` on), then the oldest of the graph.
     fn excess(&self, edges: &[Edge], settling: u32) -> Vec<usize> {
         if self.edges == 0 {
             return Vec::new();

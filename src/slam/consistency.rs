@@ -1,5 +1,5 @@
-//! How well relative poses of this network on these images agree with the map: what a path through the map, or a match,
-//! is believed to be known to.
+//! How well relative poses of this network on these images agree with the map: the believed precision of a path through
+//! the map, or of a match.
 
 use super::graph::{Edge, Graph};
 use crate::geometry::Sim3;
@@ -46,7 +46,7 @@ impl Default for StepSigma {
 }
 
 impl StepSigma {
-    /// Those of a map's newest edges: the medians of what each edge alone says beside what the whole map says. A
+    /// Those of a map's newest edges: the medians of the differences between each edge alone and the whole map. A
     /// network whose pointmaps vary more from pair to pair contradicts a map that it has made itself more often.
     pub fn of(graph: &Graph) -> Self {
         let solved = graph.edges().iter().take(graph.solved_edges());

@@ -16,7 +16,7 @@ pub enum Refusal {
     Undetermined,
     /// The loop contradicts the map.
     Odometry,
-    /// The map would not bear the loop.
+    /// A trial solve with the loop failed.
     Trial,
 }
 
@@ -58,7 +58,7 @@ pub struct MappingCounts {
     pub refused_odometry: usize,
     /// No other loop confirmed it.
     pub refused_unconfirmed: usize,
-    /// The map would not bear it.
+    /// A trial solve with the loop failed.
     pub refused_trials: usize,
     /// Loops that other loops confirmed.
     pub confirmed_loops: usize,

@@ -25,7 +25,7 @@ pub struct Finished {
 /// second, after which there may be no event, and about motions to them.
 const REPORTS: usize = 8;
 
-/// What depth has shown since the event before.
+/// What depth has shown since the previous event.
 #[derive(Debug, Clone, Default)]
 pub struct DepthNews {
     pub reports: heapless::Vec<DepthReport, REPORTS>,

@@ -28,7 +28,7 @@ pub enum SavedMapError {
     #[error("the map was read but the device rejected it: {0}")]
     Device(#[from] DeviceError),
     /// The map was discarded before it was loaded or saved.
-    #[error("it was given up: the map was discarded meanwhile")]
+    #[error("it was cancelled: the map was discarded meanwhile")]
     GivenUp,
     /// The label is not known.
     #[error("{0}")]

@@ -47,7 +47,7 @@ pub struct TrackedFrame {
     /// Covariance of the pose about the world axes, relative to the keyframe that the frame was
     /// tracked against. `None` if the frame was not tracked.
     pub covariance: Option<Covariance6>,
-    /// While the camera is lost and wheel odometry flows: `world_from_camera` then goes on by it. `None` otherwise.
+    /// The place by wheel odometry while the camera is lost, which `world_from_camera` then follows. `None` otherwise.
     pub bridge: Option<Bridge>,
     /// Up in the world of the map by an accelerometer, once known to 3.5 degrees.
     pub up: Option<Up>,

@@ -3,7 +3,7 @@
 use super::graph::Graph;
 use crate::geometry::Sim3;
 
-/// Frames that are searched for near the hint; afterwards it is taken for wrong.
+/// Frames that are searched for near the hint; afterwards it counts as wrong.
 const TRIES: usize = 20;
 /// Keyframes nearer than this to the hint may show what the camera sees, metres: a click on a map is a
 /// metre off, and a keyframe's view reaches a few metres.

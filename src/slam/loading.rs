@@ -16,7 +16,7 @@ use crate::network::WeightsHash;
 use nalgebra::Isometry3;
 use std::path::{Path, PathBuf};
 
-/// What becomes of a map's file.
+/// Use of a map's file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum MapMode {
     /// The file is created if there is none, and the map is written to it as it is made. A file that was saved at once,
@@ -105,8 +105,8 @@ impl Slam {
         self.load_now(source, None)
     }
 
-    /// Opens the map in the file `path`: what is in it is loaded, and the next frame is relocalised in it. With
-    /// [`MapMode::Continue`], the file is created if there is none, and from then on everything that lasts is in it
+    /// Opens the map in the file `path`: its content is loaded, and the next frame is relocalised in it. With
+    /// [`MapMode::Continue`], the file is created if there is none, and from then on changes of the map are in it
     /// within two seconds. Returns what was found; `None` for a map without keyframes. To be called before the first
     /// frame.
     ///

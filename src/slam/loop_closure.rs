@@ -96,8 +96,8 @@ impl LoopClosure {
         self.resting.clear();
     }
 
-    /// Forgets loops that have waited long enough when keyframe `newest` arrives; returns how many
-    /// nothing confirmed.
+    /// Forgets loops that have waited long enough when keyframe `newest` arrives; returns the
+    /// number of those that nothing confirmed.
     pub fn expire(&mut self, newest: u32) -> usize {
         self.resting.retain(|(_, until)| *until >= newest);
         self.search.expire(newest);
@@ -222,7 +222,7 @@ impl LoopClosure {
         Ok(Ok(Entry::Confirmed(witnesses)))
     }
 
-    /// Measures a loop that is judged, from the matches of its edge, or says why these are not believed.
+    /// Measures a loop that is judged, from the matches of its edge, or returns why it is refused.
     fn measure(
         &self,
         device: &mut dyn MappingDevice,
@@ -256,7 +256,7 @@ impl LoopClosure {
         }))
     }
 
-    /// Tries a solve with the new loop and its witnesses; if the map bears it, the graph gets its
+    /// Tries a solve with the new loop and its witnesses; if the trial succeeds, the graph gets its
     /// poses.
     fn bends(
         &self,

@@ -11,9 +11,9 @@ use crate::geometry::Sim3;
 const SOUGHT: usize = 3;
 /// Maximum number of keyframes around the place of a loop that waits at which one keyframe looks.
 const AROUND: usize = 2;
-/// These are at most so many hops from the place: farther ones see something else.
+/// Maximum number of hops from the place to these: farther ones see something else.
 const AROUND_HOPS: usize = 5;
-/// Number of later keyframes that look at a place again whose pair was refused.
+/// Number of later keyframes that look again at a place whose pair was refused.
 const LOOKS: u32 = 2;
 /// Maximum number of refused pairs that are remembered: more than the candidates of [`PATIENCE`] keyframes.
 const MAX_REFUSED: usize = 32;

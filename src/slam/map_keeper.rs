@@ -1,4 +1,5 @@
-//! Keeps the map's file up to date: what of the graph and the device is to be written, without waiting for it.
+//! Keeps the map's file up to date: sends what has changed in the graph and on the device, without waiting for the
+//! file.
 
 use super::graph::{Edge, Graph};
 use super::removed::Removed;
@@ -181,7 +182,7 @@ impl MapKeeper {
         }
     }
 
-    /// Sets the state of the graph, and notes what of it was not sent.
+    /// Sets the state of the graph, and notes which parts of it were not sent.
     fn update(&mut self, graph: &Graph) {
         self.rest = Rest {
             solved_edges: u32::try_from(graph.solved_edges()).unwrap_or(u32::MAX),

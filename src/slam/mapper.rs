@@ -43,7 +43,7 @@ pub struct Mapper {
     loans: Loans,
     /// Keyframes similar to the one described last.
     hits: Vec<Hit>,
-    /// Maximum number of places at which a frame looks that is to be located.
+    /// Maximum number of places at which a frame that is to be located looks.
     places: usize,
     /// Number of this map: see [`PoseTable`](super::PoseTable).
     map: u64,
@@ -241,7 +241,7 @@ impl Mapper {
         removed
     }
 
-    /// Connects those of new edges that are believed.
+    /// Connects the new edges that pass their tests.
     fn admit(&mut self, made: Vec<Edge>) -> Result<(), DeviceError> {
         let device = self.device.as_mut();
         for mut edge in made {

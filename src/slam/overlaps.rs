@@ -1,8 +1,8 @@
-//! What is known of keyframes that show the same although no edge joins them any more.
+//! Known overlaps of keyframes that no edge joins any more.
 
 use rustc_hash::FxHashMap;
 
-/// Smaller overlaps are not kept, which bounds their number: a keyframe shows so much of the keyframes beside it only.
+/// Smaller overlaps are not kept, which bounds their number: a keyframe shares this much only with keyframes beside it.
 const MIN_FRACTION: f32 = 0.1;
 
 /// Match fractions of pairs of keyframes, as far as they are known. Each pair is there at most once, with the smaller id

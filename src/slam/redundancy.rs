@@ -17,7 +17,7 @@ const EXAMINED: usize = 8;
 /// way, and the one before, from which tracking may still take its pose.
 const NEWEST: usize = 3;
 
-/// The same when no frame is to come: the last one says where the camera is.
+/// The same when no frame follows: the last keyframe shows where the camera is.
 const NEWEST_AT_END: usize = 1;
 
 /// Number of keyframes after which an edge that closed a loop counts as settled: until then it may prove wrong, and
@@ -44,7 +44,7 @@ const WAITING: usize = 64;
 pub enum When {
     /// After a keyframe was added.
     Amid,
-    /// When no keyframe is to come that could use one, or show that a loop was wrong.
+    /// When no later keyframe could use one, or show that a loop was wrong.
     AtEnd,
 }
 
@@ -53,7 +53,7 @@ pub struct Redundancy {
     on: bool,
     /// Minimum overlap of neighbouring keyframes that stay.
     overlap: f32,
-    /// Minimum overlap of keyframes of which one is enough: a frame like the one would not have become a keyframe
+    /// Minimum overlap at which one of two keyframes is enough: a frame like the one would not have become a keyframe
     /// beside the other, nor soon after.
     same_view: f32,
     /// Fraction of a keyframe's pixels that others must cover.
@@ -68,10 +68,10 @@ pub struct Redundancy {
     covered: FxHashMap<u32, f64>,
     /// Keyframes of edges that closed a loop and are not settled.
     closed: Vec<[u32; 2]>,
-    /// Keyframes to examine next time: those that were too young, in use or not the first to go, and those that got an
-    /// edge since.
+    /// Keyframes to examine next time: those that were too young, in use or not the first to be removed, and those that
+    /// got an edge since.
     waiting: VecDeque<u32>,
-    /// Keyframes that show what removed ones did.
+    /// Keyframes that show what removed ones showed.
     standing: FxHashSet<u32>,
 }
 
@@ -219,7 +219,7 @@ impl Redundancy {
         self.max_keyframes > 0 && graph.keyframes().len() >= self.max_keyframes
     }
 
-    /// Forgets keyframe `id`, which was removed; `beside` shows most of what it did.
+    /// Forgets keyframe `id`, which was removed; `beside` shows most of what it showed.
     pub fn removed(&mut self, id: u32, beside: u32) {
         self.covered.remove(&id);
         self.closed.retain(|ends| !ends.contains(&id));

@@ -79,7 +79,7 @@ impl Relocaliser {
         }
     }
 
-    /// Keyframes near the place that the frame is said to be at.
+    /// Keyframes near the hinted place of the frame.
     pub fn hinted(&self, graph: &Graph, hint: &PlaceHint) -> Vec<u32> {
         hint.candidates(graph, self.newest)
     }

@@ -72,9 +72,10 @@ impl Reuse {
         }
     }
 
-    /// Keyframes that may show what a frame at `from`, which would become keyframe `id`, shows: those nearest by their poses, if they are nearer than
-    /// the active one, then those with similar appearance that are not far away in the graph. None if the most
-    /// similar keyframe is far away: the frame should become a keyframe, whose edges may close a loop.
+    /// Keyframes that may show the same as a frame at `from`, which would become keyframe `id`: those nearest by their
+    /// poses, if they are nearer than the active one, then those with similar appearance that are not far away in the
+    /// graph. None if the most similar keyframe is far away: the frame should become a keyframe, whose edges may close
+    /// a loop.
     ///
     /// # Errors
     /// The reason why there is none.

@@ -10,7 +10,7 @@ use super::sensors::{Bridge, MotionStatus};
 use crate::time::Stamp;
 use nalgebra::{Isometry3, UnitQuaternion, Vector3};
 
-/// What the sensors say of a frame.
+/// Data of the sensors about a frame.
 pub(super) struct Sensed {
     /// Where odometry says that it is, if it was lost.
     pub bridge: Option<(Anchor, Bridge)>,

@@ -14,14 +14,14 @@ use crate::geometry::Sim3;
 use crate::time::Stamp;
 use nalgebra::{Isometry3, Matrix3, UnitQuaternion, Vector3};
 
-/// Longest way and time that odometry alone tells where the camera is, in metres and seconds.
+/// Maximum distance and time for which odometry alone locates the camera, in metres and seconds.
 const BRIDGED: (f64, f64) = (5.0, 20.0);
 
 /// How far the rotations between two keyframes by the camera and by the gyro may be apart beside the gyro's own error,
 /// in radians (6 degrees).
 const CAMERA_TURN: f64 = 0.1;
 
-/// Where odometry says that a camera is which sees nothing that it can be located by.
+/// Pose by odometry of a camera that cannot be located by what it sees.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bridge {
     /// Covariance of the pose about the world axes, relative to the keyframe that the camera was last tracked against,
@@ -66,7 +66,7 @@ struct Located {
     covariance: Covariance6,
 }
 
-/// The wheels with the tests of what they say.
+/// The wheels with the tests of their motions.
 struct Driven {
     wheels: Wheels,
     slip: SlipTest,

@@ -15,7 +15,7 @@ use super::pose_table::Anchor;
 /// it up, and one that it takes.
 const AHEAD: f32 = 2.0;
 
-/// State of the tracking side: it decides with what the next frame is compared.
+/// State of the tracking side: it decides what the next frame is compared with.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum State {
     /// Nothing: no keyframe exists yet.

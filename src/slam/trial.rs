@@ -1,5 +1,5 @@
-//! A solve on trial: loops bend the map only if the map bears it (docs/algorithm.md, Factor graph and
-//! loop closure).
+//! Trial solves: loops change the map only if the result is plausible (docs/algorithm.md, Factor graph and loop
+//! closure).
 
 use super::belief::{chi2, edge_covariance, error, information, step_covariance, worst};
 use super::consistency::StepSigma;
@@ -21,7 +21,7 @@ pub const MAX_LOOPS: usize = 5;
 /// Probability that a sound map has a factor that ends farther off than [`max_error`], if a trial is about one loop.
 const TORN_BY_CHANCE: f64 = 1e-3;
 /// Probability with which a false loop agrees with another one, at most. A network's errors have longer tails than a
-/// normal distribution: if that is less likely than a step that is so wrong, the step is.
+/// normal distribution: if that is less likely than a step with such an error, the step is wrong.
 const AGREES_BY_CHANCE: f64 = 1e-3;
 
 /// Maximum error of any of `factors` after a trial of `loops`, in standard deviations: of so many normally distributed
@@ -33,14 +33,14 @@ fn max_error(factors: usize, loops: usize) -> f64 {
     (2.0 * (torn + agree)).sqrt()
 }
 
-/// A factor with what is believed about it.
+/// A factor with its believed uncertainty.
 struct Believed {
     factor: PoseFactor,
     covariance: Matrix7,
 }
 
 impl Believed {
-    /// From what its matches say, and that a map is no better than its steps.
+    /// With the covariance of its matches plus that of a step of the map.
     fn new(of: &Measured, sigma: &StepSigma, pixels_per_patch: f64) -> Option<Self> {
         let covariance = edge_covariance(&of.factor.information, of.variance, pixels_per_patch)
             + step_covariance(&of.factor.i_from_j, sigma);
@@ -66,9 +66,10 @@ impl Believed {
     }
 }
 
-/// Solves for `poses` with `loops` added to `map`, whose steps are known to `sigma`, each weighted by what is believed
-/// about it. `scales` are the measured scales with their true information. `None` if the map must stay as it is: the solve does not converge, the loops' errors or the cost rise, a
-/// loop ends with less than half its weight, or a factor ends farther off than [`max_error`] that was not so before.
+/// Solves for `poses` with `loops` added to `map`, whose steps are known to `sigma`, each weighted by its believed
+/// information. `scales` are the measured scales with their true information. `None` if the map must stay as it is: the
+/// solve does not converge, the loops' errors or the cost rise, a loop ends with less than half its weight, or a factor
+/// ends farther off than [`max_error`] that was not so before.
 pub fn attempt(
     map: &[Measured],
     loops: &[Measured],

@@ -28,8 +28,8 @@ impl Unmatched {
         self.edges.is_empty()
     }
 
-    /// Has the device match each edge's keyframes again. The edge stays in the graph as it was accepted, whatever is
-    /// found now. On cancellation some are left.
+    /// Has the device match each edge's keyframes again. The edge stays in the graph as it was accepted, whatever
+    /// matches are found. On cancellation some are left.
     pub fn match_all(
         &mut self,
         device: &mut dyn MappingDevice,

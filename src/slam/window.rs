@@ -63,12 +63,12 @@ impl Window {
     /// Chooses the window after the last of `edges` were added, those from `new_edges` on. `edges` are pairs
     /// of keyframes below `count`, of which the first `pin` never move.
     ///
-    /// Free are the newest keyframes and the older ends of new edges; fixed are the keyframes that an edge or
-    /// a prior joins with these. Everything moves while there are no more than `limits.newest` keyframes, and
-    /// when a new edge leads to a keyframe that the newest did not know: it closes a loop, and its error
-    /// belongs to everything between both ends. So a camera that stays in a known place pays once for coming
-    /// back to it. A camera that follows a known path meets the next old keyframe each time: where that one is
-    /// near a keyframe that was met before, everything moves only every few keyframes.
+    /// Free are the newest keyframes and the older ends of new edges; fixed are the keyframes that an edge or a prior
+    /// joins with these. Everything moves while there are no more than `limits.newest` keyframes, and when a new edge
+    /// leads to a keyframe that is not near any that edges already joined with the newest: it closes a loop, and its
+    /// error belongs to everything between both ends. So a camera that stays in a known place pays once for coming back
+    /// to it. A camera that follows a known path meets the next old keyframe each time: where that one is near a
+    /// keyframe that was met before, everything moves only every few keyframes.
     ///
     /// The newest keyframes of a place that was seen often have many edges: fewer of them are free then, as
     /// many as the limits allow, so that a solve costs no more however long the camera stays.

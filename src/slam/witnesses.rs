@@ -121,7 +121,7 @@ impl Witnesses {
         self.waiting.retain(|w| !taken(w));
     }
 
-    /// Has a loop wait that was refused: together with more of them it may be believed.
+    /// Makes a refused loop wait: together with others it may be confirmed.
     pub fn wait(&mut self, of: Loop) {
         let contradicts = true;
         self.waiting.push(Waiting { of, contradicts });
@@ -145,7 +145,7 @@ impl Witnesses {
     }
 }
 
-/// Most of the loops that also agree with each other; empty if no two do.
+/// A largest group of loops that also agree with each other; empty if no two do.
 fn group(odometry: &Odometry<'_>, loops: &[Loop]) -> Vec<Loop> {
     let mut largest: Vec<Loop> = Vec::new();
     for (n, first) in loops.iter().enumerate() {
@@ -163,8 +163,8 @@ fn group(odometry: &Odometry<'_>, loops: &[Loop]) -> Vec<Loop> {
 }
 
 /// Whether two loops of neighbouring keyframes, or of one, to neighbouring places say the same: the error around the
-/// cycle place a → query a → query b → place b → place a. They are two pairs of images, which no two of one query and one
-/// place are.
+/// cycle place a → query a → query b → place b → place a. Two loops of one query and one place are the same pair of
+/// images, and do not count.
 fn consistent(odometry: &Odometry<'_>, a: &Loop, b: &Loop) -> bool {
     let apart = a.query.abs_diff(b.query);
     if apart > MAX_APART || (a.query, a.place) == (b.query, b.place) {

@@ -15,7 +15,7 @@ pub enum DepthMessageError {
     /// An encoding that is not supported.
     #[error("a depth image has the encoding {0:?}, expected 16UC1 (millimetres) or 32FC1 (metres)")]
     Encoding(String),
-    /// Data that does not fit what the message says of it.
+    /// Data that does not fit the message's description of it.
     #[error(transparent)]
     Data(#[from] DepthError),
 }
@@ -41,7 +41,7 @@ impl DepthTransport {
     /// Decodes a message to `image`; returns its header.
     ///
     /// # Errors
-    /// A message that is broken, has another encoding, or does not hold what it promises.
+    /// A message that is broken, has another encoding, or is incomplete.
     pub fn decode(
         self,
         payload: &Payload,

@@ -1,4 +1,4 @@
-//! Image messages to images: what a message claims is checked before it is believed.
+//! Image messages to images: the claims of a message are checked before they are used.
 
 use crate::image::encoding::{Encoding, RawImage};
 use crate::image::{self, MAX_SIDE, RgbImage};
@@ -27,7 +27,7 @@ pub enum ImageMessageError {
     /// A compressed image of too many pixels.
     #[error("a compressed image of {width}×{height} pixels, expected at most {MAX_PIXELS} pixels")]
     Pixels { width: usize, height: usize },
-    /// Data that does not fit what the message says of it.
+    /// Data that does not fit the message's description of it.
     #[error(transparent)]
     Data(#[from] image::ImageError),
 }

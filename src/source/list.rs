@@ -139,7 +139,7 @@ impl Listing {
 /// tracks one with a small network.
 const AT_ONCE: usize = 4;
 
-/// Each of `items`, in order, with what `make` makes of it; it makes some at the same time.
+/// Each of `items`, in order, with the result of `make`, which runs on several of them at the same time.
 fn in_parallel<T: Send, R: Send>(
     items: impl Iterator<Item = T>,
     make: impl Fn(&T) -> R + Sync,

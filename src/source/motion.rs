@@ -15,7 +15,7 @@ pub struct MotionOptions {
     /// `sensor_msgs/Imu` topic of a bag; `None`: the only one.
     pub imu_topic: Option<String>,
     /// Pose of the camera (z forward, x right, y down) on the robot's base (x forward, z up), in metres, in place of
-    /// what the sequence says.
+    /// the sequence's own.
     pub base_from_camera: Option<Isometry3<f64>>,
     /// Rotation from the axes of the IMU to those of the camera, likewise.
     pub camera_from_imu: Option<UnitQuaternion<f64>>,

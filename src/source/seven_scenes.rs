@@ -19,8 +19,8 @@ const COLOUR: &str = ".color.png";
 const DEPTH: &str = ".depth.png";
 /// Steps per metre of the depth files.
 const UNITS: f64 = 1000.0;
-/// Focal length of the colour images in pixels, which the dataset does not say: it gives one calibration, of the depth
-/// camera. Nominal for this sensor, the first Kinect.
+/// Focal length of the colour images in pixels, which the dataset does not give: its one calibration is that of the
+/// depth camera. Nominal for this sensor, the first Kinect.
 const COLOUR_FOCAL: f64 = 525.0;
 /// x of the depth camera in the colour camera, metres: nominal for this sensor.
 const BASELINE: f64 = -0.025;

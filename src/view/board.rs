@@ -1,5 +1,5 @@
-//! The newest message of each kind, and what each page has seen of them. A page that is slow gets the newest when it is
-//! ready, and what came between is left out.
+//! The newest message of each kind, and what each page has seen of them. A slow page gets the newest when it is ready
+//! and misses those in between.
 
 use super::clouds::Kept;
 use crate::page::messages;

@@ -1,4 +1,4 @@
-//! Makes messages of what the feed has, in the server's thread, while a page is open.
+//! Makes messages from the feed, in the server's thread, while a page is open.
 
 use super::board::Board;
 use super::clouds::{self, Clouds};
@@ -26,7 +26,7 @@ const STATE_PERIOD: Duration = Duration::from_secs(1);
 pub struct End {
     /// The finished map.
     pub map: Option<MapSnapshot>,
-    /// What is said.
+    /// The last message.
     pub text: String,
 }
 
@@ -44,7 +44,7 @@ pub struct Composer {
     stated: Option<Instant>,
     /// Version of the last graph, and when the next one may follow.
     graph: Option<(u64, Instant)>,
-    /// Generation of the trail that the board's is of.
+    /// Generation of the trail on the board.
     trail_of: u64,
 }
 
@@ -94,7 +94,7 @@ impl Composer {
         Some((scene, table))
     }
 
-    /// Makes what is new.
+    /// Makes the messages of what is new.
     pub fn compose(&mut self) {
         self.state();
         let Some((scene, table)) = self.follow() else {

@@ -1,12 +1,12 @@
-//! What the program around SLAM tells of itself.
+//! The state of the program around SLAM.
 
 /// The run or the node.
 pub trait Host: Send + Sync {
-    /// What it is at, asked at each scrape.
+    /// Its state, read at each scrape.
     fn report(&self) -> HostReport;
 }
 
-/// What a program is at.
+/// The state of a program.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HostReport {
     /// In words; `None`: the tracking state says it.

@@ -65,7 +65,7 @@ pub enum ViewError {
     Thread(std::io::Error),
 }
 
-/// The same words on every system for what happens most.
+/// The same words on every system for the most frequent cause.
 fn why_not_bound(cause: &std::io::Error) -> String {
     match cause.kind() {
         std::io::ErrorKind::AddrInUse => "the port is in use".to_owned(),

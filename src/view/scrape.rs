@@ -54,7 +54,7 @@ impl MapSize {
 }
 
 impl Scraped {
-    /// Tracking state, or what the program is at instead.
+    /// Tracking state, or the program's own state instead.
     fn state(now: &Now, report: &HostReport) -> String {
         let of_frame = now.record.as_ref().map(|r| r.state.name().to_owned());
         let own = report.state.clone().or(of_frame);

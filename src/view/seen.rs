@@ -18,7 +18,7 @@ pub struct Seen {
     pub content: SeenFrame,
 }
 
-/// A place for one image, of which a newer one takes the place.
+/// A slot for one image, which a newer one replaces.
 #[derive(Debug, Default)]
 pub struct SeenSlot(Mutex<Places>);
 

@@ -17,10 +17,10 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// Turns between two looks at what passed while no page is open.
+/// Turns between two looks at the positions that passed while no page is open.
 const IDLE_TURNS: u64 = 20;
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// What the page may load and where it may connect to: nothing beside itself.
+/// The page's content security policy: it may load from and connect to nothing but this server.
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; \
                       img-src blob: data:; connect-src 'self'; base-uri 'none'; form-action 'none'";
 
@@ -50,7 +50,7 @@ pub async fn run(
     let composer_ends = composing.abort_handle();
     tokio::spawn(async move {
         if composing.await.is_err_and(|error| error.is_panic()) {
-            tracing::error!("the live page no longer changes: what makes its messages panicked");
+            tracing::error!("the live page no longer changes: its composer panicked");
         }
     });
     let router = Router::new()
@@ -88,7 +88,7 @@ async fn compose(mut composer: Composer, scraped: Arc<Scraped>, end: EndSlot) {
     }
 }
 
-/// What the page of splats may do beside: its viewer is a module of this server and sorts in a worker of its own, in
+/// The policy of the page of splats: its viewer is a module of this server and sorts in a worker of its own, in
 /// WebAssembly.
 const SPLAT_POLICY: &str = "default-src 'none'; script-src 'self' 'unsafe-inline' 'wasm-unsafe-eval'; \
                             worker-src blob:; style-src 'unsafe-inline'; img-src blob: data:; connect-src 'self'; \

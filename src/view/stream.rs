@@ -17,7 +17,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 pub const MAX_PAGES: usize = 8;
 /// Interval between two turns: twenty updates per second.
 pub const TURN: Duration = Duration::from_millis(50);
-/// A page that takes nothing for so long is gone, such as a phone that sleeps.
+/// A page that takes nothing for this long counts as gone, such as a phone that sleeps.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Messages between a page's task and its connection.
 const QUEUE: usize = 1;

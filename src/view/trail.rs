@@ -1,4 +1,4 @@
-//! The way that the camera went, in constant memory: each position hangs on a keyframe and moves with it.
+//! The camera's path, in constant memory: each position is relative to a keyframe and moves with it.
 
 use super::feed::Passed;
 use crate::page::messages::{BREAK, LOST};
@@ -22,7 +22,7 @@ struct Point {
 #[derive(Debug)]
 pub struct Trail {
     points: Vec<Point>,
-    /// Every so many frames leave a position.
+    /// Number of frames for each position.
     stride: usize,
     /// Frames since the last position.
     skipped: usize,
@@ -49,7 +49,7 @@ impl Trail {
         self.generation += 1;
     }
 
-    /// Adds a position, which hangs on the newest keyframe of its submap.
+    /// Adds a position, relative to the newest keyframe of its submap.
     pub fn add(&mut self, passed: &Passed, table: &PoseTable) {
         self.skipped += 1;
         if self.skipped < self.stride {

@@ -20,7 +20,7 @@ pub trait Stage {
     fn name(&self) -> String;
     /// Lower bound of the work.
     fn work(&self) -> Work;
-    /// Milliseconds that it may take at 512×384 on an H200, if that is laid down.
+    /// Target in milliseconds at 512×384 on an H200, if there is one.
     fn target(&self) -> Option<f64> {
         None
     }
@@ -103,7 +103,7 @@ pub struct Row {
     pub fraction: f64,
     /// Time budget in milliseconds.
     pub target: Option<f64>,
-    /// Kernels, copies and fills; none where the host decides how many.
+    /// Number of kernels, copies and fills; `None` if the host decides it.
     pub launches: Option<usize>,
     /// Summary of the result.
     pub outcome: String,

@@ -1,4 +1,4 @@
-//! `mast3r-slam bench`: what each stage takes on the GPU, and how far that is from what the GPU can do.
+//! `mast3r-slam bench`: the time of each stage on the GPU, beside the GPU's limits.
 
 mod frame;
 mod graph;
@@ -179,7 +179,7 @@ fn table(report: &Report) -> String {
     let mut text = format!(
         "{}, {}x{}, {} runs a stage\n\
          copies {:.0} GB/s (measured), {:.1} T separate f32 operations a second (lanes × clock)\n\
-         cold: nothing of the stage in the caches; warm: right after itself; limit: what binds, at least\n\n\
+         cold: nothing of the stage in the caches; warm: right after itself; limit: lower bound by memory or arithmetic\n\n\
          {:<34} {:>9} {:>9} {:>9} {:>10} {:>9} {:>14} {:>5} {:>8}  {}\n",
         report.device,
         report.size.0,

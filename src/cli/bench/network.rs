@@ -29,8 +29,8 @@ pub struct NetworkRow {
     pub p99: f64,
     /// Multiplications and additions of its matrix products and convolutions.
     pub operations: u64,
-    /// Milliseconds that these take at least in half precision with sums in single; none for a GPU whose
-    /// rate is not known here.
+    /// Milliseconds that these take at least in half precision with sums in single; `None` for a GPU whose rate is not
+    /// known here.
     pub limit: Option<f64>,
 }
 
@@ -50,12 +50,12 @@ pub const STAGES: [&str; 6] = [
 /// Maximum number of edges of a stage.
 const EDGES: usize = 4;
 
-/// What was measured of the network.
+/// Measurements of the network.
 #[derive(Default)]
 pub struct Timed {
-    /// The choice that asks for what ran it.
+    /// The choice that selects the backend that ran it.
     pub choice: BackendChoice,
-    /// What ran it, and the memory that it takes.
+    /// The backend that ran it, and the memory that it takes.
     pub backend: String,
     /// Why this one.
     pub notes: Vec<Note>,
@@ -142,7 +142,7 @@ pub fn time(
     })
 }
 
-/// Equal steps of a part of the network, with what they could take.
+/// Equal steps of a part of the network, with their lower bound.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LayerRow {
     #[serde(flatten)]

@@ -1,4 +1,4 @@
-//! A furnished room, ray-cast exactly: what the network would say of cameras in it, were it good.
+//! A furnished room, ray-cast exactly: the output of a perfect network for cameras in it.
 
 use crate::geometry::{Intrinsics, Sim3};
 use crate::inference::ViewOutput;

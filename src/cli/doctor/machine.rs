@@ -87,7 +87,7 @@ pub fn receive_buffers() -> Finding {
     }
 }
 
-/// Whether the node's threads may come first.
+/// Whether the node's threads may raise their priority.
 #[cfg(feature = "ros")]
 pub fn priority() -> Finding {
     use crate::ros::priority::{NOT_PERMITTED, RaisedPriority};

@@ -1,4 +1,4 @@
-//! `doctor`: what this machine has of all that the program can use, and the command that adds each missing thing.
+//! `doctor`: lists what the program can use on this machine, and the command that adds each missing thing.
 
 mod gpu;
 mod machine;

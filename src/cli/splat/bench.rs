@@ -1,5 +1,5 @@
-//! `mast3r-slam splat bench`: what refinement, rendering and training take on the GPU, how far that is from what its
-//! memory allows, and that none of them allocates.
+//! `mast3r-slam splat bench`: times of refinement, rendering and training on the GPU, beside the limit of its memory;
+//! and proof that they do not allocate.
 
 use crate::cli::{CliError, Finished, say};
 use crate::compute::cuda::KERNELS;
@@ -43,7 +43,7 @@ const SEED: u64 = 1 << 32;
 /// Rows of a million.
 const MILLION: u64 = 1_000_000;
 
-/// A stage's time and what it moves.
+/// A stage's time and the bytes that it moves.
 #[derive(Debug, Serialize)]
 struct Row {
     stage: &'static str,

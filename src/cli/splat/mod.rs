@@ -132,7 +132,7 @@ fn format_of(path: &Path) -> Result<Format, CliError> {
     })
 }
 
-/// How good splats are, in words.
+/// The quality of splats, in words.
 fn told(measured: &Measured) -> String {
     let what = match measured.held_out {
         true => "held-out views",

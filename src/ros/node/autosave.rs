@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// A map with fewer keyframes is not kept: it is as soon made again, and would replace a larger one.
+/// A map with fewer keyframes is not kept: it is quickly made again, and would replace a larger one.
 pub const MIN_KEYFRAMES: usize = 3;
 
 /// The folder for such maps: `map_root`, or the folder of ROS where the node was started without a
@@ -52,7 +52,10 @@ pub fn file(folder: &Path, node: &str, count: usize) -> io::Result<PathBuf> {
     }
     let oldest = kept.into_iter().min_by_key(|(time, _, _)| *time);
     oldest.map(|(_, _, path)| path).ok_or_else(|| {
-        let occupied = format!("{} and the like are not maps; move them", slot(0).display());
+        let occupied = format!(
+            "{} and its siblings are not maps; move them",
+            slot(0).display()
+        );
         io::Error::new(io::ErrorKind::AlreadyExists, occupied)
     })
 }

@@ -1,10 +1,10 @@
-//! Tells a clock that was set back from two publishers of `/clock`.
+//! Distinguishes a clock that was set back from two publishers of `/clock`.
 
 use std::time::{Duration, Instant};
 
 /// `/clock` jumps if it goes back, or ahead, by more than this.
 const JUMP_NANOS: i64 = 1_000_000_000;
-/// Two clocks alternate faster than this, in real time; and a clock that has been silent for so long has ended.
+/// Two clocks alternate faster than this, in real time; and a clock that has been silent for this long has ended.
 const ALTERNATION: Duration = Duration::from_secs(2);
 /// A message continues a clock if it is ahead of that clock's last one by at most this.
 const STEP_NANOS: i64 = 10_000_000_000;
@@ -14,11 +14,11 @@ const STEP_NANOS: i64 = 10_000_000_000;
 pub enum Verdict {
     /// It is the time.
     Take,
-    /// It is the time, which was set back by so many nanoseconds.
+    /// It is the time, which was set back by this many nanoseconds.
     Back(i64),
-    /// It is the time; so was another one of a moment ago, so many nanoseconds behind: there are two clocks.
+    /// It is the time. A moment ago another clock, this many nanoseconds behind, was followed: there are two.
     Ahead(i64),
-    /// It is that of the other of two clocks, so many nanoseconds behind the one that is followed.
+    /// It comes from the other of two clocks, this many nanoseconds behind the one that is followed.
     Other(i64),
 }
 

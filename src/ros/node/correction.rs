@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 /// Longest sleep: how soon a new rate or the end of the node is noticed.
 const TICK: Duration = Duration::from_millis(50);
-/// Images whose stamps are farther than this from the node's clock are of another clock (a bag that is
-/// played without `/clock`); the transform then carries their time.
+/// Images whose stamps are farther than this from the node's clock use another clock (a bag that is played without
+/// `/clock`); the transform then carries their time.
 const OTHER_CLOCK_NANOS: i64 = 10_000_000_000;
 
-/// A stamp that is farther behind the last one is of a time that went back (a bag that starts again).
+/// A stamp that is farther behind the last one means that time went back (a bag that starts again).
 const BACK_NANOS: i64 = 1_000_000_000;
 /// Interval between two stamps where the images' time is slower than assumed.
 const STEP_NANOS: i64 = 1_000;
@@ -103,7 +103,7 @@ pub fn is_paused(known: &Known, settings: &Settings) -> bool {
     known.lost && settings.publish_odom_to_base_tf && !settings.publish_when_lost
 }
 
-/// Now and `transform_tolerance`, by the clock of the images' stamps.
+/// Now plus `transform_tolerance`, by the clock of the images' stamps.
 fn stamp(now: Stamp, settings: &Settings, known: &Known, since: Duration) -> Stamp {
     let nanos = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
     let of_images = known.stamp.nanos.saturating_add(nanos(since));

@@ -16,7 +16,7 @@ const WAITING: usize = 4;
 /// Maximum time that an image waits for its depth image, while depth images arrive: drivers send them a few
 /// milliseconds later.
 const PATIENCE: Duration = Duration::from_millis(15);
-/// Without usable depth for so long, the reason is reported.
+/// Without usable depth for this long, the reason is reported.
 pub(super) const QUIET: Duration = Duration::from_secs(1);
 
 /// A depth message that no image has used.
@@ -43,7 +43,7 @@ pub struct DepthInbox {
 }
 
 impl DepthInbox {
-    /// Stores a message that arrived at `at`; the oldest one gives way if too many wait.
+    /// Stores a message that arrived at `at`; the oldest one is dropped if too many wait.
     pub fn put(&self, payload: Payload, at: Moment) {
         let header = cdr::decode::<Header>(Header::TYPE, &payload);
         let mut state = self.lock();

@@ -20,11 +20,11 @@ pub struct DepthFrame {
     pub intrinsics: Option<Intrinsics>,
     /// Scale of the frame's pose.
     pub scale: f64,
-    /// Before scale.
+    /// Before the scale is applied.
     pub points: FramePoints,
 }
 
-/// A place for one frame, of which a newer one takes the place.
+/// A slot for one frame, which a newer one replaces.
 #[derive(Debug, Default)]
 pub struct DepthSlot {
     wanted: AtomicBool,

@@ -106,7 +106,7 @@ pub fn place_of(map: &SavedMap) -> LoadedPlace {
     }
 }
 
-/// Tells that the node waits for `missing`; warnings of one kind are `what`.
+/// Reports that the node waits for `missing`; `what` is the kind of the warning.
 pub fn wait(shared: &Shared, what: &'static str, missing: String) {
     let status = &shared.status;
     status.warn(what, || format!("waiting: {missing}"));

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_millis(50);
 /// Minimum interval between two updates.
 const UPDATE_PERIOD: Duration = Duration::from_millis(200);
-/// A new subscriber gets the grid once it shows all keyframes, or after so long.
+/// A new subscriber gets the grid once it shows all keyframes, or after this time.
 const COMPLETE_WITHIN: Duration = Duration::from_secs(5);
 /// Cells of one update: peers with default settings receive messages of this size.
 const UPDATE_CELLS: usize = 60_000;

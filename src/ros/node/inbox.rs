@@ -35,7 +35,7 @@ pub enum Order {
         /// Receives the result.
         reply: OnText,
     },
-    /// The camera is said to be here, in SLAM's world.
+    /// A hint that the camera is here, in SLAM's world.
     Hint(Sim3),
     /// Load a map file and resume it.
     Load(PathBuf, OnText),

@@ -30,7 +30,7 @@ struct Fix {
     scale: f64,
 }
 
-/// What is known of the robot's place.
+/// Knowledge of the robot's place.
 #[derive(Debug, Default)]
 pub struct Localization {
     /// Name of the loaded map; empty for one that is being made.

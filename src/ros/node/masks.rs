@@ -9,7 +9,7 @@ use crate::wire::Payload;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// A mask that is older hides nothing any more: its publisher has stopped.
+/// Maximum age of a mask; an older one hides nothing, because its publisher has stopped.
 const MAX_AGE: Duration = Duration::from_secs(1);
 
 /// The newest mask that the tracking thread has not read.
@@ -36,8 +36,8 @@ pub struct Masking {
 }
 
 impl Masking {
-    /// Has `slam` use the newest mask from now on, or none if that is too old at `now`. A mask that cannot be used is
-    /// reported, and the one before stays until it is too old.
+    /// Makes `slam` use the newest mask from now on, or no mask if that one is too old at `now`. A mask that cannot be
+    /// used is reported, and the one before stays until it is too old.
     pub fn update(&mut self, slot: &MaskSlot, slam: &mut Slam, status: &Status, now: Moment) {
         if let Some(arrival) = slot.take() {
             let read = image_message::raw(&arrival.payload).map_err(|error| error.to_string());

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Measurements that wait: those of two seconds at 1 kHz. Further ones replace the oldest.
 pub const WAITING: usize = 2048;
-/// A sensor that sends nothing for so long is reported; another one may then take its place.
+/// A sensor that sends nothing for this long is reported; another one may then take its place.
 pub const QUIET: Duration = Duration::from_secs(1);
 
 /// A measurement.
@@ -35,7 +35,7 @@ struct State<T> {
     waiting: VecDeque<Reading<T>>,
     frames: Option<Arc<Frames>>,
     newest: Option<Moment>,
-    /// Why the last message that was not used was not, and when it arrived.
+    /// When the last unused message arrived, and why it was refused.
     refused: Option<(Moment, String)>,
 }
 
@@ -55,7 +55,7 @@ impl<T> Default for MotionInbox<T> {
 }
 
 impl<T: Copy> MotionInbox<T> {
-    /// Stores a measurement that arrived at `at`; the oldest one gives way if too many wait. Those of other frames are
+    /// Stores a measurement that arrived at `at`; the oldest one is dropped if too many wait. Those of other frames are
     /// refused while the first source sends.
     ///
     /// # Errors

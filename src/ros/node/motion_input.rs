@@ -111,8 +111,8 @@ impl<K: Kind> Default for Input<K> {
 }
 
 impl<K: Kind> Input<K> {
-    /// Gives SLAM what was measured since the last image. Returns why the sensor is not used at present, if so for a
-    /// while.
+    /// Gives SLAM what was measured since the last image. Returns why the sensor is not used, once that has been so for
+    /// a while.
     fn give(
         &mut self,
         shared: &Shared,
@@ -200,7 +200,7 @@ impl<K: Kind> Input<K> {
 }
 
 /// Refuses a measurement whose clock is not the images'. After a pause of tracking an old measurement was also received
-/// long before the image, which is no fault.
+/// long before the image, which is not an error.
 fn apart(stamp: Stamp, at: Moment, image: &Image<'_>) -> Result<(), String> {
     let by_stamps = (i128::from(stamp.nanos) - i128::from(image.stamp.nanos)) as f64 * 1e-9;
     let earlier = image.at.since(&at).as_secs_f64();

@@ -32,7 +32,7 @@ const ODOMETRY_PATIENCE: Duration = Duration::from_millis(500);
 /// Maximum number of frames waiting for it: two seconds of a camera, four times as long as each
 /// waits.
 const WAITING: usize = 64;
-/// With wheel odometry, a lost camera may be without a pose for so long before `map -> odom` stops: a message of the
+/// With wheel odometry, a lost camera may be without a pose for this long before `map -> odom` stops: a message of the
 /// wheels may be late, or lost.
 const BRIDGE_PATIENCE: Duration = Duration::from_millis(500);
 /// Minimum interval between two paths or graphs.
@@ -180,8 +180,8 @@ impl Output {
         }
     }
 
-    /// Has the camera searched for where the robot is said to be; a loaded map stays where it is,
-    /// because goals and zones refer to it.
+    /// Makes the search for a lost camera begin at the given pose of the robot; a loaded map stays
+    /// where it is, because goals and zones refer to it.
     fn hint(&self, map_from_base: &Isometry3<f64>) {
         let Some(world_from_camera) = self.robot.world_from_camera(map_from_base) else {
             return;

@@ -22,7 +22,7 @@ pub const MAX_PATH: usize = 4000;
 /// Maximum number of points in a marker of `~/graph`: about 100 kB each.
 const MAX_POINTS: usize = 4000;
 
-/// Every item, or so many evenly spaced ones that there are at most `max`, with the last.
+/// All items, or at most `max` evenly spaced ones, the last one included.
 fn thinned<T: Clone>(all: &[T], max: usize) -> Vec<T> {
     let step = all.len().div_ceil(max.max(1)).max(1);
     let mut some: Vec<T> = all.iter().rev().step_by(step).cloned().collect();

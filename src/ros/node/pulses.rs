@@ -1,14 +1,14 @@
-//! What each thread of the node is at.
+//! The current work of each thread of the node.
 
 use crate::time::Pulse;
 use arc_swap::ArcSwapOption;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A thread that has been at one thing for this long stands still. One frame takes a GPU 10 ms and a
-/// CPU a second; a solve of a large map may take longer, which is worth knowing too.
+/// A thread whose current work takes this long stands still. One frame takes a GPU 10 ms and a CPU a second; a solve of
+/// a large map may take longer, which is worth knowing too.
 pub const STANDS: Duration = Duration::from_secs(5);
-/// What each thread is at.
+/// The current work of each thread.
 #[derive(Debug, Default)]
 pub struct Pulses {
     pub tracking: Pulse,

@@ -16,7 +16,7 @@ pub fn body_from_optical() -> Isometry3<f64> {
     Isometry3::from_parts(Translation3::identity(), rotation)
 }
 
-/// What the transforms may move.
+/// The directions in which the transforms may move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Freedom {
     /// Everything.
@@ -24,7 +24,7 @@ pub enum Freedom {
     Space,
     /// `map -> odom` and our own odometry keep roll, pitch and z zero.
     Plane,
-    /// Only `map -> odom` keeps them zero: the base is no upright frame.
+    /// Only `map -> odom` keeps them zero: the base is not an upright frame.
     PlaneCorrection,
 }
 

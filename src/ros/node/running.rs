@@ -185,7 +185,7 @@ impl Running {
         }
     }
 
-    /// What the tracking thread is at.
+    /// The current work of the tracking thread.
     pub fn progress(&self, now: Instant) -> Progress {
         let pulses = &self.shared.pulses;
         match pulses.starting.busy_for(now) {

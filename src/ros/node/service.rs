@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// Time for one start of SLAM or one transition: an engine that is built on the robot takes up to this.
 const MAX_START: Duration = Duration::from_secs(45 * 60);
 
-/// What the tracking thread is at.
+/// The current work of the tracking thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
     /// The node is not configured, so nothing tracks.
@@ -18,7 +18,7 @@ pub enum Progress {
     Transition,
     /// SLAM is loaded for the first image, since this long.
     Starting(Duration),
-    /// Number of works that the tracking thread has begun; it begins one every 100 ms without images too.
+    /// Number of tasks that the tracking thread has begun; without images too it begins one every 100 ms.
     Works(u64),
 }
 

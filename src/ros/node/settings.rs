@@ -240,7 +240,7 @@ parameters! {
     view_port: usize = 0i64, Constraint::Integer(0, 65_535), Unconfigured,
         "port of the live page and of metrics for Prometheus; 0: off";
     view_address: String = "127.0.0.1", ANY, Unconfigured,
-        "address of this machine to serve them on; 0.0.0.0 shows what the camera sees to everybody who reaches the machine";
+        "address of this machine to serve them on; 0.0.0.0 shows what the camera sees to anyone who reaches the machine";
     incident_folder: String = "", ANY, Never,
         "folder for incidents: when the camera is lost for 5 s, when /diagnostics has an error, when the self-test fails, and when ~/save_incident is called, the last minute of images (JPEG), camera_info, transforms, odometry, poses and status is written there as an .mcap file that `mast3r-slam run` replays; at most one of a cause in 10 minutes; empty: off";
     incident_seconds: f64 = 60.0, Constraint::Double(1.0, 3600.0), Unconfigured,

@@ -89,7 +89,7 @@ pub struct Shared {
     pub name: String,
     /// Restarts threads that panic.
     pub supervisor: Supervisor,
-    /// What the threads are at.
+    /// The current work of the threads.
     pub pulses: Pulses,
     /// Current values of the parameters.
     pub settings: ArcSwap<Settings>,

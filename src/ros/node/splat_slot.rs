@@ -18,7 +18,7 @@ pub struct SplatCamera {
     pub world_from_camera: Sim3,
 }
 
-/// A place for one camera, of which a newer one takes the place.
+/// A slot for one camera, which a newer one replaces.
 #[derive(Debug, Default)]
 pub struct SplatSlot {
     wanted: AtomicBool,

@@ -159,7 +159,7 @@ impl Status {
         *lock(&self.mapping_failure) = None;
     }
 
-    /// Mapping failed; returns whether that is news.
+    /// Mapping failed; returns whether this is the first report.
     pub fn mapping_failed(&self, why: &str) -> bool {
         let mut failure = lock(&self.mapping_failure);
         let news = failure.is_none();

@@ -1,14 +1,14 @@
-//! Covariances as messages have them.
+//! Covariances of poses and velocities in the form of messages.
 
 use crate::slam::Covariance6;
 use crate::wire::messages::geometry::Covariance;
 use nalgebra::{UnitQuaternion, Vector3};
 
-/// Least standard deviation of a position, metres: what the network itself errs by is not seen by any residual.
+/// Minimum standard deviation of a position, metres: residuals do not show the network's own error.
 const POSITION_FLOOR: f64 = 0.001;
 /// The same of an orientation, radians.
 const ORIENTATION_FLOOR: f64 = 0.0005;
-/// Standard deviation of a position where no solve tells: a map's first frame, and one that was found again.
+/// Standard deviation of a position without a solve: a map's first frame, and one that was found again.
 const POSITION_SIGMA: f64 = 0.02;
 /// The same of an orientation, radians.
 const ORIENTATION_SIGMA: f64 = 0.01;
@@ -26,13 +26,13 @@ fn diagonal(position: f64, orientation: f64) -> Covariance6 {
     Covariance6::from_fn(|r, c| if r == c { variance(r) } else { 0.0 })
 }
 
-/// The covariance of a frame that no solve tells of.
+/// The covariance of a frame without a solve.
 pub fn unknown() -> Covariance6 {
     diagonal(POSITION_SIGMA, ORIENTATION_SIGMA)
 }
 
-/// The covariance of a point that is fixed to the camera, at `lever` from it (both about the world's axes), with
-/// the least that is believed: `δp' = δp + δθ × lever`.
+/// The covariance of a point that is fixed to the camera, at `lever` from it (both about the world's axes), of at least
+/// the minimum standard deviations: `δp' = δp + δθ × lever`.
 pub fn carried(of_camera: &Covariance6, lever: &Vector3<f64>) -> Covariance6 {
     let mut carry = Covariance6::identity();
     carry

@@ -1,5 +1,5 @@
-//! The watchdog names threads that have been at one thing for too long. If the thread that publishes
-//! diagnostics is among them, the watchdog publishes them itself.
+//! The watchdog names threads that stand still. If the thread that publishes diagnostics is among them, the watchdog
+//! publishes them itself.
 
 use super::publish::send;
 use super::pulses::STANDS;

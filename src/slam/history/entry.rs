@@ -133,7 +133,7 @@ impl Entry {
         (record, anchor)
     }
 
-    /// Appends [`BYTES`] bytes, of which [`Entry::from_bytes`] makes the same entry again, to the bit.
+    /// Appends [`BYTES`] bytes, from which [`Entry::from_bytes`] restores the same entry, to the bit.
     pub fn to_bytes(&self, out: &mut Vec<u8>) {
         let (keyframe, pose, last) = match &self.place {
             Recorded::At(anchor, last) => {

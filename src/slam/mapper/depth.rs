@@ -1,4 +1,4 @@
-//! What depth shows about the map's keyframes.
+//! Measurements of the map's keyframes by depth.
 
 use super::Mapper;
 use crate::compute::device::DeviceError;

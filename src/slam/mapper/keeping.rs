@@ -1,4 +1,4 @@
-//! What the map keeps: loading a saved one, its file, and the removal of redundant keyframes.
+//! Loads a saved map, keeps the map's file up to date, and removes redundant keyframes.
 
 use super::Mapper;
 use crate::compute::device::DeviceError;
@@ -153,8 +153,7 @@ impl Mapper {
         }
     }
 
-    /// Removes the redundant keyframes that waited for their turn, since no keyframe comes any more that would have them
-    /// examined.
+    /// Removes the redundant keyframes that waited for their turn, since no later keyframe will have them examined.
     ///
     /// # Errors
     /// If the device fails; the map then keeps the rest.

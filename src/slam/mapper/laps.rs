@@ -1,4 +1,4 @@
-//! What the steps of a mapping event take, for the log.
+//! Durations of the steps of a mapping event, for the log.
 
 use std::fmt;
 use std::time::{Duration, Instant};

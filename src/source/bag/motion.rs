@@ -95,7 +95,7 @@ fn choose<'a>(
     }
 }
 
-/// The frame of a topic's messages, by the first readable one, and what all of that frame measure.
+/// The frame of a topic's messages, by the first readable one, and the measurements in that frame.
 fn series<T: 'static>(
     bag: &Bag,
     topic: &str,

@@ -1,4 +1,4 @@
-//! In a program without bags.
+//! For a program without bags.
 
 use super::Beside;
 use crate::ros::middleware::{Middleware, MiddlewareError};

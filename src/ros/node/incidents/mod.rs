@@ -22,7 +22,7 @@ use super::shared::Shared;
 use crate::ros::middleware::Middleware;
 use std::sync::Arc;
 
-/// A client that the last minute of is kept.
+/// A client whose last minute of messages is kept.
 pub struct Beside {
     /// Takes requests.
     pub requests: IncidentRequests,

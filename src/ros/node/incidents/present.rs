@@ -86,8 +86,8 @@ fn compress(shared: &Shared, ring: &Ring) {
     });
 }
 
-/// Writes an incident of a node that does not start, which has the report alone, if the settings name a folder.
-/// Returns its path.
+/// Writes an incident for a node that does not start, with the report alone, if the settings name a folder. Returns its
+/// path.
 pub fn report(settings: &Settings, cause: &str, words: &str) -> Result<Option<PathBuf>, String> {
     if settings.incident_folder.is_empty() {
         return Ok(None);

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// Incidents of one cause are at least so far apart: a robot that fails again and again fills no disk.
+/// Minimum time between two incidents of one cause: a robot that fails again and again must not fill the disk.
 pub const PAUSE: Duration = Duration::from_secs(600);
 /// How the names of incidents begin and end.
 const PREFIX: &str = "incident-";
@@ -94,7 +94,7 @@ impl Shelf {
             match fs::remove_file(&incident.path) {
                 Ok(()) => {
                     bytes -= incident.bytes;
-                    tracing::info!("removed the incident {path}: all take more than the quota");
+                    tracing::info!("removed the incident {path}: all together exceed the quota");
                 }
                 Err(error) => tracing::warn!("cannot remove the incident {path}: {error}"),
             }

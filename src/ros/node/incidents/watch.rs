@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-/// A camera that is lost for so long is an incident.
+/// A camera that is lost for this long is an incident.
 const LOST: Duration = Duration::from_secs(5);
 /// Interval between two looks at the node's state.
 const TICK: Duration = Duration::from_millis(100);
@@ -24,7 +24,7 @@ struct Loss {
 }
 
 impl Loss {
-    /// Whether the camera has been lost for [`LOST`] since it was last tracked, and this was not said yet.
+    /// Whether the camera has been lost for [`LOST`] since it was last tracked, and this was not reported yet.
     fn look(&mut self, lost: bool, now: Moment) -> bool {
         if !lost {
             *self = Self::default();

@@ -1,4 +1,4 @@
-//! In a program with the live page.
+//! For a program with the live page.
 
 use crate::map::grid::OccupancyMap;
 use crate::slam::{Slam, TrackedFrame};

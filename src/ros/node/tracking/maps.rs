@@ -1,4 +1,4 @@
-//! The lives of the node's maps: they are saved, loaded, kept on disk before they end, and replaced.
+//! The life cycle of the node's maps: they are saved, loaded, kept on disk before they end, and replaced.
 
 use super::{Ending, Next, Tracker};
 use crate::files::export::create_folder;
@@ -263,7 +263,7 @@ impl Tracker {
         self.keep();
     }
 
-    /// Tells a failure of mapping and keeps the map; tracking goes on in it.
+    /// Reports a failure of mapping and keeps the map; tracking goes on in it.
     pub(super) fn notice_mapping(&mut self) {
         let engine = self.engine.as_ref();
         if let Some(engine) = engine {

@@ -1,4 +1,4 @@
-//! In a program without the live page.
+//! For a program without the live page.
 
 use crate::ros::node::page_feed::PageFeed;
 use crate::ros::node::settings::Settings;
