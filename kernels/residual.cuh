@@ -107,8 +107,9 @@ __device__ constexpr int packed(int r, int c) { return r * (13 - r) / 2 + c; }
 // Sums over matches: Hessian sum w row^T row, gradient sum w row^T e, cost 1/2 sum rho w^2 and Huber's function.
 struct Sums {
     float column[kColumns];
-    // Matches that passed every gate.
+    // Matches that passed every gate, and those of them that fit the pose.
     unsigned used;
+    unsigned fitting;
 
     __device__ __forceinline__ void clear() {
 #pragma unroll
@@ -116,6 +117,7 @@ struct Sums {
             column[k] = 0.0f;
         }
         used = 0;
+        fitting = 0;
     }
 };
 
@@ -151,10 +153,12 @@ __device__ __forceinline__ void add_row(Sums& sums, MatchCost& cost, const float
     }
 }
 
-__device__ __forceinline__ void close_match(Sums& sums, const MatchCost& cost) {
+// `fits`: the direction error is below the limit.
+__device__ __forceinline__ void close_match(Sums& sums, const MatchCost& cost, bool fits) {
     sums.column[kCost] += cost.cost;
     sums.column[kRobust] += cost.robust;
     ++sums.used;
+    sums.fitting += fits;
 }
 
 // Whether a transformed point can be compared.
@@ -182,8 +186,10 @@ __device__ __forceinline__ RayMatch ray_match(const float (&moving)[3], const fl
     return m;
 }
 
-// e = (P/|P| - X/|X|, |P| - |X|); rows [(I - r r^T)/d, -r^, 0] and [r^T, 0, d].
-__device__ __forceinline__ void add_rays(Sums& sums, const Pose& pose, const Noise& noise, const RayMatch& m) {
+// e = (P/|P| - X/|X|, |P| - |X|); rows [(I - r r^T)/d, -r^, 0] and [r^T, 0, d]. A match fits if the ray's squared error is
+// below `fits`.
+__device__ __forceinline__ void add_rays(Sums& sums, const Pose& pose, const Noise& noise, const RayMatch& m,
+                                         float fits) {
     float p[3], r[3], d, inverse;
     transform(pose, m.moving, p);
     if (!has_moved_place(p)) {
@@ -196,12 +202,13 @@ __device__ __forceinline__ void add_rays(Sums& sums, const Pose& pose, const Noi
     const float zz = __fmaf_rn(-r[2], r[2], 1.0f) * inverse;
     MatchCost cost;
     float s = m.root_quality * noise.inverse_sigma[0];
-    add_row<0, 1, 2, 4, 5>(sums, cost, {xx, xy, xz, r[2], -r[1]}, r[0] - m.ray[0], s, noise.huber);
-    add_row<0, 1, 2, 3, 5>(sums, cost, {xy, yy, yz, -r[2], r[0]}, r[1] - m.ray[1], s, noise.huber);
-    add_row<0, 1, 2, 3, 4>(sums, cost, {xz, yz, zz, r[1], -r[0]}, r[2] - m.ray[2], s, noise.huber);
+    const float e[3] = {r[0] - m.ray[0], r[1] - m.ray[1], r[2] - m.ray[2]};
+    add_row<0, 1, 2, 4, 5>(sums, cost, {xx, xy, xz, r[2], -r[1]}, e[0], s, noise.huber);
+    add_row<0, 1, 2, 3, 5>(sums, cost, {xy, yy, yz, -r[2], r[0]}, e[1], s, noise.huber);
+    add_row<0, 1, 2, 3, 4>(sums, cost, {xz, yz, zz, r[1], -r[0]}, e[2], s, noise.huber);
     s = m.root_quality * noise.inverse_sigma[1];
     add_row<0, 1, 2, 6>(sums, cost, {r[0], r[1], r[2], d}, d - m.length, s, noise.huber);
-    close_match(sums, cost);
+    close_match(sums, cost, squared_norm(e) < fits);
 }
 
 // A calibrated match: moving point, the target's pixel and log-depth, square root of the quality, and the weight of the
@@ -229,9 +236,10 @@ __device__ __forceinline__ PixelMatch pixel_match(const float (&moving)[3], unsi
     return m;
 }
 
-// e = (u(P) - u, v(P) - v, log P_z - log z); a projection counts inside the view and in front of the camera.
+// e = (u(P) - u, v(P) - v, log P_z - log z); a projection counts inside the view and in front of the camera. A match fits
+// if the pixel's squared error is below `fits`.
 __device__ __forceinline__ void add_pixels(Sums& sums, const Pose& pose, const View& view, const Noise& noise,
-                                           const PixelMatch& m) {
+                                           const PixelMatch& m, float fits) {
     float p[3];
     transform(pose, m.moving, p);
     if (!(has_moved_place(p) && p[2] > view.depth)) {
@@ -248,31 +256,16 @@ __device__ __forceinline__ void add_pixels(Sums& sums, const Pose& pose, const V
     MatchCost cost;
     float s = m.root_quality * noise.inverse_sigma[0];
     const float xy = x * y;
+    const float eu = u - m.pixel[0], ev = v - m.pixel[1];
     add_row<0, 2, 3, 4, 5>(sums, cost,
                            {inverse * fx, -(x * inverse) * fx, -xy * fx, __fmaf_rn(x, x, 1.0f) * fx, -y * fx},
-                           u - m.pixel[0], s, noise.huber);
+                           eu, s, noise.huber);
     add_row<1, 2, 3, 4, 5>(sums, cost,
                            {inverse * fy, -(y * inverse) * fy, -__fmaf_rn(y, y, 1.0f) * fy, xy * fy, x * fy},
-                           v - m.pixel[1], s, noise.huber);
+                           ev, s, noise.huber);
     s = m.root_quality * m.inverse_depth_sigma;
     add_row<2, 3, 4, 6>(sums, cost, {inverse, y, -x, 1.0f}, logf(p[2]) - m.log_depth, s, noise.huber);
-    close_match(sums, cost);
-}
-
-// e = P - X; rows [I, -P^, P].
-__device__ __forceinline__ void add_points(Sums& sums, const Pose& pose, const Noise& noise, const float (&moving)[3],
-                                           const float (&target)[3], float root_quality) {
-    float p[3];
-    transform(pose, moving, p);
-    if (!has_moved_place(p)) {
-        return;
-    }
-    MatchCost cost;
-    const float s = root_quality * noise.inverse_sigma[0];
-    add_row<0, 4, 5, 6>(sums, cost, {1.0f, p[2], -p[1], p[0]}, p[0] - target[0], s, noise.huber);
-    add_row<1, 3, 5, 6>(sums, cost, {1.0f, -p[2], p[0], p[1]}, p[1] - target[1], s, noise.huber);
-    add_row<2, 3, 4, 6>(sums, cost, {1.0f, p[1], -p[0], p[2]}, p[2] - target[2], s, noise.huber);
-    close_match(sums, cost);
+    close_match(sums, cost, eu * eu + ev * ev < fits);
 }
 
 // One level of `sum_warp`: lanes that differ in bit `Mask` share the N columns between them.
@@ -287,8 +280,8 @@ template <int N, int Mask> __device__ __forceinline__ void halve(float (&v)[kCol
 }
 
 // Adds the columns up over a whole warp, in a fixed order, with 39 shuffles instead of 185, and writes them to
-// out[0..kColumns]. Returns the number of matches used, in every lane. Destroys the columns.
-__device__ __forceinline__ unsigned sum_warp(Sums& sums, unsigned lane, float* out) {
+// out[0..kColumns]. Destroys the columns.
+__device__ __forceinline__ void sum_warp(Sums& sums, unsigned lane, float* out) {
     float(&v)[kColumns] = sums.column;
     const bool b16 = lane & 16, b8 = lane & 8, b4 = lane & 4, b2 = lane & 2, b1 = lane & 1;
     // 37 -> 19 -> 10 -> 5 -> 3 -> 2 columns a lane. The last lanes' shares are short by one at three of the levels.
@@ -314,7 +307,6 @@ __device__ __forceinline__ unsigned sum_warp(Sums& sums, unsigned lane, float* o
     if (length > 1) {
         out[first + 1] = v[1];
     }
-    return __reduce_add_sync(0xffffffffu, sums.used);
 }
 
 } // namespace ms

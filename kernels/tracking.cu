@@ -26,10 +26,11 @@ using namespace ms;
 constexpr unsigned kAll = 0xffffffffu;
 constexpr unsigned kThreads = 256;
 constexpr unsigned kWarps = kThreads / 32;
-// Columns of the normal equations, matches used, matches that point outside the image.
+// Columns of the normal equations, matches used, matches that point outside the image, matches that fit.
 constexpr unsigned kUsed = kColumns;
 constexpr unsigned kOutsideImage = kColumns + 1;
-constexpr unsigned kSlots = kColumns + 2;
+constexpr unsigned kFitting = kColumns + 2;
+constexpr unsigned kSlots = kColumns + 3;
 // The sums of all blocks are read four at a time; kParts groups of threads share the blocks, with kReads reads in
 // flight.
 constexpr unsigned kStride = 40;
@@ -76,7 +77,9 @@ struct Problem {
     unsigned shared_rounds;
     unsigned max_iters;
     float least_fraction;
-    float keyframe_fraction;
+    // Minimum part of the matches that must fit the pose, and the squared direction error below which one does.
+    float min_fit;
+    float fits;
     Noise noise;
     Gate gate;
     View view;
@@ -84,9 +87,8 @@ struct Problem {
     MeasuredDepths measured;
     // The weight of a log-depth of which the sensor measured both ends.
     float inverse_measured_sigma;
-    unsigned padding;
 };
-static_assert(kUsed == 4 * (kQuads - 1) + 1 && kSlots == kStride - 1, "the last quad");
+static_assert(kUsed == 4 * (kQuads - 1) + 1 && kSlots == kStride, "the last quad");
 static_assert(sizeof(Problem) == 256, "the size of `cuda::tracking::Problem`");
 
 // State of the deciding warp, the same in every block.
@@ -119,6 +121,7 @@ struct Shared {
     float column[kWarps][kColumns];
     unsigned used[kWarps];
     unsigned outside[kWarps];
+    unsigned fitting[kWarps];
 };
 
 // Rays and distances.
@@ -140,7 +143,7 @@ struct RaysModel {
 
     static __device__ __forceinline__ void add(Sums& sums, const Problem& p, const Pose& pose, const float4& a,
                                                const float4& b) {
-        add_rays(sums, pose, p.noise, {{a.x, a.y, a.z}, {b.x, b.y, b.z}, b.w, a.w});
+        add_rays(sums, pose, p.noise, {{a.x, a.y, a.z}, {b.x, b.y, b.z}, b.w, a.w}, p.fits);
     }
 };
 
@@ -168,7 +171,7 @@ struct PixelsModel {
 
     static __device__ __forceinline__ void add(Sums& sums, const Problem& p, const Pose& pose, const float4& a,
                                                const float4& b) {
-        add_pixels(sums, pose, p.view, p.noise, {{a.x, a.y, a.z}, {b.x, b.y}, b.z, a.w, b.w});
+        add_pixels(sums, pose, p.view, p.noise, {{a.x, a.y, a.z}, {b.x, b.y}, b.z, a.w, b.w}, p.fits);
     }
 };
 
@@ -272,9 +275,11 @@ __device__ __forceinline__ void evaluate(const Problem& p, Shared& shared, float
         }
         Model::add(sums, p, pose, first, second);
     }
-    const unsigned used = sum_warp(sums, lane, shared.column[warp]);
+    sum_warp(sums, lane, shared.column[warp]);
+    const unsigned used = __reduce_add_sync(kAll, sums.used), fitting = __reduce_add_sync(kAll, sums.fitting);
     if (lane == 0) {
         shared.used[warp] = used;
+        shared.fitting[warp] = fitting;
     }
     __syncthreads();
 
@@ -289,12 +294,14 @@ __device__ __forceinline__ void evaluate(const Problem& p, Shared& shared, float
             }
             value = static_cast<float>(sum);
         } else {
-            const unsigned* counts = thread == kUsed ? shared.used : shared.outside;
+            const unsigned* counts = thread == kUsed      ? shared.used
+                                     : thread == kFitting ? shared.fitting
+                                                          : shared.outside;
             unsigned sum = 0;
             for (unsigned w = 0; w < kWarps; ++w) {
                 sum += counts[w];
             }
-            value = __uint_as_float(thread < kSlots ? sum : 0);
+            value = __uint_as_float(sum);
         }
         partials[blockIdx.x * static_cast<unsigned long long>(kStride) + thread] = value;
     }
@@ -316,11 +323,11 @@ __device__ __forceinline__ void evaluate(const Problem& p, Shared& shared, float
 #pragma unroll
             for (unsigned k = 0; k < kReads; ++k) {
                 sum[0] += static_cast<double>(read[k].x);
-                // The last quad holds the last column, two counts below 2^32, whose sums are exact, and nothing.
+                // The last quad holds the last column and three counts below 2^32, whose sums are exact.
                 const bool counts = quad == kQuads - 1;
                 sum[1] += counts ? static_cast<double>(__float_as_uint(read[k].y)) : static_cast<double>(read[k].y);
                 sum[2] += counts ? static_cast<double>(__float_as_uint(read[k].z)) : static_cast<double>(read[k].z);
-                sum[3] += counts ? 0.0 : static_cast<double>(read[k].w);
+                sum[3] += counts ? static_cast<double>(__float_as_uint(read[k].w)) : static_cast<double>(read[k].w);
             }
         }
         for (unsigned k = 0; k < 4; ++k) {
@@ -477,10 +484,14 @@ __device__ __forceinline__ void advance(const Problem& p, Shared& shared, unsign
     }
 }
 
+__device__ __forceinline__ Sim3 initial(const Problem& p) {
+    return p.pose == nullptr ? sim3_identity() : sim3_load(p.pose);
+}
+
 // Reads the pose and the gate's counts. One thread.
 __device__ __forceinline__ void begin(const Problem& p, Shared& shared) {
     Control& c = shared.control;
-    c.at = p.pose == nullptr ? sim3_identity() : sim3_load(p.pose);
+    c.at = initial(p);
     c.candidate = c.at;
     c.damping = 0.0;
     c.previous_cost = infinity();
@@ -503,24 +514,28 @@ __device__ __forceinline__ void report(const Problem& p, const Shared& shared) {
     const Control& c = shared.control;
     const double* total = shared.total[c.current];
     Outcome& out = *p.outcome;
-    sim3_store(c.at, out.pose);
     const bool evaluated = c.started != 0;
+    const double used = evaluated ? total[kUsed] : 0.0, fitting = evaluated ? total[kFitting] : 0.0;
+    const bool unfit = c.status == kSolved && fitting < static_cast<double>(p.min_fit) * used;
+    const Sim3 pose = unfit ? initial(p) : c.at;
+    sim3_store(pose, out.pose);
     out.cost = evaluated ? total[kCost] : 0.0;
     out.robust = evaluated ? total[kRobust] : 0.0;
     for (int k = 0; k < 28; ++k) {
         out.hessian[k] = evaluated ? total[k] : 0.0;
     }
-    const Pose transform = sim3_pose(c.at);
+    const Pose transform = sim3_pose(pose);
     for (int k = 0; k < 9; ++k) {
         out.transform[k] = transform.a[k];
     }
     for (int k = 0; k < 3; ++k) {
         out.transform[9 + k] = transform.t[k];
     }
-    out.status = c.status;
+    out.status = unfit ? kUnfit : c.status;
     out.iterations = c.iterations;
     out.converged = c.converged;
-    out.used = evaluated ? static_cast<unsigned>(total[kUsed]) : 0;
+    out.used = static_cast<unsigned>(used);
+    out.fitting = static_cast<unsigned>(fitting);
     out.outside = evaluated ? static_cast<unsigned>(total[kOutsideImage]) : 0;
     out.evaluations = c.evaluations;
     const MatchCounts counts = p.counts == nullptr ? MatchCounts{} : *p.counts;
@@ -528,10 +543,8 @@ __device__ __forceinline__ void report(const Problem& p, const Shared& shared) {
     const float pixels = static_cast<float>(p.pixels);
     out.used_fraction = static_cast<float>(counts.used) / pixels;
     out.unique_fraction = static_cast<float>(counts.unique) / pixels;
-    const float weakest = fminf(static_cast<float>(counts.good) / pixels, out.unique_fraction);
-    out.wants_keyframe = c.status == kSolved && weakest < p.keyframe_fraction;
     out.padding = 0;
-    if (p.pose != nullptr && c.status == kSolved) {
+    if (p.pose != nullptr && out.status == kSolved) {
         sim3_store(c.at, p.pose);
     }
 }

@@ -14,6 +14,7 @@ enum Status : unsigned {
     kNoCorrespondences = 5,
     kNotFinite = 6, // the normal equations are not finite
     kSingular = 7,  // the matches leave some motion undetermined
+    kUnfit = 8,     // too few matches fit the pose
 };
 
 // `cuda::tracking::Outcome`. If the solve failed, the pose is the initial one.
@@ -32,7 +33,7 @@ struct Outcome {
     MatchCounts counts; // in pixels of the keyframe; unique: of the frame
     float used_fraction;
     float unique_fraction;
-    unsigned wants_keyframe;
+    unsigned fitting; // of `used`
     unsigned padding;
 };
 static_assert(sizeof(Outcome) == 424, "the size of `cuda::tracking::Outcome`");

@@ -4,8 +4,8 @@
 
 use super::depth::MEASURED_SIGMA;
 use super::residual::{
-    self, Batch, CHUNK, COLUMNS, Columns, Matrix7, Model, Noise, Normal, Sums, View, expect_len,
-    is_progress, point,
+    self, Batch, CHUNK, COLUMNS, Columns, FITTING_RAY, Matrix7, Model, Noise, Normal, Sums, View,
+    expect_len, fitting_pixel, is_progress, point,
 };
 use crate::config::TrackingConfig;
 use crate::geometry::{Intrinsics, Sim3, Tangent};
@@ -31,6 +31,8 @@ pub struct Correspondences<'a> {
     pub height: usize,
     /// Depths of a sensor, if both ends have some; used if calibrated.
     pub measured: Option<MeasuredDepths<'a>>,
+    /// Minimum fraction of the used matches that must fit the pose ([`Solution::fitting`]).
+    pub min_fit: f64,
 }
 
 /// Metres along z of each pixel of a frame and of its keyframe, N each; 0: not measured.
@@ -69,6 +71,8 @@ pub struct Solution {
     pub converged: bool,
     /// Number of correspondences that passed every gate at this pose.
     pub used: usize,
+    /// Number of those whose direction is within one degree of the predicted one (two without a calibration).
+    pub fitting: usize,
     /// Normal matrix at this pose for a left perturbation `[τ, φ, σ]`, in units of the σs; its
     /// inverse would be the covariance if the residuals were independent.
     pub hessian: SMatrix<f64, 7, 7>,
@@ -123,7 +127,8 @@ impl PoseSolver {
     ///
     /// # Errors
     /// Arrays of the wrong length, matches outside the image, no usable match, matches that leave
-    /// the pose undetermined, or a non-finite initial pose.
+    /// the pose undetermined or of which fewer than the fraction `min_fit` fit it, or a non-finite
+    /// initial pose.
     pub fn solve(
         &mut self,
         c: &Correspondences<'_>,
@@ -172,12 +177,14 @@ impl PoseSolver {
             at = next;
             iterations += 1;
         }
+        check_fit(&at, c.min_fit)?;
         Ok(Solution {
             keyframe_from_frame: pose,
             iterations: iterations as u32,
             cost: at.cost,
             converged,
             used: at.used as usize,
+            fitting: at.fitting as usize,
             hessian: at.hessian_matrix(),
         })
     }
@@ -281,8 +288,8 @@ impl PoseSolver {
 }
 
 fn model(residual: Residual, c: &Correspondences<'_>, p: &TrackingConfig) -> (Model, Noise) {
-    let (model, sigma) = match residual {
-        Residual::Rays => (Model::Rays, (p.sigma_ray, p.sigma_dist)),
+    let (model, sigma, fits) = match residual {
+        Residual::Rays => (Model::Rays, (p.sigma_ray, p.sigma_dist), FITTING_RAY),
         Residual::Calibrated(intrinsics) => {
             let view = View {
                 intrinsics,
@@ -291,13 +298,15 @@ fn model(residual: Residual, c: &Correspondences<'_>, p: &TrackingConfig) -> (Mo
                 border: p.pixel_border,
                 depth_eps: p.depth_eps,
             };
-            (Model::Calibrated(view), (p.sigma_pixel, p.sigma_depth))
+            let sigma = (p.sigma_pixel, p.sigma_depth);
+            (Model::Calibrated(view), sigma, fitting_pixel(&intrinsics))
         }
     };
     let noise = Noise {
         sigma,
         measured: MEASURED_SIGMA,
         huber: p.huber,
+        fits,
     };
     (model, noise)
 }
@@ -311,6 +320,15 @@ fn check_rank(at: &Normal) -> Result<(), SolveError> {
     }
     let used = at.used;
     Err(SolveError::Singular { used, smallest })
+}
+
+/// Rejects a pose that too few of its matches fit: they are those of no rigid motion.
+fn check_fit(at: &Normal, needed: f64) -> Result<(), SolveError> {
+    let (used, fitting) = (at.used, at.fitting);
+    match (fitting as f64) < needed * used as f64 {
+        true => Err(SolveError::Unfit { used, fitting }),
+        false => Ok(()),
+    }
 }
 
 /// Smallest eigenvalue of a normal matrix scaled to a unit diagonal; 0 if it cannot be scaled.

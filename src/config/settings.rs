@@ -123,6 +123,9 @@ section! {
     TrackingConfig = "tracking" {
         /// Minimum fraction of matched pixels; below it the frame is lost.
         min_match_frac: f32 = 0.05, "fraction", Fraction;
+        /// Minimum fraction of matches whose direction the pose predicts within one degree (two without a
+        /// calibration); below it the frame is lost, because no motion explains what is matched. 0: any.
+        min_fit_frac: f64 = 0.5, "fraction", Fraction;
         /// Maximum Gauss-Newton iterations for a frame.
         max_iters: usize = 50, "iterations", Whole(1, 1000);
         /// Minimum average confidence of a point. The network's confidences start at 1, so 0 keeps all.
@@ -278,27 +281,26 @@ section! {
 section! {
     /// How the map stays as small as the space that it shows (docs/algorithm.md, Map economy).
     EconomyConfig = "economy" {
-        /// Track against keyframes that are there before new ones are made: a frame that loses its keyframe is
-        /// located relative to those that show the same place. A live camera never waits for the answer. Fewer
-        /// keyframes are made in known places, which takes less time there; frames are located less accurately.
+        /// Track against existing keyframes before new ones are made: a frame that loses its keyframe is located
+        /// relative to those that show the same place. A live camera never waits for the answer. Fewer keyframes are
+        /// made in known places, which takes less time there; frames are located less accurately.
         reuse: bool = false, "", Any;
-        /// How far above `tracking.match_frac_thresh` a frame's fraction is when such keyframes are first looked for,
-        /// and that of a keyframe that is taken then must be at least. With less, the answer comes after the keyframe was
-        /// made, and the keyframe taken is soon left again; with more, the search runs for frames that need none.
+        /// Margin above `tracking.match_frac_thresh`: such keyframes are looked for once a frame's fraction falls below
+        /// their sum, which a keyframe that is taken then must reach. With less, the answer comes after the keyframe
+        /// was made, and the keyframe taken is soon left again; with more, the search runs for frames that need none.
         reuse_margin: f32 = 0.1, "fraction", Fraction;
         /// The overlap that a known keyframe must have to make a new one needless, as a fraction of
-        /// `tracking.match_frac_thresh`: a keyframe is reused from there on, if it shows more of the frame than the
-        /// active one does; and keyframes that stay overlap their neighbours by as much. With less, tracking changes to
+        /// `tracking.match_frac_thresh`: from there on a keyframe is reused if it shows more of the frame than the
+        /// active one does, and keyframes that stay overlap their neighbours by as much. With less, tracking changes to
         /// keyframes that show little; with 1, a known path is covered with keyframes again and again, because frames
         /// between two keyframes overlap neither by the threshold at which these were made.
         overlap: f32 = 0.7, "fraction", Fraction;
-        /// Number of keyframes that must have been made since a keyframe before it is reused: until then the camera
-        /// looks round a place that is new, which keyframes of its own show better than those that are there. With 0,
-        /// short sequences are less accurate.
+        /// Number of newer keyframes that a keyframe needs before it is reused: until then the camera looks around a
+        /// new place, which new keyframes show better than existing ones. With 0, short sequences are less accurate.
         reuse_after: usize = 40, "keyframes", AtLeast(0);
         /// Remove keyframes whose view others have as well, so that the map grows with the space that it shows, and not
-        /// with the time in which it was made. In a full map (`local_opt.max_keyframes`), a new keyframe
-        /// then replaces the one that others cover most.
+        /// with time. In a full map (`local_opt.max_keyframes`), a new keyframe then replaces the one that others cover
+        /// most.
         remove: bool = true, "", Any;
         /// A keyframe is redundant if at least two others cover this fraction of its pixels. With less, parts of what
         /// it shows would be left to one view, or none.

@@ -1,6 +1,8 @@
 //! Tracking: poses recovered from matched pointmaps, exactly as the specification says.
 
-use mast3r_slam::compute::pose_solver::{Correspondences, PoseSolver, Residual, Solution};
+use mast3r_slam::compute::pose_solver::{
+    Correspondences, PoseSolver, Residual, Solution, SolveError,
+};
 use mast3r_slam::config::TrackingConfig;
 use mast3r_slam::geometry::{Sim3, Tangent};
 use nalgebra::{Matrix3, SMatrix, Vector3};
@@ -223,6 +225,36 @@ fn outliers_pull_far_less_than_in_least_squares() {
         };
         let (robust, plain) = (error(1.345), error(1e9));
         assert!(robust < 0.2 * plain, "{residual:?} {robust} {plain}");
+    }
+}
+
+/// Matches that no rigid motion explains: the pose that fits them best is not that of the camera.
+#[test]
+fn a_pose_must_fit_most_of_its_matches() {
+    let truth = Sim3::exp(&Random(2).tangent(0.1));
+    let start = Sim3::identity();
+    let pair = Pair::exact(SIZE.0, SIZE.1, truth);
+    let params = exhaustive();
+    for residual in residuals() {
+        let found = solve(&pair, residual, &start, &params);
+        assert_eq!(found.fitting, found.used);
+        let found = solve(&pair.clone().with_outliers(0.3), residual, &start, &params);
+        let part = found.fitting as f64 / found.used as f64;
+        assert!((0.68..0.75).contains(&part), "{residual:?} {part}");
+        let wrong = pair.clone().with_outliers(0.7);
+        let half = Correspondences {
+            min_fit: 0.5,
+            ..wrong.correspondences()
+        };
+        let refused = PoseSolver::new(0)
+            .solve(&half, residual, &start, &params)
+            .unwrap_err();
+        let SolveError::Unfit { used, fitting } = refused else {
+            panic!("{residual:?}: {refused}");
+        };
+        assert!(fitting > 0 && 2 * fitting < used, "{fitting} of {used}");
+        let any = solve(&wrong, residual, &start, &params);
+        assert_eq!(any.fitting as u64, fitting);
     }
 }
 

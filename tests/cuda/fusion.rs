@@ -56,7 +56,7 @@ fn outcome(pose: &Sim3, status: u32) -> Outcome {
         counts: MatchCounts::default(),
         used_fraction: 0.0,
         unique_fraction: 0.0,
-        wants_keyframe: 0,
+        fitting: 0,
         padding: 0,
     }
 }

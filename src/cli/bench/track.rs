@@ -124,6 +124,7 @@ impl Stage for SolveStage {
             pose: None,
             outcome: self.outcome.all(),
             measured: None,
+            min_fit: 0.0,
         };
         self.solver.enqueue(stream, &task, &self.params)
     }
@@ -341,6 +342,7 @@ impl Stage for FrameStage {
             pose: None,
             outcome: self.outcome.all(),
             measured: None,
+            min_fit: 0.0,
         };
         self.solver.enqueue(stream, &task, &self.tracking)?;
         let update = UpdateTask {

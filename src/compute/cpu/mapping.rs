@@ -145,6 +145,7 @@ impl Mapping {
             width: self.shape.width,
             height: self.shape.height,
             measured: None,
+            min_fit: 0.0,
         };
         let residual = self.intrinsics.map_or(Residual::Rays, Residual::Calibrated);
         let start = Sim3::identity();

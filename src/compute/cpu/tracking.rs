@@ -233,6 +233,7 @@ impl Tracking {
             width: w,
             height: h,
             measured: self.depth.as_ref().and_then(Depth::of_both),
+            min_fit: params.min_fit_frac,
         };
         let initial = &key.keyframe_from_frame;
         Ok(self.solver.solve(&problem, residual, initial, params)?)

@@ -255,6 +255,7 @@ pub(crate) fn model(
         sigma,
         measured: MEASURED_SIGMA,
         huber: p.huber,
+        fits: f64::INFINITY,
     };
     (model, noise)
 }

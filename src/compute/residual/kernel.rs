@@ -41,8 +41,8 @@ pub(super) trait Sink {
         e: Lanes,
         sqrt_info: Lanes,
     );
-    /// Lanes that passed every gate; `sqrt_info` is zero in the others.
-    fn gate(&mut self, passed: Mask);
+    /// Lanes that passed every gate (`sqrt_info` is zero in the others), and the squared direction error of each lane.
+    fn gate(&mut self, passed: Mask, squared: Lanes);
 }
 
 /// Running sums per lane.
@@ -53,7 +53,9 @@ pub(crate) struct Sums {
     cost: Lanes,
     robust: Lanes,
     used: [u64; LANES],
+    fitting: [u64; LANES],
     huber: f64,
+    fits: f64,
 }
 
 /// Index of `(r, c)`, `r ≤ c`, in a packed upper triangle.
@@ -70,7 +72,9 @@ impl Sums {
             cost: Lanes::ZERO,
             robust: Lanes::ZERO,
             used: [0; LANES],
+            fitting: [0; LANES],
             huber: noise.huber,
+            fits: noise.fits,
         }
     }
 
@@ -82,6 +86,7 @@ impl Sums {
             cost: self.cost.sum(),
             robust: self.robust.sum(),
             used: self.used.iter().sum(),
+            fitting: self.fitting.iter().sum(),
             outside: 0,
         }
     }
@@ -113,9 +118,11 @@ impl Sink for Sums {
     }
 
     #[inline(always)]
-    fn gate(&mut self, passed: Mask) {
+    fn gate(&mut self, passed: Mask, squared: Lanes) {
+        let fits = passed.and(squared.between((-1.0, self.fits)));
         for l in 0..LANES {
             self.used[l] += passed.0[l] & 1;
+            self.fitting[l] += fits.0[l] & 1;
         }
     }
 }
@@ -174,18 +181,18 @@ pub(super) fn rays(pose: &Pose, noise: &Noise, block: &Block, sink: &mut impl Si
     let x = &block.target;
     let measured = dot(x, x).sqrt();
     let measured_inv = Lanes::ONE / measured;
-    let e = |k: usize| r[k] - x[k] * measured_inv;
+    let e = [0, 1, 2].map(|k: usize| r[k] - x[k] * measured_inv);
     let off = |a: usize, b: usize| -(r[a] * r[b]) * inv;
     let on = |a: usize| (Lanes::ONE - r[a] * r[a]) * inv;
 
     let s = q * (1.0 / noise.sigma.0);
     let (xy, xz, yz) = (off(0, 1), off(0, 2), off(1, 2));
-    sink.row([0, 1, 2, 4, 5], [on(0), xy, xz, r[2], -r[1]], e(0), s);
-    sink.row([0, 1, 2, 3, 5], [xy, on(1), yz, -r[2], r[0]], e(1), s);
-    sink.row([0, 1, 2, 3, 4], [xz, yz, on(2), r[1], -r[0]], e(2), s);
+    sink.row([0, 1, 2, 4, 5], [on(0), xy, xz, r[2], -r[1]], e[0], s);
+    sink.row([0, 1, 2, 3, 5], [xy, on(1), yz, -r[2], r[0]], e[1], s);
+    sink.row([0, 1, 2, 3, 4], [xz, yz, on(2), r[1], -r[0]], e[2], s);
     let s = q * (1.0 / noise.sigma.1);
     sink.row([0, 1, 2, 6], [r[0], r[1], r[2], d], d - measured, s);
-    sink.gate(ok);
+    sink.gate(ok, dot(&e, &e));
 }
 
 /// `e = (u(P) − u, v(P) − v, log P_z − log z)` with the target `(u, v, ±z)`; a projection is
@@ -216,6 +223,7 @@ pub(super) fn calibrated(
 
     let s = q * (1.0 / noise.sigma.0);
     let [mu, mv, mz] = block.target;
+    let (eu, ev) = (u - mu, v - mv);
     let xy = x * y;
     sink.row(
         [0, 2, 3, 4, 5],
@@ -226,7 +234,7 @@ pub(super) fn calibrated(
             (Lanes::ONE + x * x) * k.fx,
             -y * k.fx,
         ],
-        u - mu,
+        eu,
         s,
     );
     sink.row(
@@ -238,7 +246,7 @@ pub(super) fn calibrated(
             xy * k.fy,
             x * k.fy,
         ],
-        v - mv,
+        ev,
         s,
     );
     let by_network = mz.between((0.0, f64::MAX));
@@ -248,7 +256,7 @@ pub(super) fn calibrated(
     );
     let e = (p[2] / mz.abs()).ln();
     sink.row([2, 3, 4, 6], [inv, y, -x, Lanes::ONE], e, s);
-    sink.gate(ok);
+    sink.gate(ok, eu * eu + ev * ev);
 }
 
 /// `e = P − X`; rows `[I, −P^, P]`.
@@ -260,10 +268,11 @@ pub(super) fn points(pose: &Pose, noise: &Noise, block: &Block, sink: &mut impl 
     let s = q * (1.0 / noise.sigma.0);
     let x = &block.target;
     let one = Lanes::ONE;
-    sink.row([0, 4, 5, 6], [one, p[2], -p[1], p[0]], p[0] - x[0], s);
-    sink.row([1, 3, 5, 6], [one, -p[2], p[0], p[1]], p[1] - x[1], s);
-    sink.row([2, 3, 4, 6], [one, p[1], -p[0], p[2]], p[2] - x[2], s);
-    sink.gate(ok);
+    let e = [0, 1, 2].map(|k: usize| p[k] - x[k]);
+    sink.row([0, 4, 5, 6], [one, p[2], -p[1], p[0]], e[0], s);
+    sink.row([1, 3, 5, 6], [one, -p[2], p[0], p[1]], e[1], s);
+    sink.row([2, 3, 4, 6], [one, p[1], -p[0], p[2]], e[2], s);
+    sink.gate(ok, dot(&e, &e));
 }
 
 // Wider vectors compute the same eight lanes, so the choice affects only the speed.

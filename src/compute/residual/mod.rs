@@ -72,6 +72,13 @@ pub enum SolveError {
         /// Smallest eigenvalue of the normal matrix scaled to a unit diagonal.
         smallest: f64,
     },
+    /// Most matches contradict the pose that fits them best.
+    #[error(
+        "only {fitting} of {used} matches agree with the pose that fits them best, less than the fraction \
+         tracking.min_fit_frac: the network fails on this view (things too near, mirrors), or, if it happens \
+         everywhere, the camera's calibration is wrong"
+    )]
+    Unfit { used: u64, fitting: u64 },
     /// The joint normal equations could not be solved with any damping.
     #[error("the normal equations of {poses} poses could not be solved with any damping")]
     Factorisation { poses: usize },
@@ -129,6 +136,20 @@ pub(crate) struct Noise {
     pub(crate) measured: f64,
     /// Huber constant in whitened units.
     pub(crate) huber: f64,
+    /// Squared error of the first component below which a match fits: see [`FITTING_RAY`] and [`fitting_pixel`].
+    pub(crate) fits: f64,
+}
+
+/// One degree, in radians: 3.3 pixels in an image of 256 columns that is 68° wide.
+const DEGREE: f64 = std::f64::consts::PI / 180.0;
+
+/// Maximum squared error of the ray of a match that fits a pose: (2°)². Without a calibration the network's rays differ
+/// from pass to pass.
+pub(crate) const FITTING_RAY: f64 = 4.0 * DEGREE * DEGREE;
+
+/// The same for a pixel, in square pixels: (1°)² in the middle of the image.
+pub(crate) fn fitting_pixel(k: &Intrinsics) -> f64 {
+    DEGREE * DEGREE * k.fx * k.fy
 }
 
 /// Whether a point is usable: finite, not at the camera, and not absurdly far away.
@@ -269,6 +290,8 @@ pub(crate) struct Normal {
     pub(crate) robust: f64,
     /// Number of correspondences that passed every gate.
     pub(crate) used: u64,
+    /// Number of those that fit.
+    pub(crate) fitting: u64,
     /// Number of matches that point outside the image.
     pub(crate) outside: u64,
 }
@@ -284,6 +307,7 @@ impl Normal {
         self.cost += rhs.cost;
         self.robust += rhs.robust;
         self.used += rhs.used;
+        self.fitting += rhs.fitting;
         self.outside += rhs.outside;
     }
 

@@ -25,7 +25,7 @@ impl Sink for Recorder {
         self.rows.push((dense, e.0[0], s.0[0]));
     }
 
-    fn gate(&mut self, passed: Mask) {
+    fn gate(&mut self, passed: Mask, _: Lanes) {
         self.passed = passed.0[0] != 0;
     }
 }
@@ -34,6 +34,7 @@ const NOISE: Noise = Noise {
     sigma: (0.5, 2.0),
     measured: 0.1,
     huber: 1.345,
+    fits: 1.0,
 };
 
 fn view() -> View {

@@ -210,6 +210,7 @@ fn two_poses_are_the_trackers_solution() {
             width: SIZE.0,
             height: SIZE.1,
             measured: None,
+            min_fit: 0.0,
         };
         let start = graph.start[0].inverse() * graph.start[1];
         let params = TrackingConfig {

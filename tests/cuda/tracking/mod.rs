@@ -92,6 +92,7 @@ impl Rig {
                 of_frame: self.of_frame.all(),
                 of_keyframe: self.of_keyframe.all(),
             }),
+            min_fit: 0.0,
         }
     }
 
@@ -344,6 +345,10 @@ fn compare(
     };
     if (found.used as usize).abs_diff(expected.used) > border {
         wrong.push("used");
+    }
+    // A match is at the limit within rounding as rarely.
+    if (found.fitting as usize).abs_diff(expected.fitting) > border + pair.index.len() / 1000 {
+        wrong.push("fitting");
     }
     // Whitened residuals change by a vector of this length at most; the cost by that times its own root.
     let change = shift(pair, residual, expected.used, params) + moved;

@@ -148,6 +148,7 @@ impl Pair {
                 .measured
                 .as_ref()
                 .map(|[frame, keyframe]| MeasuredDepths { frame, keyframe }),
+            min_fit: 0.0,
         }
     }
 }

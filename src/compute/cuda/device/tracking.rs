@@ -179,6 +179,7 @@ impl Tracking {
             pose: Some(frame.pose.all()),
             outcome: frame.pair.outcome.all(),
             measured: frame.depth.as_ref().map(FrameDepth::of_both),
+            min_fit: config.tracking.min_fit_frac as f32,
         };
         frame.pair.solver.enqueue(stream, &task, &config.tracking)?;
         stream.mark(&frame.marks[2])?;

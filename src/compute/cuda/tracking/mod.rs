@@ -13,6 +13,7 @@ use super::small;
 use crate::compute::cuda::depth::Found;
 use crate::compute::depth::MEASURED_SIGMA;
 use crate::compute::pose_solver::{Solution, SolveError};
+use crate::compute::residual::{FITTING_RAY, fitting_pixel};
 use crate::config::TrackingConfig;
 use crate::gpu::{
     Carver, Context, CudaError, DeviceBuffer, DeviceInfo, DevicePointer, DeviceSlice, Floats, Grid,
@@ -27,7 +28,7 @@ const LANES: usize = 32;
 const STRIDE: usize = 40;
 /// Bytes of a round's matches in a block's shared memory.
 const ROUND_BYTES: usize = THREADS * 32;
-/// Shared memory of a block not available for matches: the kernel's own 10,800 bytes, and the
+/// Shared memory of a block not available for matches: the kernel's own 10,832 bytes, and the
 /// driver's reservation.
 const OTHER_SHARED_BYTES: usize = 11 * 1024 + 1024;
 
@@ -54,8 +55,7 @@ pub struct SolveTask<'a> {
     pub quality: Floats<'a>,
     /// See `quality`.
     pub min_quality: f32,
-    /// A single set of counts. If given, too few matches end the solve, and the outcome says
-    /// whether a keyframe is due.
+    /// A single set of counts. If given, too few matches end the solve.
     pub counts: Option<DeviceSlice<'a, MatchCounts>>,
     /// The residual to minimise.
     pub compared: Compared<'a>,
@@ -65,6 +65,8 @@ pub struct SolveTask<'a> {
     pub outcome: DeviceSlice<'a, Outcome>,
     /// Depths of a sensor; used with [`Compared::Pixels`].
     pub measured: Option<MeasuredDepths<'a>>,
+    /// Minimum fraction of the used matches that must fit the pose.
+    pub min_fit: f32,
 }
 
 /// Depths of a frame and of its keyframe in metres along z, `N` each; 0: not measured.
@@ -134,13 +136,13 @@ struct Problem {
     shared_rounds: u32,
     max_iters: u32,
     least_fraction: f32,
-    keyframe_fraction: f32,
+    min_fit: f32,
+    fits: f32,
     noise: [f32; 3],
     gate: [f32; 2],
     view: [f32; 9],
     measured: MeasuredDepthsArgument,
     inverse_measured_sigma: f32,
-    padding: u32,
 }
 const _: () = assert!(size_of::<Problem>() == 256);
 
@@ -270,7 +272,7 @@ impl PoseSolver {
         let counts = task.counts.map(|c| c.at_least("match counts", 1));
         let pose = task.pose.map(|p| p.at_least("numbers of a pose", 8));
         let null_counts = DevicePointer::NULL;
-        let (rays, noise, view, depth) = compared(task.compared, n, params)?;
+        let (rays, (noise, fits), view, depth) = compared(task.compared, n, params)?;
         let measured = task.measured.map(|measured| measured.argument(n));
         let (half_quality, quality) = task.quality.at_least("match qualities", n)?.pointers();
         let problem = Problem {
@@ -300,7 +302,8 @@ impl PoseSolver {
             shared_rounds: self.layout.shared_rounds as u32,
             max_iters: u32::try_from(params.max_iters).unwrap_or(u32::MAX),
             least_fraction: params.min_match_frac,
-            keyframe_fraction: params.match_frac_thresh,
+            min_fit: task.min_fit,
+            fits,
             noise,
             gate: [task.min_quality, depth],
             view,
@@ -308,7 +311,6 @@ impl PoseSolver {
                 .transpose()?
                 .unwrap_or(MeasuredDepthsArgument::NONE),
             inverse_measured_sigma: (1.0 / MEASURED_SIGMA) as f32,
-            padding: 0,
         };
         let grid = Grid::blocks(self.layout.blocks as u32, THREADS as u32)
             .shared(self.layout.shared_bytes());
@@ -340,17 +342,17 @@ fn rounding(rounds: usize) -> f64 {
     (rounds + 16) as f64 * 2f64.powi(-24)
 }
 
-/// Rays, noise, view and minimum depth of a target, in the form used by the kernels.
+/// Rays, noise with the limit of what fits, view and minimum depth of a target, in the form used by the kernels.
 #[allow(clippy::type_complexity)]
 fn compared(
     compared: Compared<'_>,
     pixels: usize,
     p: &TrackingConfig,
-) -> Result<(RaysArgument, [f32; 3], [f32; 9], f32), CudaError> {
+) -> Result<(RaysArgument, ([f32; 3], f32), [f32; 9], f32), CudaError> {
     let noise = |a: f64, b: f64| [(1.0 / a) as f32, (1.0 / b) as f32, p.huber as f32];
     let rays = match compared {
         Compared::Rays => {
-            let noise = noise(p.sigma_ray, p.sigma_dist);
+            let noise = (noise(p.sigma_ray, p.sigma_dist), FITTING_RAY as f32);
             return Ok((RaysArgument::NONE, noise, [0.0; 9], f32::NEG_INFINITY));
         }
         Compared::Pixels(rays) => rays,
@@ -377,7 +379,7 @@ fn compared(
     ];
     Ok((
         rays.argument(),
-        noise(p.sigma_pixel, p.sigma_depth),
+        (noise(p.sigma_pixel, p.sigma_depth), fitting_pixel(k) as f32),
         view.map(|v| v as f32),
         rounded_down(p.depth_eps),
     ))

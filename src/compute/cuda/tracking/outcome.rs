@@ -23,6 +23,8 @@ pub enum Status {
     NotFinite,
     /// The matches leave some motion undetermined.
     Singular,
+    /// Fewer matches fit the pose than required by `min_fit_frac`.
+    Unfit,
 }
 
 /// Result of a solve on the device: `Outcome` in `tracking.cuh`.
@@ -57,8 +59,8 @@ pub struct Outcome {
     pub used_fraction: f32,
     /// Fraction of distinct frame pixels matched.
     pub unique_fraction: f32,
-    /// 1 if the frame was tracked and should become a keyframe.
-    pub wants_keyframe: u32,
+    /// Number of used matches that fit the pose.
+    pub fitting: u32,
     pub padding: u32,
 }
 
@@ -81,7 +83,7 @@ pub enum Unsolved {
 impl Outcome {
     /// The status; `None` if no solve has written the outcome.
     pub fn status(&self) -> Option<Status> {
-        const ALL: [Status; 7] = [
+        const ALL: [Status; 8] = [
             Status::Solved,
             Status::FewMatches,
             Status::BadPose,
@@ -89,6 +91,7 @@ impl Outcome {
             Status::NoCorrespondences,
             Status::NotFinite,
             Status::Singular,
+            Status::Unfit,
         ];
         let place = (self.status as usize).checked_sub(1)?;
         ALL.get(place).copied()
@@ -117,6 +120,7 @@ impl Outcome {
                     cost: self.cost,
                     converged: self.converged != 0,
                     used: self.used as usize,
+                    fitting: self.fitting as usize,
                     hessian: self.hessian_matrix(),
                 });
             }
@@ -138,6 +142,10 @@ impl Outcome {
             Some(Status::Singular) => SolveError::Singular {
                 used: u64::from(self.used),
                 smallest: least_eigenvalue(&self.hessian_matrix()),
+            },
+            Some(Status::Unfit) => SolveError::Unfit {
+                used: u64::from(self.used),
+                fitting: u64::from(self.fitting),
             },
             None => SolveError::NotFinite {
                 what: "the outcome of a solve that did not run",
@@ -168,11 +176,11 @@ mod tests {
             counts: MatchCounts::default(),
             used_fraction: 0.01,
             unique_fraction: 0.0,
-            wants_keyframe: 0,
+            fitting: 1,
             padding: 0,
         };
         assert!(outcome.solution(9).is_ok());
-        let told: Vec<String> = [2, 3, 4, 5, 6, 7, 0, 8]
+        let told: Vec<String> = [2, 3, 4, 5, 6, 7, 8, 0, 9]
             .into_iter()
             .map(|status| {
                 outcome.status = status;
@@ -186,6 +194,7 @@ mod tests {
             "none of 9 pixels",
             "the normal matrix",
             "3 matches do not determine the pose",
+            "only 1 of 3 matches agree with the pose that fits them best",
             "the outcome of a solve that did not run",
             "the outcome of a solve that did not run",
         ];

@@ -65,6 +65,7 @@ impl Mapping {
             pose: None,
             outcome: self.pair.outcome.slice(way..way + 1)?,
             measured: None,
+            min_fit: 0.0,
         };
         let params = &self.config.tracking;
         self.pair.solver.enqueue(&self.stream, &task, params)
