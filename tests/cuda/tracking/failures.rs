@@ -214,8 +214,10 @@ fn a_pose_must_fit_most_of_its_matches() {
     let start = Sim3::exp(&Random(1).tangent(0.01)) * truth;
     let params = exhaustive();
     for (outliers, fits) in [(0.0, true), (0.3, true), (0.7, false), (1.0, false)] {
-        let pair = Pair::exact(width, height, truth).with_outliers(outliers);
-        for residual in residuals(&pair) {
+        let exact = Pair::exact(width, height, truth).with_outliers(outliers);
+        let seen = projected(width, height, truth).with_outliers(outliers);
+        let [rays, calibrated] = residuals(&exact);
+        for (pair, residual) in [(exact, rays), (seen, calibrated)] {
             rig.load(&pair, &start);
             let task = SolveTask {
                 min_fit: 0.5,
