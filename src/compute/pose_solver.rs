@@ -71,7 +71,8 @@ pub struct Solution {
     pub converged: bool,
     /// Number of correspondences that passed every gate at this pose.
     pub used: usize,
-    /// Number of those whose direction is within one degree of the predicted one (two without a calibration).
+    /// Number of those whose direction is within one degree or three pixels of the predicted one (two degrees without a
+    /// calibration).
     pub fitting: usize,
     /// Normal matrix at this pose for a left perturbation `[τ, φ, σ]`, in units of the σs; its
     /// inverse would be the covariance if the residuals were independent.

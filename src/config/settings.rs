@@ -123,8 +123,8 @@ section! {
     TrackingConfig = "tracking" {
         /// Minimum fraction of matched pixels; below it the frame is lost.
         min_match_frac: f32 = 0.05, "fraction", Fraction;
-        /// Minimum fraction of matches whose direction the pose predicts within one degree (two without a
-        /// calibration); below it the frame is lost, because no motion explains what is matched. 0: any.
+        /// Minimum fraction of matches whose direction the pose predicts within one degree or three pixels (two degrees
+        /// without a calibration); below it the frame is lost, because no motion explains what is matched. 0: any.
         min_fit_frac: f64 = 0.5, "fraction", Fraction;
         /// Maximum Gauss-Newton iterations for a frame.
         max_iters: usize = 50, "iterations", Whole(1, 1000);

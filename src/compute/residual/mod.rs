@@ -147,9 +147,9 @@ const DEGREE: f64 = std::f64::consts::PI / 180.0;
 /// from pass to pass.
 pub(crate) const FITTING_RAY: f64 = 4.0 * DEGREE * DEGREE;
 
-/// The same for a pixel, in square pixels: (1°)² in the middle of the image.
+/// The same for a pixel, in square pixels: (1°)² in the middle of the image, at least 3² for wide angles.
 pub(crate) fn fitting_pixel(k: &Intrinsics) -> f64 {
-    DEGREE * DEGREE * k.fx * k.fy
+    (DEGREE * DEGREE * k.fx * k.fy).max(9.0)
 }
 
 /// Whether a point is usable: finite, not at the camera, and not absurdly far away.
