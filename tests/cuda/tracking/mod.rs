@@ -346,7 +346,7 @@ fn compare(
     if (found.used as usize).abs_diff(expected.used) > border {
         wrong.push("used");
     }
-    // A match is at the limit within rounding as rarely.
+    // Matches whose error is within rounding of the limit may fit here and not there.
     if (found.fitting as usize).abs_diff(expected.fitting) > border + pair.index.len() / 1000 {
         wrong.push("fitting");
     }
