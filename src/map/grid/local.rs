@@ -1,5 +1,6 @@
 //! The part of the floor that one keyframe shows.
 
+use super::overhang::Obstacles;
 use super::polar::PolarSweep;
 use super::{FloorPose, GridOptions};
 use crate::geometry::Intrinsics;
@@ -34,10 +35,33 @@ pub struct LocalGrid {
 }
 
 /// Points that fell into a cell.
-#[derive(Default)]
 struct Pile {
     sum: Vector2<f64>,
     points: u32,
+    /// Slope of the steepest ray to one of them.
+    slope: f64,
+}
+
+impl Default for Pile {
+    fn default() -> Self {
+        Self {
+            sum: Vector2::zeros(),
+            points: 0,
+            slope: f64::NEG_INFINITY,
+        }
+    }
+}
+
+impl Pile {
+    fn add(&mut self, point: &Vector2<f64>, slope: f64) {
+        self.sum += point;
+        self.points += 1;
+        self.slope = self.slope.max(slope);
+    }
+
+    fn mean(&self) -> Vector2<f64> {
+        self.sum / f64::from(self.points)
+    }
 }
 
 impl LocalGrid {
@@ -56,19 +80,35 @@ impl LocalGrid {
         let metric = turn.matrix() * scale;
         let mut sweep = PolarSweep::new(options.max_range, options.resolution);
         let mut piles: FxHashMap<[i32; 2], Pile> = FxHashMap::default();
+        let mut cleared = Vec::new();
         for (_, p, _) in camera_points(view, intrinsics, options.min_confidence) {
             if p.z <= 0.0 {
                 continue;
             }
-            let ray = metric * p;
-            let Some(end) = sweep_ray(&mut sweep, &camera, &ray, options) else {
-                continue;
-            };
-            let pile = piles.entry(cell_of(&end, options.resolution)).or_default();
-            pile.sum += end;
-            pile.points += 1;
+            let ray = Ray::new(&camera, &(metric * p));
+            if ray.is_obstacle(options) {
+                let end = camera.xy() + ray.flat;
+                let cell = cell_of(&end, options.resolution);
+                piles.entry(cell).or_default().add(&end, ray.slope());
+            }
+            if let Some((from, to)) = ray.clears(options) {
+                let direction = sweep.direction(&ray.flat);
+                cleared.push((direction, ray.slope(), from, to));
+            }
         }
         piles.retain(|_, pile| pile.points >= MIN_POINTS);
+        let mut obstacles = Obstacles::new(sweep.directions());
+        for pile in piles.values() {
+            let offset = pile.mean() - camera.xy();
+            let distance = offset.norm();
+            for direction in sweep.directions_of(&offset, options.resolution) {
+                obstacles.add(direction, pile.slope, distance);
+            }
+        }
+        let above = obstacles.overhangs();
+        for (direction, slope, from, to) in cleared {
+            sweep.clear(direction, from, to.min(above.nearest(direction, slope)));
+        }
         Self::collect((scale, steps), options, &camera.xy(), &sweep, &piles)
     }
 
@@ -112,7 +152,7 @@ impl LocalGrid {
         // The map's order is arbitrary.
         cells.sort_unstable_by_key(|(cell, _)| **cell);
         let means = cells.into_iter().map(|(_, pile)| {
-            let mean = pile.sum / f64::from(pile.points);
+            let mean = pile.mean();
             [mean.x as f32, mean.y as f32]
         });
         grid.obstacles.extend(means);
@@ -177,36 +217,60 @@ fn scale_steps(scale: f64, options: &GridOptions) -> i64 {
     (scale.ln() / scale_step(options)).round() as i64
 }
 
-/// Marks what the ray clears; returns where it meets an obstacle.
-fn sweep_ray(
-    sweep: &mut PolarSweep,
-    camera: &Vector3<f64>,
-    ray: &Vector3<f64>,
-    options: &GridOptions,
-) -> Option<Vector2<f64>> {
-    let (low, high) = (options.min_height, options.max_height);
-    let (flat, height) = (ray.xy(), camera.z + ray.z);
-    let length = flat.norm();
-    let obstacle = (low..=high).contains(&height) && length <= options.max_range;
-    // The part of the ray, 0 to 1, that is above the floor and low enough to clear what it passes.
-    let ceiling = high.min(low + CLEARANCE);
-    let crossing = |z: f64| (z - camera.z) / ray.z;
-    let (from, to) = match ray.z {
-        z if z < -1e-9 => (crossing(ceiling).max(0.0), crossing(low).min(1.0)),
-        z if z > 1e-9 => (crossing(low).max(0.0), crossing(ceiling).min(1.0)),
-        _ if (low..=ceiling).contains(&camera.z) => (0.0, 1.0),
-        _ => (1.0, 0.0),
-    };
-    // Where the floor itself is seen, it is free.
-    let to = match (low - FLOOR_DEPTH..low).contains(&height) && from <= 1.0 {
-        true => 1.0,
-        false => to,
-    };
-    if from < to && length > 0.0 {
-        let end = (to * length).min(options.max_range);
-        sweep.clear(&flat, from * length, end);
+/// A ray from the camera to a point.
+struct Ray {
+    /// Its horizontal part.
+    flat: Vector2<f64>,
+    length: f64,
+    /// By how much it rises.
+    rise: f64,
+    /// Heights of its start and its end.
+    start: f64,
+    height: f64,
+}
+
+impl Ray {
+    fn new(camera: &Vector3<f64>, ray: &Vector3<f64>) -> Self {
+        Self {
+            flat: ray.xy(),
+            length: ray.xy().norm(),
+            rise: ray.z,
+            start: camera.z,
+            height: camera.z + ray.z,
+        }
     }
-    obstacle.then(|| camera.xy() + flat)
+
+    /// Metres up for each metre ahead.
+    fn slope(&self) -> f64 {
+        self.rise / self.length
+    }
+
+    /// Whether it ends at an obstacle.
+    fn is_obstacle(&self, options: &GridOptions) -> bool {
+        let heights = options.min_height..=options.max_height;
+        heights.contains(&self.height) && self.length <= options.max_range
+    }
+
+    /// Horizontal distances between which it is above the floor and low enough to clear what it passes.
+    fn clears(&self, options: &GridOptions) -> Option<(f64, f64)> {
+        let (low, high) = (options.min_height, options.max_height);
+        // In parts of the ray, 0 to 1.
+        let ceiling = high.min(low + CLEARANCE);
+        let crossing = |z: f64| (z - self.start) / self.rise;
+        let (from, to) = match self.rise {
+            z if z < -1e-9 => (crossing(ceiling).max(0.0), crossing(low).min(1.0)),
+            z if z > 1e-9 => (crossing(low).max(0.0), crossing(ceiling).min(1.0)),
+            _ if (low..=ceiling).contains(&self.start) => (0.0, 1.0),
+            _ => (1.0, 0.0),
+        };
+        // Where the floor itself is seen, it is free.
+        let to = match (low - FLOOR_DEPTH..low).contains(&self.height) && from <= 1.0 {
+            true => 1.0,
+            false => to,
+        };
+        let end = (to * self.length).min(options.max_range);
+        (from < to && self.length > 0.0).then_some((from * self.length, end))
+    }
 }
 
 /// The cell that a point lies in; far ones saturate.

@@ -10,6 +10,7 @@ mod file;
 mod floor;
 mod global;
 mod local;
+mod overhang;
 mod polar;
 mod snapshot;
 

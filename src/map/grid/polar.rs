@@ -34,16 +34,34 @@ impl PolarSweep {
         }
     }
 
-    fn direction(&self, along: &Vector2<f64>) -> usize {
+    /// Number of directions.
+    pub fn directions(&self) -> usize {
+        self.directions
+    }
+
+    /// The number of a direction.
+    pub fn direction(&self, along: &Vector2<f64>) -> usize {
         let share = (along.y.atan2(along.x) + PI) / TAU;
         ((share * self.directions as f64) as usize).min(self.directions - 1)
     }
 
+    /// The numbers of the directions in which something of this width at `offset` from the camera is.
+    pub fn directions_of(
+        &self,
+        offset: &Vector2<f64>,
+        width: f64,
+    ) -> impl Iterator<Item = usize> + use<> {
+        let (count, middle) = (self.directions, self.direction(offset));
+        let to_side = 0.5 * width / offset.norm() * count as f64 / TAU;
+        let to_side = (to_side as usize).min((count - 1) / 2);
+        (0..=2 * to_side).map(move |k| (middle + count + k - to_side) % count)
+    }
+
     /// A ray in this direction is clear from one distance to another.
-    pub fn clear(&mut self, along: &Vector2<f64>, from: f64, to: f64) {
+    pub fn clear(&mut self, direction: usize, from: f64, to: f64) {
         let start = (from / self.step).ceil().max(0.0) as usize;
         let end = ((to / self.step).floor().max(0.0) as usize).min(self.steps);
-        let row = self.direction(along) * self.words;
+        let row = direction * self.words;
         let Some(row) = self.bits.get_mut(row..row + self.words) else {
             return;
         };
@@ -77,11 +95,37 @@ mod tests {
     use super::*;
 
     #[test]
+    fn something_wide_is_in_all_directions_that_it_covers() {
+        let sweep = PolarSweep::new(5.0, 0.05);
+        let far: Vec<usize> = sweep.directions_of(&Vector2::new(5.0, 0.0), 0.05).collect();
+        assert_eq!(far, [sweep.direction(&Vector2::x())]);
+        // 0.1 m at 1 m are ten directions of a hundredth each; the first and the last number are neighbours.
+        let behind = Vector2::new(-1.0, 1e-9);
+        let mut near: Vec<usize> = sweep.directions_of(&behind, 0.1).collect();
+        assert_eq!(near.len(), 9 + 2);
+        for y in [-0.045, 0.0, 0.045] {
+            assert!(
+                near.contains(&sweep.direction(&Vector2::new(-1.0, y))),
+                "{y}"
+            );
+        }
+        near.sort_unstable();
+        near.dedup();
+        assert_eq!(near.len(), 11, "each once");
+        let all = sweep.directions_of(&Vector2::new(1e-6, 0.0), 0.05);
+        assert!(all.count() >= sweep.directions() - 1);
+        assert_eq!(
+            sweep.directions_of(&Vector2::zeros(), 0.05).count(),
+            sweep.directions() - 1 + sweep.directions() % 2
+        );
+    }
+
+    #[test]
     fn what_a_ray_cleared_is_clear_there_and_nowhere_else() {
         for (from, to) in [(0.0, 0.4), (0.5, 3.2), (1.6, 1.7), (3.0, 9.0), (2.0, 1.0)] {
             let mut sweep = PolarSweep::new(5.0, 0.05);
             let along = Vector2::new(0.6, 0.8);
-            sweep.clear(&along, from, to);
+            sweep.clear(sweep.direction(&along), from, to);
             for k in 0..220 {
                 let at = f64::from(k) * 0.025 + 0.0125;
                 // Only whole steps are clear.
