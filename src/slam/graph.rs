@@ -404,11 +404,13 @@ impl Graph {
         self.solved_edges = self.edges.len();
     }
 
-    /// Learns from the motions that depth measures by which part matches make them too short, after a solve that moved
-    /// the keyframes with these indices, ascending.
+    /// Compares the lengths of measured motions with the map's, after a solve that moved the keyframes with these indices,
+    /// ascending: learns from those that depth measures by which part matches make them too short, and finds those of
+    /// wheels that slipped.
     pub fn compare_lengths(&mut self, moved: &[usize]) {
         let (ids, motions) = (&self.ids, &mut self.depth_motions);
         let place = |id: u32| index_of(ids, id);
+        self.motions.judge(place, &self.poses);
         let is_moved = |id: u32| place(id).is_some_and(|k| moved.binary_search(&k).is_ok());
         motions.note_solved(is_moved, self.scales.longer());
         if let Some(excess) = motions.excess(place, &self.poses) {

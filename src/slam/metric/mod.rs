@@ -9,6 +9,7 @@ mod depth_planes;
 mod depth_surface;
 pub mod depth_timer;
 mod directions;
+mod doubt;
 pub mod gravity;
 pub mod gyro;
 pub mod gyro_calibration;

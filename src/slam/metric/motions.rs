@@ -2,17 +2,20 @@
 
 use super::depth_ends::DepthEnds;
 use super::depth_offset::DepthOffset;
+use super::doubt::{self, Length};
 use super::motion::{CameraMotion, visual_motion};
 use super::robust::{Mean, mean};
 use super::scale::{ESTIMATED, ScaleEstimate, ScaleSource};
 use super::wheels::WHEEL_SCALE;
 use crate::compute::global::MetricPrior;
 use crate::geometry::Sim3;
-use nalgebra::{Cholesky, Matrix3};
+use nalgebra::{Cholesky, Matrix3, Vector3};
 use rustc_hash::FxHashMap;
 
 /// Shorter ways, in metres, do not tell the scale.
 const MIN_WAY: f64 = 0.5;
+/// Lengths that are known no better than this, in metres, are not judged.
+const MEASURED: f64 = 1.0;
 /// Changes of depth's offset, in seconds, and of its standard deviation, as a factor, that change no motion.
 const SAME_OFFSET: f64 = 5e-4;
 const SAME_SIGMA: f64 = 1.1;
@@ -47,6 +50,30 @@ struct Kept {
     measured: MeasuredMotion,
     /// [`Scales::longer`](super::scale::Scales::longer) of the last solve that moved one of its keyframes.
     longer: Option<f64>,
+    /// Covariance of the position that is added because its length contradicts the map, in m².
+    doubt: Option<Matrix3<f64>>,
+}
+
+impl From<MeasuredMotion> for Kept {
+    fn from(measured: MeasuredMotion) -> Self {
+        Self {
+            measured,
+            longer: None,
+            doubt: None,
+        }
+    }
+}
+
+impl Kept {
+    /// The motion with the covariance that it counts with.
+    fn counted(&self) -> CameraMotion {
+        let mut motion = self.measured.motion;
+        if let Some(doubt) = &self.doubt {
+            let mut position = motion.covariance.fixed_view_mut::<3, 3>(0, 0);
+            position += doubt;
+        }
+        motion
+    }
 }
 
 /// The measured motions of a graph. There is at most one to a keyframe.
@@ -67,10 +94,7 @@ impl Motions {
     pub fn add(&mut self, motion: MeasuredMotion) {
         if motion.i != motion.j {
             self.kept.retain(|kept| kept.measured.j != motion.j);
-            self.kept.push(Kept {
-                measured: motion,
-                longer: None,
-            });
+            self.kept.push(Kept::from(motion));
         }
     }
 
@@ -85,7 +109,10 @@ impl Motions {
             return;
         }
         self.offset = Some(*offset);
-        for Kept { measured, longer } in &mut self.kept {
+        for Kept {
+            measured, longer, ..
+        } in &mut self.kept
+        {
             if let Some(ends) = &measured.ends {
                 measured.motion = ends.motion(offset);
                 // The map was solved with another one.
@@ -97,10 +124,18 @@ impl Motions {
     /// Removes keyframe `id`: motions from it start where the motion to it does, or else at another keyframe, from which
     /// that to `id` is known as `otherwise`. Without either, they end.
     pub fn remove(&mut self, id: u32, otherwise: Option<(u32, CameraMotion)>) {
-        let to = self.measured().find(|m| m.j == id);
-        let to = to.map(|to| (to.i, to.motion)).or(otherwise);
-        self.kept.retain_mut(|Kept { measured: m, .. }| {
-            if let Some((i, motion)) = to.filter(|_| m.i == id) {
+        let to = self.kept.iter().find(|kept| kept.measured.j == id);
+        let to = to.map(|to| (to.measured.i, to.measured.motion, to.doubt));
+        let to = to.or(otherwise.map(|(i, motion)| (i, motion, None)));
+        self.kept.retain_mut(|kept| {
+            let m = &mut kept.measured;
+            if let Some((i, motion, doubt)) = to.filter(|_| m.i == id) {
+                let turn = motion.i_from_j.rotation.to_rotation_matrix().into_inner();
+                let of_rest = kept.doubt.map(|doubt| turn * doubt * turn.transpose());
+                kept.doubt = match (doubt, of_rest) {
+                    (Some(doubt), Some(of_rest)) => Some(doubt + of_rest),
+                    (doubt, of_rest) => doubt.or(of_rest),
+                };
                 m.motion = motion.then(&m.motion);
                 (m.i, m.ends) = (i, None);
             }
@@ -111,16 +146,41 @@ impl Motions {
     /// Priors between the keyframes that `index` knows, with their information multiplied by `units`
     /// ([`crate::compute::global::solver_units`]).
     pub fn priors(&self, units: f64, index: impl Fn(u32) -> Option<usize>) -> Vec<MetricPrior> {
-        let prior = |m: &MeasuredMotion| {
-            let information = m.motion.information()? * units;
+        let prior = |kept: &Kept| {
+            let motion = kept.counted();
+            let information = motion.information()? * units;
             Some(MetricPrior {
-                i: index(m.i)?,
-                j: index(m.j)?,
-                i_from_j: m.motion.i_from_j,
+                i: index(kept.measured.i)?,
+                j: index(kept.measured.j)?,
+                i_from_j: motion.i_from_j,
                 information: (information + information.transpose()) * 0.5,
             })
         };
-        self.measured().filter_map(prior).collect()
+        self.kept.iter().filter_map(prior).collect()
+    }
+
+    /// Compares the lengths of the newest motions, those of wheels, with these poses of a solved map. Motions whose lengths
+    /// contradict the map's ([`doubt::excesses`]) are known no better than they are off: they hardly count from now on,
+    /// until they fit.
+    pub fn judge(&mut self, index: impl Fn(u32) -> Option<usize>, poses: &[Sim3]) {
+        let start = self.kept.len().saturating_sub(ESTIMATED);
+        let place = |id: u32| poses.get(index(id)?);
+        let judged = self.kept.iter_mut().skip(start).filter_map(|kept| {
+            let m = &kept.measured;
+            let map = visual_motion(place(m.i)?, place(m.j)?).translation.vector;
+            let length = length(&m.motion, &map)?;
+            Some((kept, map, length))
+        });
+        let (judged, lengths): (Vec<_>, Vec<_>) = judged
+            .map(|(kept, map, length)| ((kept, map), length))
+            .unzip();
+        for ((kept, map), excess) in judged.into_iter().zip(doubt::excesses(&lengths)) {
+            kept.doubt = excess.map(|excess| map * map.transpose() * (excess * excess));
+            if let Some(excess) = excess {
+                let MeasuredMotion { i, j, .. } = kept.measured;
+                tracing::debug!(i, j, excess, "the length of a motion contradicts the map");
+            }
+        }
     }
 
     /// A solve with scales that are longer by this part moved the keyframes for which `moved` holds.
@@ -172,7 +232,8 @@ impl Motions {
                 .get(ids.binary_search(&id).ok()?)
                 .map(|p| p.translation)
         };
-        let lengths = |m: &MeasuredMotion| {
+        let lengths = |kept: &Kept| {
+            let m = &kept.measured;
             let by_wheels = m.motion.i_from_j.translation.vector;
             let along = by_wheels.try_normalize(1e-9)?;
             let of_position = m.motion.covariance.fixed_view::<3, 3>(0, 0);
@@ -181,7 +242,8 @@ impl Motions {
             let variance = along.dot(&(of_position * along)) - common;
             Some((length, map, variance.max(0.0)))
         };
-        let known = || self.measured().filter_map(lengths);
+        let fits = || self.kept.iter().filter(|kept| kept.doubt.is_none());
+        let known = || fits().filter_map(lengths);
         let (mut way, mut map, mut variance) = (0.0, 0.0, 0.0);
         for (length, of_map, of_length) in known() {
             (way, map, variance) = (way + length, map + of_map, variance + of_length);
@@ -200,225 +262,20 @@ impl Motions {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::super::depth_moment::{DepthMoment, MeasuredKeyframe, Passage, Velocity};
-    use super::*;
-    use crate::time::Stamp;
-    use nalgebra::{Isometry3, Matrix6, Vector3, Vector6};
-
-    fn motion(i: u32, j: u32, x: f64, variance: f64) -> MeasuredMotion {
-        MeasuredMotion {
-            i,
-            j,
-            ends: None,
-            motion: CameraMotion {
-                i_from_j: Isometry3::new(Vector3::new(x, 0.0, 0.0), Vector3::zeros()),
-                covariance: Matrix6::identity() * variance,
-                driven: x,
-                seconds: 1.0,
-            },
-        }
-    }
-
-    #[test]
-    fn the_scale_is_the_ratio_of_the_ways() {
-        let pose = |x: f64| Sim3 {
-            translation: Vector3::new(x, 0.0, 0.0),
-            ..Sim3::identity()
-        };
-        let mut motions = Motions::default();
-        let (ids, poses) = ([1, 4, 5, 9], [0.0, 0.5, 1.0, 2.0].map(pose));
-        assert_eq!(motions.scale(&ids, &poses), None);
-        motions.add(motion(1, 4, 0.4, 0.01));
-        assert_eq!(motions.scale(&ids, &poses), None, "too short a way");
-        motions.add(motion(4, 5, 0.4, 0.01));
-        motions.add(motion(5, 9, 0.8, 0.01));
-        motions.add(motion(9, 12, 7.0, 0.01));
-        let found = motions.scale(&ids, &poses).expect("a scale");
-        assert!((found.factor - 0.8).abs() < 1e-12, "{found:?}");
-        // Three lengths with a variance of 0.01 less the wheels' common part, over 1.6 m.
-        let common = 0.02_f64.powi(2);
-        let random = 0.03 - common * (0.16 + 0.16 + 0.64);
-        let sigma = (common + random / 2.56).sqrt();
-        assert!((found.sigma - sigma).abs() < 1e-12, "{found:?}");
-        assert_eq!((found.source, found.keyframes), (ScaleSource::Wheels, 3));
-        // Ways that contradict each other say less.
-        motions.add(motion(5, 9, 1.6, 0.01));
-        let apart = motions.scale(&ids, &poses).expect("a scale");
-        assert!((apart.factor - 1.2).abs() < 1e-12, "{apart:?}");
-        let scatter = 0.2_f64.powi(2) + 0.2_f64.powi(2) + 0.4_f64.powi(2);
-        let sigma = (common + scatter / 5.76).sqrt();
-        assert!((apart.sigma - sigma).abs() < 1e-12, "{apart:?}");
-        // A place that stands still tells nothing.
-        assert_eq!(motions.scale(&ids, &[0.0; 4].map(pose)), None);
-    }
-
-    /// Poses along x.
-    fn along(places: &[f64]) -> Vec<Sim3> {
-        let pose = |x: &f64| Sim3 {
-            translation: Vector3::new(*x, 0.0, 0.0),
-            ..Sim3::identity()
-        };
-        places.iter().map(pose).collect()
-    }
-
-    #[test]
-    fn measured_motions_are_longer_than_a_map_that_is_too_short() {
-        let place = |id: u32| Some(id as usize);
-        let mut motions = Motions::default();
-        for (j, x) in [(1, 0.4), (2, 0.9), (3, 1.3)] {
-            motions.add(motion(0, j, x, 1e-4));
-        }
-        let short = along(&[0.0, 0.4 / 1.01, 0.9 / 1.01, 1.3 / 1.01]);
-        assert_eq!(motions.excess(place, &short), None, "nothing was solved");
-        motions.note_solved(|id| id == 1, 0.0);
-        let one = motions.excess(place, &short).expect("one motion");
-        assert!((one.value - 0.01).abs() < 1e-12, "{one:?}");
-        // Three motions share the noise of keyframe 0, so that each says half.
-        let information = (0.4 / 1.01_f64).powi(2) / 1e-4 / 2.0;
-        assert!(
-            (one.sigma - information.powf(-0.5).hypot(EACH)).abs() < 1e-12,
-            "{one:?}"
-        );
-        // The map has become longer where it was solved again; the others were solved before.
-        motions.note_solved(|id| id == 0, 0.0);
-        let longer = along(&[0.0, 0.4 / 1.01, 0.9 / 1.01, 1.3 / 1.004]);
-        motions.note_solved(|id| id == 3, 0.006);
-        let all = motions.excess(place, &longer).expect("three motions");
-        assert!((all.value - 0.01).abs() < 1e-12, "{all:?}");
-        assert!(all.sigma < one.sigma, "{all:?}");
-        // A motion that is measured again was not solved yet.
-        motions.add(motion(0, 3, 9.0, 1e-4));
-        let rest = motions.excess(place, &longer).expect("two motions");
-        assert!((rest.value - 0.01).abs() < 1e-12, "{rest:?}");
-        // Keyframes at one place say nothing.
-        assert_eq!(motions.excess(place, &along(&[0.0; 4])), None);
-    }
-
-    #[test]
-    fn a_precise_motion_that_the_map_follows_counts_no_more_than_others() {
-        let place = |id: u32| Some(id as usize);
-        let mut motions = Motions::default();
-        for (j, x, variance) in [(1, 0.5, 1e-8), (2, 0.5, 1e-6), (3, 0.5, 1e-6)] {
-            motions.add(motion(j - 1, j, x, variance));
-        }
-        // The map is too short by 1 % but for the first motion.
-        let (first, short) = (0.5, 0.5 / 1.01);
-        let poses = along(&[0.0, first, first + short, first + 2.0 * short]);
-        motions.note_solved(|_| true, 0.0);
-        let found = motions.excess(place, &poses).expect("three motions");
-        assert!((0.006..0.009).contains(&found.value), "{found:?}");
-    }
-
-    #[test]
-    fn a_motion_that_another_offset_has_changed_counts_once_it_is_solved_again() {
-        let place = |id: u32| Some(id as usize);
-        let keyframe = |id: u32, x: f64, speed: f64| {
-            let (stamp, path_from_camera) = (
-                Stamp::from_seconds(f64::from(id)),
-                Isometry3::translation(x, 0.0, 0.0),
-            );
-            let before = Some(Velocity {
-                twist: Vector6::x() * speed,
-                seconds: 0.033,
-            });
-            let depth = DepthMoment {
-                stamp,
-                path_from_camera,
-                passage: Passage {
-                    before,
-                    after: None,
-                },
-                shift: 0.0,
-            };
-            MeasuredKeyframe {
-                id,
-                stamp,
-                path_from_camera,
-                depth,
-            }
-        };
-        let offset = |seconds: f64| DepthOffset {
-            seconds,
-            sigma: 0.01,
-        };
-        let ends = DepthEnds {
-            i: keyframe(0, 0.0, 0.2),
-            j: keyframe(1, 0.5, 0.6),
-            between: motion(0, 1, 0.5, 1e-6).motion,
-        };
-        let mut motions = Motions::default();
-        motions.set_offset(&offset(0.0));
-        motions.add(MeasuredMotion::by_depth(ends, &offset(0.0)));
-        let poses = along(&[0.0, 0.5]);
-        motions.note_solved(|_| true, 0.0);
-        assert!(motions.excess(place, &poses).is_some());
-        motions.set_offset(&offset(0.0));
-        assert!(
-            motions.excess(place, &poses).is_some(),
-            "it is the same motion"
-        );
-        motions.set_offset(&offset(-0.03));
-        assert_eq!(motions.excess(place, &poses), None);
-        motions.note_solved(|_| true, 0.0);
-        let found = motions.excess(place, &poses).expect("it was solved");
-        assert!(found.value.abs() > 0.01, "{found:?}");
-    }
-
-    #[test]
-    fn a_removed_keyframe_leaves_the_motion_past_it() {
-        let mut motions = Motions::default();
-        for (i, x) in [(0, 1.0), (1, 2.0), (2, 4.0)] {
-            motions.add(motion(i, i + 1, x, 0.5));
-        }
-        motions.add(motion(3, 3, 1.0, 1.0));
-        motions.remove(2, None);
-        let all = motions.priors(1.0, |id| Some(id as usize));
-        let pairs: Vec<_> = all.iter().map(|p| (p.i, p.j)).collect();
-        assert_eq!(pairs, [(0, 1), (1, 3)]);
-        let index = |id: u32| (id > 0).then_some(id as usize - 1);
-        let priors = motions.priors(3.0, index);
-        assert_eq!(priors.len(), 1, "keyframe 0 is not in the window");
-        assert_eq!(
-            (priors[0].i, priors[0].j, priors[0].i_from_j.translation.x),
-            (0, 2, 6.0)
-        );
-        // Variances along the way add up.
-        assert!(
-            (priors[0].information[(0, 0)] - 3.0).abs() < 1e-12,
-            "{}",
-            priors[0].information
-        );
-        motions.remove(3, None);
-        motions.remove(0, None);
-        assert!(motions.kept.is_empty());
-    }
-
-    #[test]
-    fn motions_from_a_removed_keyframe_start_elsewhere() {
-        let start = |id: u32| -> Motions {
-            let mut motions = Motions::default();
-            motions.add(motion(0, id, 1.0, 0.5));
-            for (j, x) in [(4, 2.0), (5, 3.0), (6, 4.0)] {
-                motions.add(motion(3, j, x, 0.25));
-            }
-            motions
-        };
-        let pairs = |motions: &Motions| -> Vec<_> {
-            let all = motions.priors(1.0, |id| Some(id as usize));
-            let all = all.iter().map(|p| (p.i, p.j, p.i_from_j.translation.x));
-            all.collect()
-        };
-        let mut with = start(3);
-        with.remove(3, None);
-        assert_eq!(pairs(&with), [(0, 4, 3.0), (0, 5, 4.0), (0, 6, 5.0)]);
-        // Nothing leads to it: the map says where it is.
-        let mut without = start(9);
-        let by_map = motion(5, 3, -3.0, 0.01).motion;
-        without.remove(3, Some((5, by_map)));
-        assert_eq!(pairs(&without), [(0, 9, 1.0), (5, 4, -1.0), (5, 6, 1.0)]);
-        without.remove(5, None);
-        assert_eq!(pairs(&without), [(0, 9, 1.0)]);
-    }
+/// The length of a motion by wheels beside that of `map`, the motion between the poses of the map; `None` if it was not
+/// measured. The error of the wheels' radius is common to all motions.
+fn length(motion: &CameraMotion, map: &Vector3<f64>) -> Option<Length> {
+    let (measured, of_map) = (motion.i_from_j.translation.vector.norm(), map.norm());
+    let along = map.try_normalize(1e-9)?;
+    let of_position = motion.covariance.fixed_view::<3, 3>(0, 0);
+    let variance = along.dot(&(of_position * along)) - (WHEEL_SCALE * measured).powi(2);
+    let sigma = variance.max(0.0).sqrt();
+    (sigma <= MEASURED).then_some(Length {
+        measured,
+        sigma,
+        of_map,
+    })
 }
+
+#[cfg(test)]
+mod tests;
