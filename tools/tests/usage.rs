@@ -14,6 +14,7 @@ fn a_program_without_its_arguments_fails_and_says_its_usage() {
     let programs = [
         env!("CARGO_BIN_EXE_grid_error"),
         env!("CARGO_BIN_EXE_random_weights"),
+        env!("CARGO_BIN_EXE_simulated_drive"),
     ];
     for program in programs {
         let output = run(program, &[]);

@@ -15,8 +15,8 @@ const RUN: usize = 8;
 const MIN_MOTIONS: usize = 8;
 /// Minimum standard deviation of a map's log lengths.
 const MIN_SCATTER: f64 = 0.02;
-/// Standard deviations from which the excess of a run stands out. Of 400 runs of independent motions the farthest is off
-/// by 3.5; those of a map are not independent.
+/// Standard deviations from which the excess of a run stands out. The farthest of 400 runs of independent motions is off by
+/// 3.5; those of a map are not independent.
 const LIMIT: f64 = 4.0;
 /// Maximum excess: e times as long, or as short.
 const MAX_EXCESS: f64 = 1.0;

@@ -4,6 +4,7 @@ pub mod browser;
 pub mod counting;
 pub mod deceiver;
 pub mod faulty;
+pub mod flat;
 pub mod http;
 pub mod map_room;
 pub mod matching_scene;

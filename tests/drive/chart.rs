@@ -1,0 +1,112 @@
+//! The occupancy grid compared with the plan.
+
+use crate::errors::Errors;
+use mast3r_slam::geometry::Intrinsics;
+use mast3r_slam::wire::messages::nav::OccupancyGrid;
+use nalgebra::{Isometry3, Point3, Vector3};
+use std::collections::HashSet;
+use std::fmt;
+use testkit::flat::{Flat, GRID_HEIGHTS, View};
+
+/// Metres by which a cell may be wrong.
+const TOLERANCE: f64 = 0.15;
+/// Heights of what stands on the floor. The board of the coffee table, 8 cm thick and 0.34 m above the floor, is less than
+/// the bundled network resolves at 256×192: over the table its map has points of the floor alone.
+const STANDING: [f64; 2] = [0.02, 0.3];
+/// Side of the squares in which the floor is counted, in metres.
+const SQUARE: f64 = 0.1;
+/// Distance up to which the grid takes free space from an image, in metres (`config/nav2/slam.yaml`).
+const RANGE: f64 = 5.0;
+
+/// Squares of the floor.
+pub type Floor = HashSet<[i64; 2]>;
+
+fn square(x: f64, y: f64) -> [i64; 2] {
+    [x, y].map(|v| (v / SQUARE).floor() as i64)
+}
+
+/// Adds the squares of the floor that an image shows.
+pub fn see(floor: &mut Floor, view: &View, camera: &Intrinsics, pose: &Isometry3<f64>) {
+    let width = view.image.width;
+    for (index, &depth) in view.depth.iter().enumerate() {
+        let z = f64::from(depth);
+        let (column, row) = ((index % width) as f64, (index / width) as f64);
+        let ray = Vector3::new(
+            (column - camera.cx) / camera.fx,
+            (row - camera.cy) / camera.fy,
+            1.0,
+        );
+        let point = pose * Point3::from(ray * z);
+        if z < RANGE && point.z < 0.01 {
+            floor.insert(square(point.x, point.y));
+        }
+    }
+}
+
+/// What is right and wrong in a grid.
+#[derive(Debug, Default)]
+pub struct Verdict {
+    /// Occupied cells.
+    pub occupied: usize,
+    /// Occupied cells that are far from everything solid.
+    pub astray: usize,
+    /// Free cells.
+    pub free: usize,
+    /// Free cells that are deep inside of something that stands on the floor, in metres of the world.
+    pub inside: Vec<[f64; 2]>,
+    /// Squares of the floor that the camera saw.
+    pub floor: usize,
+    /// Those of them that are free in the grid.
+    pub covered: usize,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} occupied cells, {} of them astray; {} free cells, {} of them inside of something: {:.2?}; {} of {} \
+             squares of the floor that was seen are free",
+            self.occupied,
+            self.astray,
+            self.free,
+            self.inside.len(),
+            self.inside.iter().take(8).collect::<Vec<_>>(),
+            self.covered,
+            self.floor
+        )
+    }
+}
+
+/// Compares each cell of a grid with the plan.
+pub fn judge(grid: &OccupancyGrid, errors: &Errors, flat: &Flat, floor: &Floor) -> Verdict {
+    let origin = grid.info.origin.isometry().expect("an origin");
+    let world_from_grid = errors.world_from_map() * origin;
+    let resolution = f64::from(grid.info.resolution);
+    let mut verdict = Verdict {
+        floor: floor.len(),
+        ..Verdict::default()
+    };
+    let mut free = Floor::new();
+    for (index, &value) in grid.data.iter().enumerate() {
+        let width = grid.info.width as usize;
+        let cell = [index % width, index / width].map(|k| (k as f64 + 0.5) * resolution);
+        let at = world_from_grid * Point3::new(cell[0], cell[1], 0.0);
+        match value {
+            0 => {
+                verdict.free += 1;
+                free.insert(square(at.x, at.y));
+                if flat.is_deep_inside([at.x, at.y], TOLERANCE, STANDING) {
+                    verdict.inside.push([at.x, at.y]);
+                }
+            }
+            50..=100 => {
+                verdict.occupied += 1;
+                let far = flat.distance([at.x, at.y], GRID_HEIGHTS) > TOLERANCE;
+                verdict.astray += usize::from(far);
+            }
+            _ => {}
+        }
+    }
+    verdict.covered = floor.intersection(&free).count();
+    verdict
+}
