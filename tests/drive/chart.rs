@@ -3,7 +3,7 @@
 use crate::errors::Errors;
 use mast3r_slam::geometry::Intrinsics;
 use mast3r_slam::wire::messages::nav::OccupancyGrid;
-use nalgebra::{Isometry3, Point3, Vector3};
+use nalgebra::{Isometry3, Point3};
 use std::collections::HashSet;
 use std::fmt;
 use testkit::flat::{Flat, GRID_HEIGHTS, View};
@@ -30,12 +30,7 @@ pub fn see(floor: &mut Floor, view: &View, camera: &Intrinsics, pose: &Isometry3
     let width = view.image.width;
     for (index, &depth) in view.depth.iter().enumerate() {
         let z = f64::from(depth);
-        let (column, row) = ((index % width) as f64, (index / width) as f64);
-        let ray = Vector3::new(
-            (column - camera.cx) / camera.fx,
-            (row - camera.cy) / camera.fy,
-            1.0,
-        );
+        let ray = camera.ray((index % width) as f64, (index / width) as f64);
         let point = pose * Point3::from(ray * z);
         if z < RANGE && point.z < 0.01 {
             floor.insert(square(point.x, point.y));

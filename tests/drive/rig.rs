@@ -46,7 +46,8 @@ pub struct Rig {
     pub errors: Errors,
     graph: Memory,
     mapping: Mapping,
-    node: Option<Node>,
+    /// Runs until it is dropped, before its folder.
+    _node: Node,
     folder: TempDir,
     camera: Intrinsics,
     depth: DepthCamera,
@@ -88,7 +89,7 @@ impl Rig {
             errors: Errors::default(),
             graph,
             mapping,
-            node: Some(node),
+            _node: node,
             folder,
             camera: camera(SIZE.0, SIZE.1),
             depth: DepthCamera::new(0.005, seed),
@@ -327,11 +328,5 @@ impl Rig {
         all.sort_unstable();
         all.dedup();
         all
-    }
-}
-
-impl Drop for Rig {
-    fn drop(&mut self) {
-        self.node = None;
     }
 }

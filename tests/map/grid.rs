@@ -2,7 +2,6 @@
 
 use mast3r_slam::config::GridConfig;
 use mast3r_slam::geometry::Sim3;
-use mast3r_slam::image::RgbImage;
 use mast3r_slam::map::grid::{
     self, FloorPose, GlobalGrid, GridOptions, LocalGrid, OccupancyMap, Upright, Window,
 };
@@ -10,6 +9,7 @@ use mast3r_slam::map::{KeyframeView, MapSnapshot};
 use nalgebra::{Isometry3, Point3, Rotation3, UnitQuaternion, Vector2, Vector3};
 use std::path::Path;
 use std::sync::Arc;
+use testkit::flat::{Block, Flat, base_from_camera};
 use testkit::map_room::{camera, intrinsics, keyframe};
 
 /// The room of `testkit::map_room` from above: x and z, for walls and for furniture between 0.1 m and
@@ -400,47 +400,38 @@ fn map_server_reads_the_files_that_are_written() {
     }
 }
 
-/// Distance along `ray` from `eye` to the nearest of the boxes, which are seen from outside, or the floor.
-fn cast(boxes: &[[[f64; 3]; 2]], eye: &Vector3<f64>, ray: &Vector3<f64>) -> f64 {
-    let floor = match ray.z < 0.0 {
-        true => -eye.z / ray.z,
-        false => f64::INFINITY,
-    };
-    let of_box = |[low, high]: &[[f64; 3]; 2]| {
-        let (mut near, mut far) = (0.0_f64, f64::INFINITY);
-        for a in 0..3 {
-            let [t0, t1] = [low, high].map(|corner| (corner[a] - eye[a]) / ray[a]);
-            (near, far) = (near.max(t0.min(t1)), far.min(t0.max(t1)));
-        }
-        if near < far { near } else { f64::INFINITY }
-    };
-    boxes.iter().map(of_box).fold(floor, f64::min)
-}
-
 #[test]
 fn the_floor_below_a_table_is_not_free_and_that_behind_a_low_box_is() {
     // x is ahead and z up: a table's top on the left, a box on the right, a wall behind.
     let scene = [
+        [[-1.0, -9.0, -0.5], [9.0, 9.0, 0.0]],
         [[1.2, 0.2, 0.34], [1.8, 1.0, 0.42]],
         [[1.2, -1.0, 0.0], [1.5, -0.2, 0.2]],
         [[4.0, -3.0, 0.0], [4.1, 3.0, 2.0]],
     ];
+    let block = |[low, high]: [[f64; 3]; 2]| Block {
+        low,
+        high,
+        texture: 1,
+    };
+    let scene = Flat::of(scene.map(block).to_vec());
     let camera = intrinsics(SIZE.0, SIZE.1);
-    let axes = nalgebra::Matrix3::new(0.0, 0.0, 1.0, -1.0, 0.0, 0.0, 0.0, -1.0, 0.0);
-    let turn = UnitQuaternion::from_rotation_matrix(&Rotation3::from_matrix_unchecked(axes));
-    let eye = Vector3::new(0.0, 0.0, 0.5);
+    let upright_from_camera = Isometry3::from_parts(
+        Vector3::new(0.0, 0.0, 0.5).into(),
+        base_from_camera().rotation,
+    );
+    let seen = scene.view(&upright_from_camera, &camera, SIZE);
     let mut points = Vec::new();
-    for i in 0..SIZE.0 * SIZE.1 {
+    for (i, &depth) in seen.depth.iter().enumerate() {
         let ray = camera.ray((i % SIZE.0) as f64, (i / SIZE.0) as f64);
-        let p = ray * cast(&scene, &eye, &(turn * ray));
+        let p = ray * f64::from(depth);
         points.extend([p.x as f32, p.y as f32, p.z as f32]);
     }
     let view = KeyframeView {
-        image: Arc::new(RgbImage::new(SIZE.0, SIZE.1)),
+        image: Arc::new(seen.image),
         points: Arc::new(points),
         confidence: Arc::new(vec![9.0; SIZE.0 * SIZE.1]),
     };
-    let upright_from_camera = Isometry3::from_parts(eye.into(), turn);
     let local = LocalGrid::trace((view, 1.0), Some(&camera), &upright_from_camera, &options());
     let here = FloorPose {
         at: Vector2::zeros(),

@@ -5,7 +5,7 @@
 //! moves the scale of all of it, and stands out in the ratios of lengths, all of which are compared again after each
 //! solve.
 
-use crate::compute::depth::SIGMA_OVER_MAD;
+use super::robust::median_and_sigma;
 
 /// Added to both lengths of a ratio, in metres, so that those of a robot that hardly moves are about equal.
 const FLOOR: f64 = 0.05;
@@ -61,8 +61,11 @@ pub fn excesses(lengths: &[Length]) -> Vec<Option<f64>> {
     let mut left: Vec<usize> = (0..lengths.len()).collect();
     while left.len() >= MIN_MOTIONS.max(lengths.len().div_ceil(2)) {
         let of_left: Vec<Length> = left.iter().map(|&k| lengths[k]).collect();
-        let (usual, sigma) = usual_ratio(&of_left);
-        let Some(run) = farthest_run(&of_left, usual, sigma) else {
+        let mut ratios: Vec<f64> = of_left.iter().map(Length::log_ratio).collect();
+        let Some((usual, sigma)) = median_and_sigma(&mut ratios) else {
+            break;
+        };
+        let Some(run) = farthest_run(&of_left, usual, sigma.max(MIN_SCATTER)) else {
             break;
         };
         for k in left.drain(run.start..run.start + run.count) {
@@ -71,18 +74,6 @@ pub fn excesses(lengths: &[Length]) -> Vec<Option<f64>> {
         }
     }
     found
-}
-
-/// Median of the log ratios, and their standard deviation by the median absolute deviation.
-fn usual_ratio(lengths: &[Length]) -> (f64, f64) {
-    let median = |mut values: Vec<f64>| {
-        values.sort_unstable_by(f64::total_cmp);
-        values.get(values.len() / 2).copied().unwrap_or(0.0)
-    };
-    let usual = median(lengths.iter().map(Length::log_ratio).collect());
-    let apart = lengths.iter().map(|l| (l.log_ratio() - usual).abs());
-    let sigma = SIGMA_OVER_MAD * median(apart.collect());
-    (usual, sigma.max(MIN_SCATTER))
 }
 
 /// The run that is farthest from the usual ratio, if it stands out.
@@ -109,32 +100,17 @@ fn farthest_run(lengths: &[Length], usual: f64, sigma: f64) -> Option<Run> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Repeatable numbers with mean 0 and deviation 1.
-    fn noise(seed: u64) -> impl Iterator<Item = f64> {
-        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        std::iter::from_fn(move || {
-            let mut uniform = || {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                (state >> 11) as f64 / (1_u64 << 53) as f64
-            };
-            Some((0..12).map(|_| uniform()).sum::<f64>() - 6.0)
-        })
-    }
+    use testkit::random::Random;
 
     /// Motions of a map whose lengths scatter by `scatter`, from wheels that are 2 % too large and measure `wrong(k)` as
     /// much.
     fn motions(count: usize, scatter: f64, seed: u64, wrong: impl Fn(usize) -> f64) -> Vec<Length> {
-        let lengths = noise(seed)
-            .take(count)
-            .enumerate()
-            .map(|(k, noise)| Length {
-                measured: 0.3 * 1.02 * wrong(k),
-                sigma: 0.005,
-                of_map: 0.3 * (scatter * noise).exp(),
-            });
+        let mut random = Random(2 * seed + 1);
+        let lengths = (0..count).map(|k| Length {
+            measured: 0.3 * 1.02 * wrong(k),
+            sigma: 0.005,
+            of_map: 0.3 * (scatter * random.normal()).exp(),
+        });
         lengths.collect()
     }
 

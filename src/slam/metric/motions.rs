@@ -171,10 +171,9 @@ impl Motions {
             let length = length(&m.motion, &map)?;
             Some((kept, map, length))
         });
-        let (judged, lengths): (Vec<_>, Vec<_>) = judged
-            .map(|(kept, map, length)| ((kept, map), length))
-            .unzip();
-        for ((kept, map), excess) in judged.into_iter().zip(doubt::excesses(&lengths)) {
+        let judged: Vec<_> = judged.collect();
+        let lengths: Vec<Length> = judged.iter().map(|(_, _, length)| *length).collect();
+        for ((kept, map, _), excess) in judged.into_iter().zip(doubt::excesses(&lengths)) {
             kept.doubt = excess.map(|excess| map * map.transpose() * (excess * excess));
             if let Some(excess) = excess {
                 let MeasuredMotion { i, j, .. } = kept.measured;
@@ -236,11 +235,8 @@ impl Motions {
             let m = &kept.measured;
             let by_wheels = m.motion.i_from_j.translation.vector;
             let along = by_wheels.try_normalize(1e-9)?;
-            let of_position = m.motion.covariance.fixed_view::<3, 3>(0, 0);
-            let (length, map) = (by_wheels.norm(), (place(m.j)? - place(m.i)?).norm());
-            let common = (WHEEL_SCALE * length).powi(2);
-            let variance = along.dot(&(of_position * along)) - common;
-            Some((length, map, variance.max(0.0)))
+            let map = (place(m.j)? - place(m.i)?).norm();
+            Some((by_wheels.norm(), map, own_variance(&m.motion, &along)))
         };
         let fits = || self.kept.iter().filter(|kept| kept.doubt.is_none());
         let known = || fits().filter_map(lengths);
@@ -262,14 +258,19 @@ impl Motions {
     }
 }
 
+/// Variance of a motion's length by wheels in this direction, less that of the wheels' radius, which is common to all
+/// motions.
+fn own_variance(motion: &CameraMotion, along: &Vector3<f64>) -> f64 {
+    let of_position = motion.covariance.fixed_view::<3, 3>(0, 0);
+    let common = (WHEEL_SCALE * motion.i_from_j.translation.vector.norm()).powi(2);
+    (along.dot(&(of_position * along)) - common).max(0.0)
+}
+
 /// The length of a motion by wheels beside that of `map`, the motion between the poses of the map; `None` if it was not
-/// measured. The error of the wheels' radius is common to all motions.
+/// measured.
 fn length(motion: &CameraMotion, map: &Vector3<f64>) -> Option<Length> {
     let (measured, of_map) = (motion.i_from_j.translation.vector.norm(), map.norm());
-    let along = map.try_normalize(1e-9)?;
-    let of_position = motion.covariance.fixed_view::<3, 3>(0, 0);
-    let variance = along.dot(&(of_position * along)) - (WHEEL_SCALE * measured).powi(2);
-    let sigma = variance.max(0.0).sqrt();
+    let sigma = own_variance(motion, &map.try_normalize(1e-9)?).sqrt();
     (sigma <= MEASURED).then_some(Length {
         measured,
         sigma,

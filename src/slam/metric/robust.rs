@@ -1,4 +1,6 @@
-//! Weights and means where there may be outliers.
+//! Weights, means and medians where there may be outliers.
+
+use crate::compute::depth::SIGMA_OVER_MAD;
 
 /// Residuals beyond this many standard deviations count less.
 const HUBER: f64 = 1.345;
@@ -6,6 +8,22 @@ const HUBER: f64 = 1.345;
 /// Huber's weight of a residual in standard deviations.
 pub fn huber_weight(residual: f64) -> f64 {
     HUBER / residual.abs().max(HUBER)
+}
+
+/// The upper median; `None` without a value. The values are sorted.
+pub fn median(values: &mut [f64]) -> Option<f64> {
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+/// Median of values, and their standard deviation by the median absolute deviation from it; `None` without a value. The
+/// values are replaced.
+pub fn median_and_sigma(values: &mut [f64]) -> Option<(f64, f64)> {
+    let middle = median(values)?;
+    for value in &mut *values {
+        *value = (*value - middle).abs();
+    }
+    Some((middle, SIGMA_OVER_MAD * median(values)?))
 }
 
 /// Rounds of reweighting.
@@ -41,6 +59,14 @@ pub fn mean<I: Iterator<Item = (f64, f64)>>(pairs: impl Fn() -> I) -> Option<Mea
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn outliers_do_not_move_a_median_and_its_deviation() {
+        assert_eq!(median_and_sigma(&mut []), None);
+        assert_eq!(median_and_sigma(&mut [3.0]), Some((3.0, 0.0)));
+        let found = median_and_sigma(&mut [9e9, 1.0, 3.0, 2.0, 4.0]);
+        assert_eq!(found, Some((3.0, SIGMA_OVER_MAD)));
+    }
 
     #[test]
     fn a_mean_is_weighted_and_outliers_hardly_move_it() {

@@ -2,7 +2,7 @@
 //! moves.
 
 use super::motion::CameraMotion;
-use crate::compute::depth::SIGMA_OVER_MAD;
+use super::robust::median_and_sigma;
 use crate::newest;
 use nalgebra::{Isometry3, Matrix3, Matrix6, Vector6};
 
@@ -133,13 +133,10 @@ impl SlipTest {
 
     /// Median of the log ratios and its standard deviation.
     fn ratio(&self) -> (f64, f64) {
-        let mut sorted: heapless::Vec<f64, RATIOS> = self.ratios.iter().copied().collect();
-        let Some(median) = median(&mut sorted) else {
+        let mut ratios: heapless::Vec<f64, RATIOS> = self.ratios.iter().copied().collect();
+        let Some((median, spread)) = median_and_sigma(&mut ratios) else {
             return (0.0, UNKNOWN_RATIO);
         };
-        let mut apart: heapless::Vec<f64, RATIOS> =
-            self.ratios.iter().map(|r| (r - median).abs()).collect();
-        let spread = SIGMA_OVER_MAD * self::median(&mut apart).unwrap_or(0.0);
         let few = UNKNOWN_RATIO / (1 + self.ratios.len()).pow(2) as f64;
         (median, spread.max(few).max(MIN_RATIO))
     }
@@ -185,11 +182,6 @@ pub fn fits_roughly(wheels: &CameraMotion, visual: &Isometry3<f64>) -> bool {
     }));
     let chi2 = wheels.chi2(visual, &(visual_covariance(visual, UNKNOWN_RATIO) + bent));
     chi2.is_some_and(|chi2| chi2 <= CHI2_LIMIT)
-}
-
-fn median(values: &mut [f64]) -> Option<f64> {
-    values.sort_unstable_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Shared by test programs and benches: scenes with known ground truth, random numbers, running the program.
 
 pub mod browser;
+pub mod camera;
 pub mod counting;
 pub mod deceiver;
 pub mod faulty;

@@ -1,4 +1,5 @@
 //! A small furnished room, ray-cast into keyframes with exact pointmaps.
+use crate::camera::centred;
 use mast3r_slam::geometry::{Intrinsics, Sim3};
 use mast3r_slam::image::RgbImage;
 use mast3r_slam::map::{
@@ -86,13 +87,7 @@ pub fn camera(part: f64) -> Sim3 {
 }
 
 pub fn intrinsics(width: usize, height: usize) -> Intrinsics {
-    let f = 0.72 * width as f64;
-    Intrinsics {
-        fx: f,
-        fy: f,
-        cx: (width as f64 - 1.0) / 2.0,
-        cy: (height as f64 - 1.0) / 2.0,
-    }
+    centred(0.72, (width, height))
 }
 
 /// The content of a keyframe at its true pose. Its Sim(3) has an arbitrary scale, its points the inverse.

@@ -1,5 +1,6 @@
 //! A synthetic room and matches in it, shared by the tests and benches of the solvers.
 
+use crate::camera::centred;
 pub use crate::random::Random;
 use mast3r_slam::compute::global::{Edge, Keyframe};
 use mast3r_slam::compute::pose_solver::{Correspondences, MeasuredDepths};
@@ -15,13 +16,7 @@ impl Random {
 
 /// 60° wide.
 pub fn intrinsics(width: usize, height: usize) -> Intrinsics {
-    let f = 0.866 * width as f64;
-    Intrinsics {
-        fx: f,
-        fy: f,
-        cx: (width as f64 - 1.0) / 2.0,
-        cy: (height as f64 - 1.0) / 2.0,
-    }
+    centred(0.866, (width, height))
 }
 
 /// Points on every pixel's ray, 1 m to 5 m deep, uneven on all scales.

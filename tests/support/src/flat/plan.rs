@@ -113,9 +113,12 @@ impl Flat {
             high: [b[1], b[3], b[5]],
             texture: (seed as u32).wrapping_mul(0x9e37_79b9) ^ (k as u32 + 1),
         };
-        Self {
-            blocks: all.map(block).collect(),
-        }
+        Self::of(all.map(block).collect())
+    }
+
+    /// Another scene, of these blocks alone.
+    pub fn of(blocks: Vec<Block>) -> Self {
+        Self { blocks }
     }
 
     /// All that fills space.

@@ -2,6 +2,7 @@
 
 use super::plan::Flat;
 use super::texture::surface;
+use crate::camera::centred;
 use mast3r_slam::geometry::Intrinsics;
 use mast3r_slam::image::RgbImage;
 use nalgebra::{Isometry3, Vector3};
@@ -16,13 +17,7 @@ pub struct View {
 
 /// A camera with 68 degrees of horizontal view and square pixels, without distortion.
 pub fn camera(width: usize, height: usize) -> Intrinsics {
-    let focal = 0.742 * width as f64;
-    Intrinsics {
-        fx: focal,
-        fy: focal,
-        cx: (width as f64 - 1.0) / 2.0,
-        cy: (height as f64 - 1.0) / 2.0,
-    }
+    centred(0.742, (width, height))
 }
 
 /// A block relative to the camera's centre.

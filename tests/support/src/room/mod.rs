@@ -7,6 +7,7 @@ pub mod recording;
 pub mod rig;
 pub mod walk;
 
+use crate::camera::centred;
 use mast3r_slam::compute::cpu;
 use mast3r_slam::compute::device::Setup;
 use mast3r_slam::compute::retrieval::RetrievalModel;
@@ -138,13 +139,8 @@ type Descriptors = Arc<[f32]>;
 /// Views whose descriptors are kept: each is asked for again and again for as long as its frame is a keyframe.
 const DESCRIBED: usize = 48;
 
-pub fn intrinsics((width, height): (usize, usize)) -> Intrinsics {
-    Intrinsics {
-        fx: 0.7 * width as f64,
-        fy: 0.7 * width as f64,
-        cx: (width as f64 - 1.0) / 2.0,
-        cy: (height as f64 - 1.0) / 2.0,
-    }
+pub fn intrinsics(size: (usize, usize)) -> Intrinsics {
+    centred(0.7, size)
 }
 
 impl RoomBackend {
