@@ -69,6 +69,7 @@ struct Fit {
     unsigned max_radius;   // of a window, up to kMargin
     float nearer;          // points of one surface, over each other
     float farther;
+    float confidence;      // minimum of points that agree with their depth
     double matched_sigma;
     double averaged;
     double wanted_noise;
@@ -564,6 +565,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) ms_depth_measure(const
             f->matched = errs ? static_cast<float>(of_network / (of_network + of_average / a.fit.averaged)) : 0.0f;
             f->keyframe = known ? static_cast<float>(of_match / (of_match + of_average)) : 0.0f;
             f->reach = reach;
+            f->surfaces = known;
+            f->confidence = a.fit.confidence;
             f->radius = r;
             f->bias = known ? bias : 0.0f;
         }

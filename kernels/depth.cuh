@@ -22,6 +22,8 @@ struct Found {
     float reach;
     unsigned radius;    // of the window over which depth was averaged
     float bias;         // of the mean of log depth
+    unsigned surfaces;  // whether points take depths of surfaces that the network has not resolved
+    float confidence;   // minimum of points that agree with their depth
     unsigned reserved;
 };
 
@@ -33,9 +35,9 @@ struct MeasuredDepths {
     const unsigned* of_keyframe; // 0: the keyframe has none
 };
 
-// What a point at `depth`, of which `metres` were measured, is multiplied with, and whether it counts:
-// `OfPixels::bring`.
-__device__ __forceinline__ bool bring(const Found* found, float gain, float metres, float depth, float& scale) {
+// What a point at `depth`, of which `metres` were measured, is multiplied with, and the log ratio that is left, of
+// positive sign; -1 if the depth does not count: `OfPixels::bring`.
+__device__ __forceinline__ float bring(const Found* found, float gain, float metres, float depth, float& scale) {
     const float rest = logf(metres / depth);
     const float of_reach = rest / found->reach;
     const float squared = of_reach * of_reach;
@@ -43,10 +45,57 @@ __device__ __forceinline__ bool bring(const Found* found, float gain, float metr
     // False for a rest that is not finite.
     if (!(metres > 0.0f && depth > 0.0f && weight > 0.0f)) {
         scale = 1.0f;
-        return false;
+        return -1.0f;
     }
-    scale = expf(gain * weight * rest);
-    return true;
+    const float part = gain * weight;
+    scale = expf(part * rest);
+    return fabsf(rest * (1.0f - part));
+}
+
+// `smooth::SAME_SURFACE` and `pixels::SURFACE`.
+constexpr float kSameSurface = 0.05f;
+constexpr unsigned kSurface = 2;
+
+// Depths of an image.
+struct DepthImage {
+    const float* metres;
+    unsigned width;
+    unsigned pixels;
+};
+
+// Whether enough of the pixels around one have its depth: `pixels::is_of_surface`.
+__device__ __forceinline__ bool is_of_surface(const DepthImage& image, unsigned n) {
+    const float own = image.metres[n];
+    const unsigned u = n % image.width, v = n / image.width, rows = image.pixels / image.width;
+    unsigned same = 0;
+    for (unsigned row = v - min(v, 1u); row < min(v + 2, rows); ++row) {
+        for (unsigned column = u - min(u, 1u); column < min(u + 2, image.width); ++column) {
+            const float depth = image.metres[row * image.width + column];
+            const bool other = row != v || column != u;
+            same += other && depth > own * (1.0f - kSameSurface) && depth < own * (1.0f + kSameSurface);
+        }
+    }
+    return same >= kSurface;
+}
+
+// `bring` with the depth of the point's own pixel `n`, which also raises the point's confidence: `OfPixels::bring_own`.
+__device__ __forceinline__ float bring_own(const Found* found, float gain, const DepthImage& image, unsigned n,
+                                           float depth, float& confidence) {
+    const float metres = image.metres[n];
+    float scale;
+    float left = bring(found, gain, metres, depth, scale);
+    // Beyond the reach.
+    if (left < 0.0f && found->surfaces != 0 && metres > 0.0f && depth > 0.0f) {
+        const float whole = metres / depth;
+        if (isfinite(whole) && is_of_surface(image, n)) {
+            scale = whole;
+            left = 0.0f;
+        }
+    }
+    if (left >= 0.0f && left < kSameSurface && confidence > 0.0f) {
+        confidence = fmaxf(confidence, found->confidence);
+    }
+    return scale;
 }
 
 // `field::LAYERS` and `field::FIRST_LAYER`: layers of cells over depth, each for depths twice those of the one before.

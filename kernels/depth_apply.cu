@@ -76,16 +76,23 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     }
 }
 
-// Brings points that are in metres nearer to the depths of their own pixels, if these were accepted.
+// Brings points that are in metres nearer to the depths of their own pixels, and raises the confidence of those that
+// agree with them, if the depths were accepted. Without confidences: null.
 extern "C" __global__ void __launch_bounds__(kThreads)
-    ms_depth_approach(float* points, const float* metres, const Found* found, const unsigned pixels) {
+    ms_depth_approach(float* points, float* confidence, const float* metres, const Found* found,
+                      const unsigned width, const unsigned pixels) {
     const unsigned long long n = thread_index();
     if (n >= pixels || found->accepted == 0) {
         return;
     }
     float* p = points + 3 * n;
-    float scale;
-    bring(found, found->own, metres[n], p[2], scale);
+    const DepthImage image = {metres, width, pixels};
+    const float before = confidence == nullptr ? 0.0f : confidence[n];
+    float after = before;
+    const float scale = bring_own(found, found->own, image, static_cast<unsigned>(n), p[2], after);
+    if (after > before) {
+        confidence[n] = after;
+    }
     for (int k = 0; k < 3; ++k) {
         p[k] *= scale;
     }

@@ -64,7 +64,8 @@ struct Update {
     unsigned mean;
     // Whether the pointmap restarts from this estimate.
     unsigned restart;
-    unsigned padding;
+    // Columns of the depths; 0 without.
+    unsigned width;
 };
 
 // `cuda::fusion::ExportArguments`.
@@ -103,7 +104,7 @@ __device__ __forceinline__ bool read(const Update& u, unsigned long long n, Esti
     bool corrected = false;
     if (found != nullptr && found->accepted != 0 && u.valid[n] != 0 && u.index[n] < u.pixels) {
         float scale;
-        corrected = bring(found, found->matched, measured.frame[u.index[n]], z, scale);
+        corrected = bring(found, found->matched, measured.frame[u.index[n]], z, scale) >= 0.0f;
         x *= scale;
         y *= scale;
         z *= scale;
@@ -121,8 +122,8 @@ __device__ __forceinline__ bool read(const Update& u, unsigned long long n, Esti
     if (found != nullptr && *measured.of_keyframe != 0) {
         // `OfPixels::approach_keyframe`.
         const float gain = corrected ? found->keyframe : found->own;
-        float scale;
-        bring(found, gain, measured.keyframe[n], out.point[2], scale);
+        const DepthImage image = {measured.keyframe, u.width, static_cast<unsigned>(u.pixels)};
+        const float scale = bring_own(found, gain, image, static_cast<unsigned>(n), out.point[2], out.confidence);
         for (int r = 0; r < 3; ++r) {
             out.point[r] *= scale;
         }

@@ -4,6 +4,9 @@ use super::{
     Config, GlobalOptConfig, Loops, MatchingConfig, MemoryConfig, RetrievalConfig, TrackingConfig,
 };
 
+/// Confidence of measured points over the minimum of the outputs: averages and half precision round.
+const OVER_OUTPUTS: f32 = 1.25;
+
 /// The part of [`Config`] that a device needs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceConfig {
@@ -13,6 +16,9 @@ pub struct DeviceConfig {
     pub tracking: TrackingConfig,
     /// Whether frames may have depth.
     pub depth: bool,
+    /// Minimum confidence of points that agree with measured depth: the outputs have them, however uncertain the network
+    /// was.
+    pub measured_confidence: f32,
     /// Global optimisation.
     pub local_opt: GlobalOptConfig,
     /// Place recognition.
@@ -37,6 +43,7 @@ impl From<&Config> for DeviceConfig {
             matching: config.matching.clone(),
             tracking: config.tracking.clone(),
             depth: config.depth.enabled,
+            measured_confidence: OVER_OUTPUTS * config.output.c_conf as f32,
             local_opt: config.local_opt.clone(),
             retrieval: config.retrieval.clone(),
             memory: config.memory.clone(),

@@ -299,10 +299,10 @@ fn fields_and_corrected_points_equal_the_cpu_s() {
         };
         let buffers = crate::carve(context, |c| DepthFieldBuffers::carve(c, width, height));
         let size = (width, height);
-        let field = DepthField::new(context, &stream, buffers, size, &camera).unwrap();
+        let field = DepthField::new(context, &stream, buffers, size, (&camera, 1.7)).unwrap();
         let second = crate::buffer::<f32>(context, 3 * n);
         let mut meter = depth::DepthMeter::new(n);
-        let mut expected = depth::field::DepthField::new(width, height, camera);
+        let mut expected = depth::field::DepthField::new(size, camera, 1.7);
         let mut factor = 1.0_f32;
         let mut scenes = scenes(n);
         // A bend over the whole image, and depth in one corner and in one pixel only.
@@ -315,6 +315,12 @@ fn fields_and_corrected_points_equal_the_cpu_s() {
                 _ => z * (1.0 + noise * random.signed() as f32),
             }));
         }
+        // Bars that only the sensor sees, and single pixels between them.
+        scenes.push(scene("bars", n, |n, z| match n % width % 20 {
+            0..4 => 0.3,
+            9 if (n / width).is_multiple_of(3) => 0.4,
+            _ => z * (1.0 + 0.01 * random.signed() as f32),
+        }));
         scenes.push(scene("bent", n, |n, z| z * (1.0 + 0.2 * row(n))));
         let corner = |n: usize| n % width < width / 4 && row(n) < 0.25;
         scenes.push(scene(
@@ -371,13 +377,32 @@ fn fields_and_corrected_points_equal_the_cpu_s() {
             crate::assert_same_bits(&what, &read(&second), &before);
             // Depth that was not accepted corrects no pixel.
             let (points, found) = (device.points.all(), device.found.all());
+            let confidences = device.confidence.all();
             field
-                .approach(&stream, points, device.metres.all(), found)
+                .approach(
+                    &stream,
+                    points,
+                    Some(confidences),
+                    device.metres.all(),
+                    found,
+                )
                 .unwrap();
+            let mut confidence = confidence.clone();
             if cpu.is_ok() {
-                expected.of_pixels().approach(&mut own, metres);
+                let pixels = expected.of_pixels();
+                pixels.approach(&mut own, &mut confidence, metres, width);
             }
             assert_near(&what, &read(&device.points), &own);
+            crate::assert_same_bits(&what, &read(&device.confidence), &confidence);
+            if scene.name == "bars" && width > 100 && height > 100 {
+                let on = |u: std::ops::Range<usize>, depth: f32| {
+                    let of_bars = own.chunks_exact(3).enumerate();
+                    let of_bars = of_bars.filter(|(n, _)| u.contains(&(n % width % 20)));
+                    of_bars.filter(|(_, p)| (p[2] - depth).abs() < 1e-5).count()
+                };
+                assert!(on(0..4, 0.3) > n / 8, "{what}: points on bars");
+                assert_eq!(on(9..10, 0.4), 0, "{what}: points on single pixels");
+            }
         }
     }
 }

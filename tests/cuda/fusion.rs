@@ -248,12 +248,14 @@ fn any_bits_are_fused_as_on_the_cpu() {
 }
 
 /// Many alike, all alike, few, none: the rank that the median has is the CPU's.
-/// Depths near those of points, of which some are missing, invalid or those of another surface.
-fn depths(points: &[f32], random: &mut Random) -> Vec<f32> {
+/// Depths of an image of `width` columns near those of points, of which some are missing, invalid or those of another
+/// surface, of one pixel or of many.
+fn depths(points: &[f32], width: usize, random: &mut Random) -> Vec<f32> {
     let near = |(n, p): (usize, &[f32])| match n % 7 {
         0 => 0.0,
         1 => f32::NAN,
         2 => 3.0 * p[2].abs(),
+        _ if (n % width / 5 + n / width / 4).is_multiple_of(3) => 40.0 + random.uniform() as f32,
         _ => p[2].abs() * (1.0 + 0.1 * random.normal() as f32),
     };
     points.chunks_exact(3).enumerate().map(near).collect()
@@ -272,12 +274,14 @@ fn points_are_brought_to_measured_depth_before_they_are_fused() {
         matched: 0.9,
         keyframe: 0.3,
         reach: 0.2,
+        surfaces: true,
+        confidence: 1.5,
         radius: 0,
         bias: 0.0,
     };
     let (points, confidence) = estimate(n, &mut random, true);
-    let of_frame = depths(&points, &mut random);
-    let of_keyframe = depths(&points, &mut random);
+    let of_frame = depths(&points, width, &mut random);
+    let of_keyframe = depths(&points, width, &mut random);
     let index: Vec<u32> = (0..n as u32)
         .map(|k| if k % 11 == 0 { u32::MAX } else { k })
         .collect();
@@ -325,6 +329,7 @@ fn points_are_brought_to_measured_depth_before_they_are_fused() {
             },
             index: on_device.2.all(),
             valid: on_device.3.all(),
+            width,
         };
         let task = UpdateTask {
             points: rig.points.all(),
@@ -340,11 +345,13 @@ fn points_are_brought_to_measured_depth_before_they_are_fused() {
         let (mode, score) = (FilteringMode::WeightedPointmap, FilteringScore::Median);
         expected.update(&first.0, &first.1, mode, score, &mut scratch);
         let (mut corrected, mut brought) = (vec![false; n], points.clone());
+        let mut confidence = confidence.clone();
         if accepted {
             gains.approach_matches(&mut brought, &of_frame, &index, &valid, &mut corrected);
         }
         if has_keyframe {
-            gains.approach_keyframe(&mut brought, &of_keyframe, &corrected);
+            let (points, confidence) = (&mut brought, &mut confidence);
+            gains.approach_keyframe(points, confidence, &of_keyframe, width, &corrected);
         }
         expected.update(&brought, &confidence, mode, score, &mut scratch);
         let found = s.read_vec(rig.map.points.all()).unwrap();
@@ -358,6 +365,12 @@ fn points_are_brought_to_measured_depth_before_they_are_fused() {
             .zip(&points)
             .all(|(a, b)| a.to_bits() == b.to_bits());
         assert_eq!(unchanged, !accepted && !has_keyframe, "{what}");
+        let far = brought.chunks_exact(3).filter(|p| p[2] >= 39.99).count();
+        assert_eq!(
+            far > n / 20,
+            has_keyframe,
+            "{what}: {far} points of surfaces"
+        );
     }
 }
 

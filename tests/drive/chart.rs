@@ -6,13 +6,10 @@ use mast3r_slam::wire::messages::nav::OccupancyGrid;
 use nalgebra::{Isometry3, Point3};
 use std::collections::HashSet;
 use std::fmt;
-use testkit::flat::{Flat, GRID_HEIGHTS, View};
+use testkit::flat::{Flat, GRID_HEIGHTS, ROBOT_HEIGHTS, View};
 
 /// Metres by which a cell may be wrong.
 const TOLERANCE: f64 = 0.15;
-/// Heights of what stands on the floor. The board of the coffee table, 8 cm thick and 0.34 m above the floor, is less than
-/// the bundled network resolves at 256×192: over the table its map has points of the floor alone.
-const STANDING: [f64; 2] = [0.02, 0.3];
 /// Side of the squares in which the floor is counted, in metres.
 const SQUARE: f64 = 0.1;
 /// Distance up to which the grid takes free space from an image, in metres (`config/nav2/slam.yaml`).
@@ -47,7 +44,7 @@ pub struct Verdict {
     pub astray: usize,
     /// Free cells.
     pub free: usize,
-    /// Free cells that are deep inside of something that stands on the floor, in metres of the world.
+    /// Free cells that are deep inside of something that the robot would touch, in metres of the world.
     pub inside: Vec<[f64; 2]>,
     /// Squares of the floor that the camera saw.
     pub floor: usize,
@@ -90,7 +87,7 @@ pub fn judge(grid: &OccupancyGrid, errors: &Errors, flat: &Flat, floor: &Floor) 
             0 => {
                 verdict.free += 1;
                 free.insert(square(at.x, at.y));
-                if flat.is_deep_inside([at.x, at.y], TOLERANCE, STANDING) {
+                if flat.is_deep_inside([at.x, at.y], TOLERANCE, ROBOT_HEIGHTS) {
                     verdict.inside.push([at.x, at.y]);
                 }
             }

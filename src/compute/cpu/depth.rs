@@ -43,14 +43,16 @@ pub struct Depth {
 }
 
 impl Depth {
-    /// For images of this shape; with intrinsics, passes are corrected by a field.
-    pub fn new(shape: &NetworkShape, camera: Option<Intrinsics>) -> Self {
+    /// For images of this shape; with intrinsics, passes are corrected by a field, and points that agree with their depth
+    /// get at least this confidence.
+    pub fn new(shape: &NetworkShape, camera: Option<Intrinsics>, confidence: f32) -> Self {
         let (width, pixels) = (shape.width, shape.pixels());
+        let size = (width, shape.height);
         Self {
             width,
             height: shape.height,
             meter: DepthMeter::new(pixels),
-            field: camera.map(|camera| DepthField::new(width, shape.height, camera)),
+            field: camera.map(|camera| DepthField::new(size, camera, confidence)),
             newest: vec![0.0; pixels],
             next: Next::None,
             ranks: vec![0; pixels],
@@ -140,9 +142,11 @@ impl Depth {
     }
 
     /// Brings the points of the current frame's own view, after [`Depth::scale`], nearer to its depth.
-    pub fn correct(&self, points: &mut [f32]) {
+    pub fn correct(&self, view: &mut ViewOutput) {
         if let (Some(field), true) = (&self.field, self.is_usable()) {
-            field.of_pixels().approach(points, &self.frame);
+            let of_pixels = field.of_pixels();
+            let (points, confidence) = (&mut view.points, &mut view.confidence);
+            of_pixels.approach(points, confidence, &self.frame, self.width);
         }
     }
 
@@ -156,10 +160,16 @@ impl Depth {
     }
 
     /// Then, in the keyframe's camera, nearer to the keyframe's own depth.
-    pub fn correct_keyframe(&self, points: &mut [f32]) {
+    pub fn correct_keyframe(&self, points: &mut [f32], confidence: &mut [f32]) {
         if let Some(field) = &self.field {
             let of_pixels = field.of_pixels();
-            of_pixels.approach_keyframe(points, &self.keyframe, &self.corrected);
+            of_pixels.approach_keyframe(
+                points,
+                confidence,
+                &self.keyframe,
+                self.width,
+                &self.corrected,
+            );
         }
     }
 

@@ -127,7 +127,8 @@ impl Tracking {
             previous: vec![0; n],
             used: vec![1; if config.tracking.masks { n } else { 0 }],
             visible: n,
-            depth: (config.depth).then(|| Depth::new(&shape, intrinsics)),
+            depth: (config.depth)
+                .then(|| Depth::new(&shape, intrinsics, config.measured_confidence)),
             valid: vec![0; n],
             quality: vec![0.0; n],
             gated: vec![0.0; n],
@@ -254,7 +255,7 @@ impl Tracking {
         }
         transform_points(pose, &view2.points, &mut self.moved);
         if let Some(depth) = &self.depth {
-            depth.correct_keyframe(&mut self.moved);
+            depth.correct_keyframe(&mut self.moved, &mut view2.confidence);
         }
         key.pointmap.update(
             &self.moved,
@@ -323,7 +324,7 @@ impl TrackingDevice for Tracking {
         mask::hide(view, &self.used);
         if let Some(depth) = &mut self.depth {
             depth.scale(view, None);
-            depth.correct(&mut view.points);
+            depth.correct(view);
         }
         Ok((self.shape.pixels() - bad).min(self.visible))
     }
@@ -360,7 +361,7 @@ impl TrackingDevice for Tracking {
         }
         self.find_matches();
         if let Some(depth) = &self.depth {
-            depth.correct(&mut self.output.view1.points);
+            depth.correct(&mut self.output.view1);
         }
         self.times.matching += millis(start);
 

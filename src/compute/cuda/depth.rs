@@ -45,6 +45,8 @@ pub struct Found {
     reach: f32,
     radius: u32,
     bias: f32,
+    surfaces: u32,
+    confidence: f32,
     reserved: u32,
 }
 
@@ -83,6 +85,8 @@ impl Found {
             reach: pixels.reach,
             radius: pixels.radius,
             bias: pixels.bias,
+            surfaces: u32::from(pixels.surfaces),
+            confidence: pixels.confidence,
             ..self
         }
     }
@@ -96,6 +100,8 @@ impl Found {
             reach: self.reach,
             radius: self.radius,
             bias: self.bias,
+            surfaces: self.surfaces != 0,
+            confidence: self.confidence,
         }
     }
 

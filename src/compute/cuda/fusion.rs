@@ -106,6 +106,8 @@ pub struct FusionDepth<'a> {
     pub index: DeviceSlice<'a, u32>,
     /// `N` flags: 0 if there is no match.
     pub valid: DeviceSlice<'a, u8>,
+    /// Columns of both images, at least 1.
+    pub width: usize,
 }
 
 /// Destination of an exported pointmap.
@@ -139,7 +141,7 @@ struct UpdateArguments {
     mode: u32,
     mean: u32,
     restart: u32,
-    padding: u32,
+    width: u32,
 }
 
 // SAFETY: the layout of the struct in `fusion.cu`.
@@ -234,16 +236,18 @@ impl Fusion {
     ) -> Result<(), CudaError> {
         let n = self.pixels;
         let outcome = task.outcome.map(|o| o.at_least("outcome", 1)).transpose()?;
-        let (measured, index, valid) = match &task.depth {
+        let (measured, index, valid, width) = match &task.depth {
             Some(depth) => (
                 depth.measured.argument(n)?,
                 depth.index.at_least("matches", n)?.pointer(),
                 depth.valid.at_least("valid matches", n)?.pointer(),
+                small("columns of an image", depth.width.max(1))?,
             ),
             None => (
                 MeasuredDepthsArgument::NONE,
                 DevicePointer::NULL,
                 DevicePointer::NULL,
+                0,
             ),
         };
         let arguments = UpdateArguments {
@@ -272,7 +276,7 @@ impl Fusion {
             },
             mean: u32::from(self.of == FilteringScore::Mean),
             restart: u32::from(task.restart),
-            padding: 0,
+            width,
         };
         let grid = Grid::over(n, THREADS);
         // SAFETY: all buffers have the lengths that the kernels access: checked above, the state's

@@ -105,12 +105,15 @@ pub struct DepthField {
     sums: Vec<[f64; 2]>,
     /// By the newest fit.
     of_pixels: OfPixels,
+    /// Minimum confidence of points that agree with their depth.
+    confidence: f32,
     smoother: Smoother,
 }
 
 impl DepthField {
-    /// A field of zeros for images of this camera. It allocates no more later.
-    pub fn new(width: usize, height: usize, camera: Intrinsics) -> Self {
+    /// A field of zeros for images of this camera, of `width × height`; points that agree with their depth get at least
+    /// this confidence. It allocates no more later.
+    pub fn new((width, height): (usize, usize), camera: Intrinsics, confidence: f32) -> Self {
         let layout = Layout::of(width, height);
         let zeros = vec![0.0; layout.cells()];
         Self {
@@ -122,6 +125,7 @@ impl DepthField {
             weights: zeros,
             sums: vec![[0.0; 2]; layout.cells()],
             of_pixels: OfPixels::default(),
+            confidence,
             smoother: Smoother::new(width, width * height),
         }
     }
@@ -211,7 +215,7 @@ impl DepthField {
             *weight = (*of_pixels as f32 / FULL_CELL).min(1.0);
         }
         let fraction = f64::from(measured) / keys.len().max(1) as f64;
-        self.of_pixels = OfPixels::new(of_pairs, mad, reach, fraction);
+        self.of_pixels = OfPixels::new(of_pairs, mad, (reach, self.confidence), fraction);
         self.smooth();
         let OfPixels { radius, bias, .. } = self.of_pixels;
         if radius > 0 {
@@ -330,7 +334,7 @@ mod tests {
     }
 
     fn field() -> DepthField {
-        DepthField::new(SIZE.0, SIZE.1, camera())
+        DepthField::new(SIZE, camera(), 0.0)
     }
 
     /// A wall 2 m away on the camera's rays, and its depth bent by `bend` of column and row.

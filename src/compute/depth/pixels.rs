@@ -5,7 +5,7 @@
 //! weighs the inverse of depth, which noise of points attenuates. A pixel's own depth shows that error beside the
 //! sensor's noise, which differs from one pixel to the next, where a network errs smoothly.
 
-use super::smooth::Window;
+use super::smooth::{self, Window};
 use super::{MIN_SIGMA, SIGMA_OVER_MAD, ratio};
 
 /// Maximum distance of neighbours in a row, pixels.
@@ -16,6 +16,9 @@ pub(crate) const MIN_PAIRS: u64 = 256;
 pub(crate) const AVERAGED: f64 = 5.0;
 /// Standard deviation of log depth at a match, which is a pixel off.
 pub(crate) const MATCHED_SIGMA: f64 = 0.02;
+/// Minimum number of the eight pixels around one that have its depth, if that is of a surface: a table's edge or a
+/// chair's leg may be one pixel wide, and a wrong measurement is mostly alone.
+pub(crate) const SURFACE: usize = 2;
 
 /// Parts of a point's missing log depth that its measured depth makes up for, 0 to 1; none before the first fit.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -28,6 +31,11 @@ pub struct OfPixels {
     pub keyframe: f32,
     /// What is missing counts less the larger it is, and from here on not at all.
     pub reach: f32,
+    /// Whether a point takes the depth of its own pixel if that is off by more and of a surface: the network has not
+    /// resolved it.
+    pub surfaces: bool,
+    /// Minimum confidence of a point that agrees with its own depth.
+    pub confidence: f32,
     /// Radius of the window over which the sensor's depth is averaged first, pixels.
     pub radius: u32,
     /// By how much the mean of the sensor's log depth is too small.
@@ -50,10 +58,16 @@ impl OfPixels {
     /// gains are `σ_n²/(σ_n² + σ_a²)`, for a point that is fused `σ_n²/(σ_n² + σ_a²/5)`, because the noise of frames
     /// averages out and the network's error does not, and after a match `0.02²/(0.02² + σ_a²)`. With too few neighbours
     /// they are 0.
-    pub(crate) fn new(pairs: Pairs, mad: f64, reach: f32, fraction: f64) -> Self {
+    pub(crate) fn new(
+        pairs: Pairs,
+        mad: f64,
+        (reach, confidence): (f32, f32),
+        fraction: f64,
+    ) -> Self {
         if pairs.count < MIN_PAIRS {
             return Self {
                 reach,
+                confidence,
                 ..Self::default()
             };
         }
@@ -73,15 +87,24 @@ impl OfPixels {
             matched: gain(of_average / AVERAGED),
             keyframe: (of_match / (of_match + of_average)) as f32,
             reach,
+            surfaces: true,
+            confidence,
             radius: window.radius as u32,
             bias: (0.5 * (noise * noise)) as f32,
         }
     }
 
-    /// Brings metric points (`N × 3`) of a view nearer to its own depths.
-    pub fn approach(self, points: &mut [f32], metres: &[f32]) {
-        for (p, z) in points.chunks_exact_mut(3).zip(metres) {
-            self.bring(self.own, p, *z);
+    /// Brings metric points (`N × 3`) of a view of `width` columns nearer to its own depths, and raises the confidence of
+    /// those that agree with them; `confidence` may be empty.
+    pub fn approach(
+        self,
+        points: &mut [f32],
+        confidence: &mut [f32],
+        metres: &[f32],
+        width: usize,
+    ) {
+        for (n, p) in points.chunks_exact_mut(3).enumerate() {
+            self.bring_own(self.own, (p, confidence.get_mut(n)), (metres, width), n);
         }
     }
 
@@ -99,24 +122,65 @@ impl OfPixels {
         let matches = points.chunks_exact_mut(3).zip(index).zip(valid);
         for (((p, m), valid), corrected) in matches.zip(corrected) {
             let metres = metres.get(*m as usize).filter(|_| *valid != 0);
-            *corrected = metres.is_some_and(|z| self.bring(self.matched, p, *z));
+            *corrected = metres.is_some_and(|z| self.bring(self.matched, p, *z).is_some());
         }
     }
 
-    /// Brings points that are fused nearer to their own pixels' depths.
-    pub fn approach_keyframe(self, points: &mut [f32], metres: &[f32], corrected: &[bool]) {
-        for ((p, z), corrected) in points.chunks_exact_mut(3).zip(metres).zip(corrected) {
+    /// Brings points that are fused nearer to their own pixels' depths, and raises the confidence of those that agree
+    /// with them.
+    pub fn approach_keyframe(
+        self,
+        points: &mut [f32],
+        confidence: &mut [f32],
+        metres: &[f32],
+        width: usize,
+        corrected: &[bool],
+    ) {
+        let points = points.chunks_exact_mut(3).zip(corrected);
+        for (n, (p, corrected)) in points.enumerate() {
             let gain = match corrected {
                 true => self.keyframe,
                 false => self.own,
             };
-            self.bring(gain, p, *z);
+            self.bring_own(gain, (p, confidence.get_mut(n)), (metres, width), n);
         }
     }
 
-    /// Multiplies a point with what brings it nearer to a depth; returns whether that counts.
+    /// Brings a point nearer to the depth of its own pixel `n`, or to it if the network has not resolved its surface. A
+    /// point that then agrees with its depth is as confident as the outputs ask for; one that is hidden stays so.
     #[inline(always)]
-    fn bring(self, gain: f32, point: &mut [f32], metres: f32) -> bool {
+    fn bring_own(
+        self,
+        gain: f32,
+        (point, confidence): (&mut [f32], Option<&mut f32>),
+        image: (&[f32], usize),
+        n: usize,
+    ) {
+        let Some(metres) = image.0.get(n).copied() else {
+            return;
+        };
+        let left = self.bring(gain, point, metres).or_else(|| {
+            let scale = metres / point[2];
+            let is_unresolved = self.surfaces
+                && metres > 0.0
+                && point[2] > 0.0
+                && scale.is_finite()
+                && is_of_surface(image, n);
+            is_unresolved.then(|| {
+                point.iter_mut().for_each(|v| *v *= scale);
+                0.0
+            })
+        });
+        let agrees = left.is_some_and(|left| left < smooth::SAME_SURFACE);
+        if let Some(confidence) = confidence.filter(|c| agrees && **c > 0.0) {
+            *confidence = confidence.max(self.confidence);
+        }
+    }
+
+    /// Multiplies a point with what brings it nearer to a depth; returns the log ratio that is left, of positive sign,
+    /// if the depth counts.
+    #[inline(always)]
+    fn bring(self, gain: f32, point: &mut [f32], metres: f32) -> Option<f32> {
         let depth = point[2];
         let rest = (metres / depth).ln();
         let of_reach = rest / self.reach;
@@ -124,12 +188,27 @@ impl OfPixels {
         let weight = 1.0 - squared * squared;
         // False for a rest that is not finite.
         let counts = metres > 0.0 && depth > 0.0 && weight > 0.0;
-        if counts {
-            let scale = (gain * weight * rest).exp();
+        counts.then(|| {
+            let part = gain * weight;
+            let scale = (part * rest).exp();
             point.iter_mut().for_each(|v| *v *= scale);
-        }
-        counts
+            (rest * (1.0 - part)).abs()
+        })
     }
+}
+
+/// Whether enough of the pixels around one have its depth.
+fn is_of_surface((metres, width): (&[f32], usize), n: usize) -> bool {
+    let (u, v) = (n % width.max(1), n / width.max(1));
+    let own = metres.get(n).copied().unwrap_or(0.0);
+    let rows = v.saturating_sub(1)..=v + 1;
+    let columns = u.saturating_sub(1)..(u + 2).min(width);
+    let around = rows.flat_map(|v| columns.clone().map(move |u| v * width + u));
+    let same = around.filter(|other| {
+        let depth = metres.get(*other).copied().unwrap_or(0.0);
+        *other != n && smooth::same_surface(own, depth)
+    });
+    same.count() >= SURFACE
 }
 
 #[cfg(test)]
@@ -169,7 +248,7 @@ mod tests {
         meter
             .measure(&points, &confidence, &metres, SIZE.0, &mut trust)
             .unwrap();
-        let mut field = DepthField::new(SIZE.0, SIZE.1, camera);
+        let mut field = DepthField::new(SIZE, camera, 0.0);
         field.fit(&points, meter.keys(), (0.0, meter.mad()), &mut metres);
         (points, metres, field.of_pixels())
     }
@@ -190,7 +269,7 @@ mod tests {
             let (mut points, metres, gains) = wavy(noise);
             assert!(gain.contains(&gains.own), "{noise}: {gains:?}");
             let before = scatter(&points);
-            gains.approach(&mut points, &metres);
+            gains.approach(&mut points, &mut [], &metres, SIZE.0);
             let after = scatter(&points);
             assert!(
                 after < left && after < before + 0.005,
@@ -209,7 +288,7 @@ mod tests {
                 own: gains.matched,
                 ..gains
             };
-            own.approach(&mut expected, &metres);
+            own.approach(&mut expected, &mut [], &metres, SIZE.0);
             // Matches to the same pixels, of which one is invalid and one beyond the image.
             let mut index: Vec<u32> = (0..PIXELS as u32).collect();
             let mut valid = vec![1; PIXELS];
@@ -223,7 +302,13 @@ mod tests {
             assert_eq!(points[21..], expected[21..]);
             // Noise as large as an error of matches moves a point that a match has corrected by less than half.
             let before = points.clone();
-            gains.approach_keyframe(&mut points, &vec![2.04; PIXELS], &corrected);
+            gains.approach_keyframe(
+                &mut points,
+                &mut [],
+                &vec![2.04; PIXELS],
+                SIZE.0,
+                &corrected,
+            );
             let moved = |n: usize| points[3 * n + 2] / before[3 * n + 2] - 1.0;
             let missing = 2.04 / before[3 * 7 + 2] - 1.0;
             assert!(moved(7) / missing < gains.keyframe + 0.01, "{noise}");
@@ -236,28 +321,154 @@ mod tests {
         let (mut points, mut metres, gains) = wavy(0.01);
         let before = points.clone();
         metres.fill(4.0);
-        gains.approach(&mut points, &metres);
+        let resolved = OfPixels {
+            surfaces: false,
+            ..gains
+        };
+        resolved.approach(&mut points, &mut [], &metres, SIZE.0);
         assert_eq!(points, before, "another surface");
         for bad in [0.0, -2.0, f32::NAN, f32::INFINITY] {
             metres.fill(bad);
-            gains.approach(&mut points, &metres);
+            gains.approach(&mut points, &mut [], &metres, SIZE.0);
             assert_eq!(points, before, "{bad}");
         }
         let none = OfPixels::default();
         metres.fill(2.0);
-        none.approach(&mut points, &metres);
+        none.approach(&mut points, &mut [], &metres, SIZE.0);
         assert_eq!(points, before, "before a fit");
         let few = Pairs {
             differences: 0,
             count: MIN_PAIRS - 1,
         };
-        assert_eq!(OfPixels::new(few, 0.05, 0.3, 1.0).own, 0.0);
+        assert_eq!(OfPixels::new(few, 0.05, (0.3, 0.0), 1.0).own, 0.0);
         points[2] = -1.0;
         points[5] = 0.0;
         points[8] = f32::NAN;
         let odd = points[..9].to_vec();
-        gains.approach(&mut points, &metres);
+        gains.approach(&mut points, &mut [], &metres, SIZE.0);
         assert_eq!(points[..6], odd[..6]);
         assert!(points[8].is_nan());
+    }
+
+    /// A wall 3 m away, which is all that the network sees, and what the sensor measures: in front of it a bar of four
+    /// columns, one of a single column, and some pixels apart from each other.
+    fn unresolved() -> (Vec<f32>, Vec<f32>) {
+        let metres = (0..PIXELS).map(|n| match (n % SIZE.0, n / SIZE.0) {
+            (100..104, _) => 1.5,
+            (40, _) => 2.0,
+            (180, v) if v % 7 == 0 => 0.8,
+            _ => 3.0,
+        });
+        ([0.3, -0.1, 3.0].repeat(PIXELS), metres.collect())
+    }
+
+    const GAINS: OfPixels = OfPixels {
+        own: 0.9,
+        matched: 0.95,
+        keyframe: 0.4,
+        reach: 0.2,
+        surfaces: true,
+        confidence: 2.0,
+        radius: 0,
+        bias: 0.0,
+    };
+
+    #[test]
+    fn points_take_the_depth_of_surfaces_that_the_network_has_not_resolved() {
+        let (seen, metres) = unresolved();
+        let corrected: Vec<bool> = (0..PIXELS).map(|n| n % 3 == 0).collect();
+        let (mut own, mut fused) = (seen.clone(), seen.clone());
+        // The pixels are uncertain, certain and hidden.
+        let before = [1.1, 3.0, 0.0].repeat(PIXELS / 3);
+        let (mut of_own, mut of_fused) = (before.clone(), before.clone());
+        GAINS.approach(&mut own, &mut of_own, &metres, SIZE.0);
+        GAINS.approach_keyframe(&mut fused, &mut of_fused, &metres, SIZE.0, &corrected);
+        for (points, confidence) in [(own, of_own), (fused, of_fused)] {
+            for (n, (p, z)) in points.chunks_exact(3).zip(&metres).enumerate() {
+                // The ends of the single column have one neighbour.
+                let is_end = *z == 2.0 && [0, SIZE.1 - 1].contains(&(n / SIZE.0));
+                let expected = if *z == 0.8 || is_end { 3.0 } else { *z };
+                let measured = if expected == *z {
+                    [2.0, 3.0, 0.0]
+                } else {
+                    [1.1, 3.0, 0.0]
+                };
+                assert_eq!(confidence[n], measured[n % 3], "{n}: {p:?}, {z} m");
+                let on_ray = [0.1, -1.0 / 30.0, 1.0].map(|v| v * expected);
+                for (found, expected) in p.iter().zip(on_ray) {
+                    assert!((found - expected).abs() < 1e-6, "{n}: {p:?}, {z} m");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn points_that_stay_apart_from_their_depth_stay_uncertain() {
+        // The network errs by 15 and by 4 %: the gain leaves 0.15·(1 − 0.9·0.68) and 0.04·(1 − 0.9).
+        let mut points = [0.0, 0.0, 2.0].repeat(PIXELS);
+        let mut confidence = vec![1.0; PIXELS];
+        let metres: Vec<f32> = (0..PIXELS)
+            .map(|n| {
+                2.0 * if n % 2 == 0 {
+                    f32::exp(0.15)
+                } else {
+                    f32::exp(0.04)
+                }
+            })
+            .collect();
+        GAINS.approach(&mut points, &mut confidence, &metres, SIZE.0);
+        assert_eq!(confidence[..4], [1.0, 2.0, 1.0, 2.0]);
+        // A sensor with too few pixels corrects nothing, and confirms what agrees with it.
+        let unknown = OfPixels {
+            own: 0.0,
+            surfaces: false,
+            ..GAINS
+        };
+        let mut points = [0.0, 0.0, 2.0].repeat(PIXELS);
+        let mut confidence = vec![1.0; PIXELS];
+        unknown.approach(&mut points, &mut confidence, &metres, SIZE.0);
+        assert_eq!(points[..6], [0.0, 0.0, 2.0, 0.0, 0.0, 2.0]);
+        assert_eq!(confidence[..4], [1.0, 2.0, 1.0, 2.0]);
+    }
+
+    #[test]
+    fn matches_and_sensors_with_too_few_pixels_move_nothing_that_far() {
+        let (seen, metres) = unresolved();
+        let mut points = seen.clone();
+        // A match on the bar may be one of what it hides.
+        let index: Vec<u32> = (0..PIXELS as u32).collect();
+        let mut corrected = vec![false; PIXELS];
+        GAINS.approach_matches(
+            &mut points,
+            &metres,
+            &index,
+            &[1].repeat(PIXELS),
+            &mut corrected,
+        );
+        assert_eq!(points, seen);
+        assert!(!corrected[100] && corrected[0]);
+        let few = Pairs {
+            differences: 0,
+            count: MIN_PAIRS - 1,
+        };
+        OfPixels::new(few, 0.01, (0.2, 0.0), 0.01).approach(&mut points, &mut [], &metres, SIZE.0);
+        assert_eq!(points, seen);
+    }
+
+    #[test]
+    fn invalid_depths_are_no_surfaces() {
+        let mut points = [0.0, 0.0, 1.0, f32::NAN, 0.0, 1.0, 0.0, 0.0, -1.0].repeat(PIXELS / 3);
+        for invalid in [0.0, -1.0, f32::NAN, f32::INFINITY] {
+            let before = points.clone();
+            GAINS.approach(&mut points, &mut [], &vec![invalid; PIXELS], SIZE.0);
+            let same = before
+                .iter()
+                .zip(&points)
+                .all(|(a, b)| a.to_bits() == b.to_bits());
+            assert!(same, "{invalid}");
+        }
+        // Images of fewer pixels than points, and of none.
+        GAINS.approach(&mut points, &mut [], &[0.1; 5], 0);
+        GAINS.approach(&mut points, &mut [], &[], 7);
     }
 }

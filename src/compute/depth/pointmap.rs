@@ -15,6 +15,7 @@ pub(crate) fn of_moved_pixels(fitted: OfPixels) -> OfPixels {
     OfPixels {
         own: 1.0,
         reach: ANOTHER_SURFACE,
+        surfaces: false,
         ..fitted
     }
 }
@@ -38,7 +39,7 @@ impl PointmapMover {
             size: (width, height),
             camera,
             meter: DepthMeter::new(pixels),
-            field: DepthField::new(width, height, camera),
+            field: DepthField::new((width, height), camera, 0.0),
             ranks: vec![0; pixels],
             moved: vec![0.0; pixels],
         }
@@ -58,7 +59,7 @@ impl PointmapMover {
         let of_scale = (scale.log_scale, self.meter.mad());
         self.field.fit(points, self.meter.keys(), of_scale, moved);
         self.field.apply(points, scale.log_scale.exp() as f32);
-        of_moved_pixels(self.field.of_pixels()).approach(points, moved);
+        of_moved_pixels(self.field.of_pixels()).approach(points, &mut [], moved, size.0);
         true
     }
 }

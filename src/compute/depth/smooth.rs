@@ -116,7 +116,7 @@ impl Smoother {
 }
 
 /// Whether two points are near enough to each other in depth; false without a depth.
-fn same_surface(z: f32, other: f32) -> bool {
+pub(crate) fn same_surface(z: f32, other: f32) -> bool {
     z > 0.0 && other > z * (1.0 - SAME_SURFACE) && other < z * (1.0 + SAME_SURFACE)
 }
 

@@ -12,6 +12,8 @@ use crate::gpu::{
 
 /// The kernel's margin around the pixels that a block averages.
 const _: () = assert!(smooth::MAX_RADIUS <= 8);
+/// `kSameSurface` and `kSurface` of `depth.cuh`.
+const _: () = assert!(smooth::SAME_SURFACE == 0.05 && pixels::SURFACE == 2);
 /// A thread smooths at most two cells.
 const _: () = assert!(field::CELLS * field::CELLS * field::LAYERS <= 2 * THREADS as usize);
 
@@ -57,6 +59,7 @@ pub(super) struct FitArguments {
     max_radius: u32,
     nearer: f32,
     farther: f32,
+    confidence: f32,
     matched_sigma: f64,
     averaged: f64,
     wanted_noise: f64,
@@ -85,6 +88,7 @@ impl FitArguments {
         max_radius: 0,
         nearer: 0.0,
         farther: 0.0,
+        confidence: 0.0,
         matched_sigma: 0.0,
         averaged: 0.0,
         wanted_noise: 0.0,
@@ -119,16 +123,18 @@ pub struct DepthField {
     layout: LayoutArgument,
     camera: CameraArgument,
     pixels: usize,
+    confidence: f32,
 }
 
 impl DepthField {
-    /// For images of this size and camera, for which `buffers` were carved; clears them on `stream`.
+    /// For images of this size and camera, for which `buffers` were carved; clears them on `stream`. Points that agree with
+    /// their depth get at least this confidence.
     pub fn new(
         context: &Context,
         stream: &Stream,
         buffers: DepthFieldBuffers,
         (width, height): (usize, usize),
-        camera: &Intrinsics,
+        (camera, confidence): (&Intrinsics, f32),
     ) -> Result<Self, CudaError> {
         let layout = Layout::of(width, height);
         let b = &buffers;
@@ -150,6 +156,7 @@ impl DepthField {
                 principal: [camera.cx as f32, camera.cy as f32],
             },
             pixels: width * height,
+            confidence,
         })
     }
 
@@ -181,6 +188,7 @@ impl DepthField {
             max_radius: smooth::MAX_RADIUS as u32,
             nearer: 1.0 - smooth::SAME_SURFACE,
             farther: 1.0 + smooth::SAME_SURFACE,
+            confidence: self.confidence,
             matched_sigma: pixels::MATCHED_SIGMA,
             averaged: pixels::AVERAGED,
             wanted_noise: smooth::WANTED_NOISE,
@@ -218,22 +226,28 @@ impl DepthField {
         unsafe { self.apply.launch(stream, grid, arguments) }
     }
 
-    /// Enqueues bringing the points (`N × 3`) of the frame's view, which are in metres, nearer to its depths, if `found`
-    /// is accepted.
+    /// Enqueues bringing the points (`N × 3`) of the frame's view, which are in metres, nearer to its depths, and raising
+    /// the confidence of those that agree with them, if `found` is accepted.
     pub fn approach(
         &self,
         stream: &Stream,
         points: DeviceSlice<'_, f32>,
+        confidence: Option<DeviceSlice<'_, f32>>,
         metres: DeviceSlice<'_, f32>,
         found: DeviceSlice<'_, Found>,
     ) -> Result<(), CudaError> {
         if self.pixels == 0 {
             return Ok(());
         }
+        let confidence = confidence
+            .map(|c| c.at_least("confidences", self.pixels))
+            .transpose()?;
         let arguments = (
             points.at_least("points", 3 * self.pixels)?.pointer(),
+            confidence.map_or(DevicePointer::NULL, |c| c.pointer()),
             metres.at_least("depths", self.pixels)?.pointer(),
             found.at_least("scale by depth", 1)?.pointer(),
+            self.layout.width,
             small("pixels of an image", self.pixels)?,
         );
         let grid = Grid::over(self.pixels, APPLY_THREADS);

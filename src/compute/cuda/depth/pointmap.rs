@@ -57,7 +57,7 @@ impl PointmapMover {
         Ok(Self {
             meter: DepthMeter::new(context, stream, buffers.meter, width, height)?,
             mover: DepthMover::new(context, buffers.mover, width, height)?,
-            field: DepthField::new(context, stream, buffers.field, size, camera)?,
+            field: DepthField::new(context, stream, buffers.field, size, (camera, 0.0))?,
             camera: *camera,
             moved: buffers.moved,
             confidence: buffers.confidence,
@@ -93,7 +93,7 @@ impl PointmapMover {
             let corrects = of_moved_pixels(found.of_pixels());
             stream.write(&[found.correcting(corrects)], of_scale)?;
             self.field.apply(stream, points, None, of_scale)?;
-            self.field.approach(stream, points, moved, of_scale)?;
+            self.field.approach(stream, points, None, moved, of_scale)?;
         }
         Ok(found.is_accepted())
     }

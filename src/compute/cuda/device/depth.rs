@@ -118,15 +118,17 @@ pub(super) struct FrameDepth {
     /// Whether `host_found` is about the current frame.
     measured: bool,
     of_keyframe: DeviceBuffer<Found>,
+    width: usize,
 }
 
 impl FrameDepth {
-    /// For images of this shape; with intrinsics, passes are corrected by a field. Waits.
+    /// For images of this shape. With intrinsics, passes are corrected by a field, and points that agree with their depth
+    /// get at least this confidence. Waits.
     pub(super) fn new(
         stream: &Stream,
         buffers: FrameDepthBuffers,
         shape: &NetworkShape,
-        camera: Option<&Intrinsics>,
+        camera: Option<(&Intrinsics, f32)>,
     ) -> Result<Self, CudaError> {
         let context = stream.context();
         let (width, height) = (shape.width, shape.height);
@@ -138,8 +140,8 @@ impl FrameDepth {
             stream.write(&[Found::unscaled()], found.all())?;
         }
         let of_field = buffers.field;
-        let field = camera
-            .map(|camera| DepthField::new(context, stream, of_field, (width, height), camera));
+        let size = (width, height);
+        let field = camera.map(|camera| DepthField::new(context, stream, of_field, size, camera));
         let beside = Beside {
             stream: context.stream(stream.priority())?,
             free: context.event(false)?,
@@ -169,6 +171,7 @@ impl FrameDepth {
             host_found: buffers.host_found,
             measured: false,
             of_keyframe: buffers.of_keyframe,
+            width,
         })
     }
 
@@ -290,7 +293,7 @@ impl FrameDepth {
         self.measure(stream, view)?;
         self.apply(stream, view.points, None)?;
         self.join(stream)?;
-        self.correct(stream, view.points)
+        self.correct(stream, view)
     }
 
     /// Takes note that the work with [`FrameDepth::measure`] has ended, with outputs of the network that could be used.
@@ -315,15 +318,12 @@ impl FrameDepth {
     }
 
     /// Enqueues bringing the points of the current frame's own view, after [`FrameDepth::join`], nearer to its depth.
-    pub(super) fn correct(
-        &self,
-        stream: &Stream,
-        points: DeviceSlice<'_, f32>,
-    ) -> Result<(), CudaError> {
-        match &self.field {
-            Some(field) => field.approach(stream, points, self.frame.all(), self.found.all()),
-            None => Ok(()),
-        }
+    pub(super) fn correct(&self, stream: &Stream, view: DeviceView<'_>) -> Result<(), CudaError> {
+        let Some(field) = &self.field else {
+            return Ok(());
+        };
+        let (metres, found) = (self.frame.all(), self.found.all());
+        field.approach(stream, view.points, Some(view.confidence), metres, found)
     }
 
     /// The depths that bring the active keyframe's points nearer to themselves as they are fused, by these matches;
@@ -337,6 +337,7 @@ impl FrameDepth {
             measured: self.of_both(),
             index,
             valid,
+            width: self.width,
         })
     }
 

@@ -163,7 +163,10 @@ impl Frame {
             mask.show_all(stream)?;
         }
         let depth = buffers.depth;
-        let depth = depth.map(|depth| FrameDepth::new(stream, depth, shape, camera.as_ref()));
+        let camera = camera
+            .as_ref()
+            .map(|camera| (camera, modes.measured_confidence));
+        let depth = depth.map(|depth| FrameDepth::new(stream, depth, shape, camera));
         Ok(Self {
             pair,
             pointmap: buffers.pointmap,

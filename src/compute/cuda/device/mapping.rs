@@ -115,6 +115,7 @@ impl Mapping {
             masks: config.tracking.masks,
             fusion: CONSTRAINING,
             score: config.tracking.filtering_score,
+            measured_confidence: 0.0,
         };
         let (shape, rays) = (network.shape(), stores.rays.clone());
         let pair = Pair::new(&stream, buffers.pair, buffers.fusion, shape, &modes, rays)?;

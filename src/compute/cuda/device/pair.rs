@@ -55,6 +55,8 @@ pub(super) struct PairModes {
     pub(super) masks: bool,
     pub(super) fusion: FilteringMode,
     pub(super) score: FilteringScore,
+    /// Minimum confidence of points that agree with measured depth.
+    pub(super) measured_confidence: f32,
 }
 
 /// The stages and their outputs.

@@ -92,6 +92,7 @@ impl Tracking {
             masks: config.tracking.masks,
             fusion: config.tracking.filtering_mode,
             score: config.tracking.filtering_score,
+            measured_confidence: config.measured_confidence,
         };
         let shape = network.shape();
         let (pair, rays) = (buffers.pair, stores.rays.clone());
@@ -165,7 +166,7 @@ impl Tracking {
         }
         rounded.refine()?;
         if let Some(depth) = &frame.depth {
-            depth.correct(stream, first.points)?;
+            depth.correct(stream, first)?;
         }
         stream.mark(&frame.marks[1])?;
         let task = SolveTask {
