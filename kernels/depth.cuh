@@ -35,26 +35,29 @@ struct MeasuredDepths {
     const unsigned* of_keyframe; // 0: the keyframe has none
 };
 
-// What a point at `depth`, of which `metres` were measured, is multiplied with, and the log ratio that is left, of
-// positive sign; -1 if the depth does not count: `OfPixels::bring`.
-__device__ __forceinline__ float bring(const Found* found, float gain, float metres, float depth, float& scale) {
-    const float rest = logf(metres / depth);
+// What brings a point nearer to its measured depth, of which `whole` is the part over the point's, and the log ratio
+// that is left, of positive sign; infinite if the depth does not count: `OfPixels::bring`.
+__device__ __forceinline__ float bring(const Found* found, float gain, float whole, float& scale) {
+    const float rest = logf(whole);
     const float of_reach = rest / found->reach;
     const float squared = of_reach * of_reach;
     const float weight = 1.0f - squared * squared;
     // False for a rest that is not finite.
-    if (!(metres > 0.0f && depth > 0.0f && weight > 0.0f)) {
+    if (!(weight > 0.0f)) {
         scale = 1.0f;
-        return -1.0f;
+        return INFINITY;
     }
     const float part = gain * weight;
     scale = expf(part * rest);
     return fabsf(rest * (1.0f - part));
 }
 
-// `smooth::SAME_SURFACE` and `pixels::SURFACE`.
+// `smooth::SAME_SURFACE`, `pixels::SURFACE`, `pixels::AGREES`, `pixels::EDGE` and `pixels::DOUBTED`.
 constexpr float kSameSurface = 0.05f;
 constexpr unsigned kSurface = 2;
+constexpr float kAgrees = 0.02f;
+constexpr unsigned kEdge = 2;
+constexpr float kDoubted = 0.6f;
 
 // Depths of an image.
 struct DepthImage {
@@ -63,37 +66,65 @@ struct DepthImage {
     unsigned pixels;
 };
 
+// Whether two depths are near enough to each other; false without the first: `smooth::same_surface`.
+__device__ __forceinline__ bool same_surface(float z, float other) {
+    return z > 0.0f && other > z * (1.0f - kSameSurface) && other < z * (1.0f + kSameSurface);
+}
+
+// Hands the depths of the pixels around one, up to a distance in rows and columns, to `use`: `pixels::around`.
+template <unsigned kDistance, typename Use>
+__device__ __forceinline__ void around(const DepthImage& image, unsigned n, const Use& use) {
+    const unsigned u = n % image.width, v = n / image.width, rows = image.pixels / image.width;
+    for (unsigned row = v - min(v, kDistance); row < min(v + kDistance + 1, rows); ++row) {
+        for (unsigned column = u - min(u, kDistance); column < min(u + kDistance + 1, image.width); ++column) {
+            if (row != v || column != u) {
+                use(image.metres[row * image.width + column]);
+            }
+        }
+    }
+}
+
 // Whether enough of the pixels around one have its depth: `pixels::is_of_surface`.
 __device__ __forceinline__ bool is_of_surface(const DepthImage& image, unsigned n) {
     const float own = image.metres[n];
-    const unsigned u = n % image.width, v = n / image.width, rows = image.pixels / image.width;
     unsigned same = 0;
-    for (unsigned row = v - min(v, 1u); row < min(v + 2, rows); ++row) {
-        for (unsigned column = u - min(u, 1u); column < min(u + 2, image.width); ++column) {
-            const float depth = image.metres[row * image.width + column];
-            const bool other = row != v || column != u;
-            same += other && depth > own * (1.0f - kSameSurface) && depth < own * (1.0f + kSameSurface);
-        }
-    }
+    around<1>(image, n, [&](float other) { same += same_surface(own, other); });
     return same >= kSurface;
 }
 
-// `bring` with the depth of the point's own pixel `n`, which also raises the point's confidence: `OfPixels::bring_own`.
+// Whether a point of this depth lies between the depths around its pixel, and on none of them: `pixels::is_of_edge`.
+__device__ __forceinline__ bool is_of_edge(const DepthImage& image, unsigned n, float depth) {
+    bool nearer = false, farther = false, on_one = false;
+    around<kEdge>(image, n, [&](float other) {
+        const bool measured = other > 0.0f;
+        on_one |= measured && same_surface(depth, other);
+        nearer |= measured && other < depth;
+        farther |= measured && other > depth;
+    });
+    return nearer && farther && !on_one;
+}
+
+// `bring` with the depth of the point's own pixel `n`, which also changes the point's confidence:
+// `OfPixels::bring_own`.
 __device__ __forceinline__ float bring_own(const Found* found, float gain, const DepthImage& image, unsigned n,
                                            float depth, float& confidence) {
     const float metres = image.metres[n];
-    float scale;
-    float left = bring(found, gain, metres, depth, scale);
-    // Beyond the reach.
-    if (left < 0.0f && found->surfaces != 0 && metres > 0.0f && depth > 0.0f) {
-        const float whole = metres / depth;
-        if (isfinite(whole) && is_of_surface(image, n)) {
+    const float whole = metres / depth;
+    const bool surfaces = found->surfaces != 0;
+    float scale = 1.0f, left = INFINITY;
+    if (metres > 0.0f && depth > 0.0f && isfinite(whole)) {
+        left = bring(found, gain, whole, scale);
+        if (left >= kSameSurface && surfaces && is_of_surface(image, n)) {
             scale = whole;
             left = 0.0f;
         }
     }
-    if (left >= 0.0f && left < kSameSurface && confidence > 0.0f) {
-        confidence = fmaxf(confidence, found->confidence);
+    if (confidence > 0.0f && found->confidence > 0.0f) {
+        if (left < kAgrees) {
+            confidence = fmaxf(confidence, found->confidence);
+        } else if (surfaces && is_of_edge(image, n, depth * scale)) {
+            confidence = fminf(confidence, kDoubted * found->confidence);
+        }
     }
     return scale;
 }

@@ -76,8 +76,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     }
 }
 
-// Brings points that are in metres nearer to the depths of their own pixels, and raises the confidence of those that
-// agree with them, if the depths were accepted. Without confidences: null.
+// Brings points that are in metres nearer to the depths of their own pixels, and changes the points' confidences, if
+// the depths were accepted. Without confidences: null.
 extern "C" __global__ void __launch_bounds__(kThreads)
     ms_depth_approach(float* points, float* confidence, const float* metres, const Found* found,
                       const unsigned width, const unsigned pixels) {
@@ -90,7 +90,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     const float before = confidence == nullptr ? 0.0f : confidence[n];
     float after = before;
     const float scale = bring_own(found, found->own, image, static_cast<unsigned>(n), p[2], after);
-    if (after > before) {
+    if (after != before) {
         confidence[n] = after;
     }
     for (int k = 0; k < 3; ++k) {

@@ -103,8 +103,9 @@ __device__ __forceinline__ bool read(const Update& u, unsigned long long n, Esti
     // `OfPixels::approach_matches`.
     bool corrected = false;
     if (found != nullptr && found->accepted != 0 && u.valid[n] != 0 && u.index[n] < u.pixels) {
-        float scale;
-        corrected = bring(found, found->matched, measured.frame[u.index[n]], z, scale) >= 0.0f;
+        const float whole = measured.frame[u.index[n]] / z;
+        float scale = 1.0f;
+        corrected = whole > 0.0f && z > 0.0f && bring(found, found->matched, whole, scale) < INFINITY;
         x *= scale;
         y *= scale;
         z *= scale;
@@ -185,14 +186,14 @@ extern "C" __global__ void __launch_bounds__(kThreads) ms_fusion_update(const Up
         return;
     }
     const bool restart = u.restart != 0;
-    const State state = *u.state;
-    const unsigned count = restart ? 0 : state.count, updates = restart ? 0 : state.updates;
+    const unsigned count = restart ? 0 : u.state->count;
     const bool first = count == 0;
     const bool accumulates = u.mode == kWeighted || u.mode == kSpherical;
-    // The reference's `first` keeps the second estimate: its counter is 1 when that arrives.
     // Then the sums of all pixels shrink by one part, and the count stays.
     const bool full = accumulates && count >= kMaxCount;
-    const bool skip = (u.mode == kFirst && !(first || updates == 1)) || (u.mode == kBestScore && state.replace == 0);
+    // The reference's `first` keeps the second estimate: its counter is 1 when that arrives.
+    const bool skip = (u.mode == kFirst && !(first || (!restart && u.state->updates == 1))) ||
+                      (u.mode == kBestScore && u.state->replace == 0);
     const unsigned long long n = thread_index();
     Estimate fresh;
     if (n < u.pixels && !skip) {
@@ -227,6 +228,9 @@ extern "C" __global__ void __launch_bounds__(kThreads) ms_fusion_update(const Up
     if (threadIdx.x == 0) {
         __threadfence();
         if (atomicInc(&u.state->ticket, gridDim.x - 1) == gridDim.x - 1) {
+            // Read only now: it would take registers that the pixels need.
+            const State state = *u.state;
+            const unsigned updates = restart ? 0 : state.updates;
             u.state->count = !accumulates ? 1 : full ? count : count + 1;
             u.state->updates = updates == 0xffffffffu ? updates : updates + 1;
             if (u.mode == kBestScore && state.replace != 0) {

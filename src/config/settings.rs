@@ -337,7 +337,8 @@ section! {
 section! {
     /// Results.
     OutputConfig = "output" {
-        /// Minimum average confidence of the points in files and in the node's clouds and depth.
+        /// Minimum average confidence of the points in files and in the node's clouds and depth. Points that agree with
+        /// the depth of a sensor are above it (with a calibration).
         c_conf as "C_conf": f32 = 1.5, "confidence", NotNegative;
         /// Edge of the cloud's voxels, with one point in each; 0 keeps every point.
         voxel_size: f32 = 0.0, "metres", NotNegative;

@@ -321,6 +321,13 @@ fn fields_and_corrected_points_equal_the_cpu_s() {
             9 if (n / width).is_multiple_of(3) => 0.4,
             _ => z * (1.0 + 0.01 * random.signed() as f32),
         }));
+        // An object in front of something, with no depth where they meet.
+        scenes.push(scene("edges", n, |n, z| match n % width % 30 {
+            0..8 => 0.5 * z,
+            8..10 => 0.0,
+            10..12 => 1.5 * z,
+            _ => z * (1.0 + 0.01 * random.signed() as f32),
+        }));
         scenes.push(scene("bent", n, |n, z| z * (1.0 + 0.2 * row(n))));
         let corner = |n: usize| n % width < width / 4 && row(n) < 0.25;
         scenes.push(scene(
@@ -394,6 +401,13 @@ fn fields_and_corrected_points_equal_the_cpu_s() {
             }
             assert_near(&what, &read(&device.points), &own);
             crate::assert_same_bits(&what, &read(&device.confidence), &confidence);
+            if scene.name == "edges" && width > 100 && height > 100 {
+                let doubted = confidence.iter().filter(|c| **c < 1.1).count();
+                assert!(
+                    doubted > n / 40,
+                    "{what}: {doubted} points between surfaces"
+                );
+            }
             if scene.name == "bars" && width > 100 && height > 100 {
                 let on = |u: std::ops::Range<usize>, depth: f32| {
                     let of_bars = own.chunks_exact(3).enumerate();

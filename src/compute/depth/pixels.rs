@@ -19,6 +19,15 @@ pub(crate) const MATCHED_SIGMA: f64 = 0.02;
 /// Minimum number of the eight pixels around one that have its depth, if that is of a surface: a table's edge or a
 /// chair's leg may be one pixel wide, and a wrong measurement is mostly alone.
 pub(crate) const SURFACE: usize = 2;
+/// Maximum log ratio of a point's depth and the measured one with which they agree: 10 cm at 5 m.
+pub(crate) const AGREES: f32 = 0.02;
+/// Distance of pixels between whose depths a point is taken for one of an edge: both of an edge's pixels are without
+/// depth.
+pub(crate) const EDGE: usize = 2;
+/// Confidence of such a point over that of a measured one: the outputs do not have it.
+pub(crate) const DOUBTED: f32 = 0.6;
+/// Scale and log ratio that is left of a point without a depth that counts.
+const UNMEASURED: (f32, f32) = (1.0, f32::INFINITY);
 
 /// Parts of a point's missing log depth that its measured depth makes up for, 0 to 1; none before the first fit.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -31,10 +40,9 @@ pub struct OfPixels {
     pub keyframe: f32,
     /// What is missing counts less the larger it is, and from here on not at all.
     pub reach: f32,
-    /// Whether a point takes the depth of its own pixel if that is off by more and of a surface: the network has not
-    /// resolved it.
+    /// Whether a point takes the depth of its own pixel if that is off and of a surface: the network has not resolved it.
     pub surfaces: bool,
-    /// Minimum confidence of a point that agrees with its own depth.
+    /// Minimum confidence of a point that agrees with its own depth; 0: confidences stay as they are.
     pub confidence: f32,
     /// Radius of the window over which the sensor's depth is averaged first, pixels.
     pub radius: u32,
@@ -94,8 +102,8 @@ impl OfPixels {
         }
     }
 
-    /// Brings metric points (`N × 3`) of a view of `width` columns nearer to its own depths, and raises the confidence of
-    /// those that agree with them; `confidence` may be empty.
+    /// Brings metric points (`N × 3`) of a view of `width` columns nearer to its own depths, and changes their confidences, of
+    /// which `confidence` has one a point, or none.
     pub fn approach(
         self,
         points: &mut [f32],
@@ -122,12 +130,18 @@ impl OfPixels {
         let matches = points.chunks_exact_mut(3).zip(index).zip(valid);
         for (((p, m), valid), corrected) in matches.zip(corrected) {
             let metres = metres.get(*m as usize).filter(|_| *valid != 0);
-            *corrected = metres.is_some_and(|z| self.bring(self.matched, p, *z).is_some());
+            let whole = metres.map_or(0.0, |z| z / p[2]);
+            let (scale, left) = match whole > 0.0 && p[2] > 0.0 {
+                true => self.bring(self.matched, whole),
+                false => UNMEASURED,
+            };
+            multiply(p, scale);
+            *corrected = left.is_finite();
         }
     }
 
-    /// Brings points that are fused nearer to their own pixels' depths, and raises the confidence of those that agree
-    /// with them.
+    /// Brings points that are fused nearer to their own pixels' depths, and changes their confidences, of which
+    /// `confidence` has one a point, or none.
     pub fn approach_keyframe(
         self,
         points: &mut [f32],
@@ -146,8 +160,10 @@ impl OfPixels {
         }
     }
 
-    /// Brings a point nearer to the depth of its own pixel `n`, or to it if the network has not resolved its surface. A
-    /// point that then agrees with its depth is as confident as the outputs ask for; one that is hidden stays so.
+    /// Brings a point nearer to the depth of its own pixel `n`, or to it if the network has not resolved its surface.
+    ///
+    /// A point that then agrees with its depth is as confident as the outputs ask for, and one between the depths of an
+    /// edge is less; one that is hidden stays so.
     #[inline(always)]
     fn bring_own(
         self,
@@ -159,56 +175,80 @@ impl OfPixels {
         let Some(metres) = image.0.get(n).copied() else {
             return;
         };
-        let left = self.bring(gain, point, metres).or_else(|| {
-            let scale = metres / point[2];
-            let is_unresolved = self.surfaces
-                && metres > 0.0
-                && point[2] > 0.0
-                && scale.is_finite()
-                && is_of_surface(image, n);
-            is_unresolved.then(|| {
-                point.iter_mut().for_each(|v| *v *= scale);
-                0.0
-            })
-        });
-        let agrees = left.is_some_and(|left| left < smooth::SAME_SURFACE);
-        if let Some(confidence) = confidence.filter(|c| agrees && **c > 0.0) {
+        let whole = metres / point[2];
+        let is_measured = metres > 0.0 && point[2] > 0.0 && whole.is_finite();
+        let (mut scale, mut left) = match is_measured {
+            true => self.bring(gain, whole),
+            false => UNMEASURED,
+        };
+        if is_measured && left >= smooth::SAME_SURFACE && self.surfaces && is_of_surface(image, n) {
+            (scale, left) = (whole, 0.0);
+        }
+        multiply(point, scale);
+        let Some(confidence) = confidence.filter(|c| **c > 0.0 && self.confidence > 0.0) else {
+            return;
+        };
+        if left < AGREES {
             *confidence = confidence.max(self.confidence);
+        } else if self.surfaces && is_of_edge(image, n, point[2]) {
+            *confidence = confidence.min(DOUBTED * self.confidence);
         }
     }
 
-    /// Multiplies a point with what brings it nearer to a depth; returns the log ratio that is left, of positive sign,
-    /// if the depth counts.
+    /// What brings a point nearer to its measured depth, of which `whole` is the part over the point's, and the log ratio
+    /// that is left, of positive sign. A depth beyond the reach does not count.
     #[inline(always)]
-    fn bring(self, gain: f32, point: &mut [f32], metres: f32) -> Option<f32> {
-        let depth = point[2];
-        let rest = (metres / depth).ln();
+    fn bring(self, gain: f32, whole: f32) -> (f32, f32) {
+        let rest = whole.ln();
         let of_reach = rest / self.reach;
         let squared = of_reach * of_reach;
         let weight = 1.0 - squared * squared;
         // False for a rest that is not finite.
-        let counts = metres > 0.0 && depth > 0.0 && weight > 0.0;
-        counts.then(|| {
-            let part = gain * weight;
-            let scale = (part * rest).exp();
-            point.iter_mut().for_each(|v| *v *= scale);
-            (rest * (1.0 - part)).abs()
-        })
+        match weight > 0.0 {
+            true => {
+                let part = gain * weight;
+                ((part * rest).exp(), (rest * (1.0 - part)).abs())
+            }
+            false => UNMEASURED,
+        }
     }
 }
 
-/// Whether enough of the pixels around one have its depth.
-fn is_of_surface((metres, width): (&[f32], usize), n: usize) -> bool {
+fn multiply(point: &mut [f32], scale: f32) {
+    point.iter_mut().for_each(|v| *v *= scale);
+}
+
+/// Depths of the pixels around one, up to a distance in rows and columns, that lie in the image.
+fn around(
+    (metres, width): (&[f32], usize),
+    n: usize,
+    distance: usize,
+) -> impl Iterator<Item = f32> {
     let (u, v) = (n % width.max(1), n / width.max(1));
-    let own = metres.get(n).copied().unwrap_or(0.0);
-    let rows = v.saturating_sub(1)..=v + 1;
-    let columns = u.saturating_sub(1)..(u + 2).min(width);
-    let around = rows.flat_map(|v| columns.clone().map(move |u| v * width + u));
-    let same = around.filter(|other| {
-        let depth = metres.get(*other).copied().unwrap_or(0.0);
-        *other != n && smooth::same_surface(own, depth)
-    });
+    let columns = u.saturating_sub(distance)..(u + distance + 1).min(width);
+    let rows = v.saturating_sub(distance)..=v + distance;
+    let pixels = rows.flat_map(move |v| columns.clone().map(move |u| v * width + u));
+    pixels.filter_map(move |other| metres.get(other).copied().filter(|_| other != n))
+}
+
+/// Whether enough of the pixels around one have its depth.
+fn is_of_surface(image: (&[f32], usize), n: usize) -> bool {
+    let own = image.0.get(n).copied().unwrap_or(0.0);
+    let same = around(image, n, 1).filter(|other| smooth::same_surface(own, *other));
     same.count() >= SURFACE
+}
+
+/// Whether a point of this depth lies between the depths around its pixel, and on none of them.
+fn is_of_edge(image: (&[f32], usize), n: usize, depth: f32) -> bool {
+    let (mut nearer, mut farther) = (false, false);
+    for other in around(image, n, EDGE).filter(|other| *other > 0.0) {
+        if smooth::same_surface(depth, other) {
+            return false;
+        }
+        nearer |= other < depth;
+        farther |= other > depth;
+    }
+    nearer && farther
 }
 
 #[cfg(test)]
@@ -424,11 +464,43 @@ mod tests {
             surfaces: false,
             ..GAINS
         };
-        let mut points = [0.0, 0.0, 2.0].repeat(PIXELS);
+        let mut points = [0.0, 0.0, 2.0, 0.0, 0.0, 2.06].repeat(PIXELS / 2);
         let mut confidence = vec![1.0; PIXELS];
         unknown.approach(&mut points, &mut confidence, &metres, SIZE.0);
-        assert_eq!(points[..6], [0.0, 0.0, 2.0, 0.0, 0.0, 2.0]);
+        assert_eq!(points[..6], [0.0, 0.0, 2.0, 0.0, 0.0, 2.06]);
         assert_eq!(confidence[..4], [1.0, 2.0, 1.0, 2.0]);
+    }
+
+    #[test]
+    fn points_between_the_depths_of_an_edge_are_doubted() {
+        // An object at 1 m before a wall at 3 m; where they meet nothing is measured.
+        let measured = |n: usize| match n % SIZE.0 {
+            0..100 => 1.0,
+            100..102 => 0.0,
+            _ => 3.0,
+        };
+        let metres: Vec<f32> = (0..PIXELS).map(measured).collect();
+        for (depth, doubted) in [(1.02, 2.5), (2.0, 1.2), (2.95, 2.5), (0.5, 2.5), (4.0, 2.5)] {
+            let mut points = metres.iter().map(|z| if *z > 0.0 { *z } else { depth });
+            let mut points: Vec<f32> = points.by_ref().flat_map(|z| [0.0, 0.0, z]).collect();
+            let mut confidence = vec![2.5; PIXELS];
+            confidence[100] = 0.0;
+            let before = points.clone();
+            GAINS.approach(&mut points, &mut confidence, &metres, SIZE.0);
+            assert_eq!(points, before);
+            let of_edge = &confidence[SIZE.0 + 98..SIZE.0 + 104];
+            assert_eq!(of_edge, [2.5, 2.5, doubted, doubted, 2.5, 2.5], "{depth} m");
+            assert_eq!(confidence[100], 0.0, "a hidden point");
+        }
+        // A sensor with too few pixels has no edges.
+        let sparse = OfPixels {
+            surfaces: false,
+            ..GAINS
+        };
+        let mut points = [0.0, 0.0, 2.0].repeat(PIXELS);
+        let mut confidence = vec![2.5; PIXELS];
+        sparse.approach(&mut points, &mut confidence, &metres, SIZE.0);
+        assert!(confidence.iter().all(|c| *c == 2.5));
     }
 
     #[test]

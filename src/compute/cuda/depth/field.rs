@@ -12,8 +12,9 @@ use crate::gpu::{
 
 /// The kernel's margin around the pixels that a block averages.
 const _: () = assert!(smooth::MAX_RADIUS <= 8);
-/// `kSameSurface` and `kSurface` of `depth.cuh`.
+/// `kSameSurface`, `kSurface`, `kAgrees`, `kEdge` and `kDoubted` of `depth.cuh`.
 const _: () = assert!(smooth::SAME_SURFACE == 0.05 && pixels::SURFACE == 2);
+const _: () = assert!(pixels::AGREES == 0.02 && pixels::EDGE == 2 && pixels::DOUBTED == 0.6);
 /// A thread smooths at most two cells.
 const _: () = assert!(field::CELLS * field::CELLS * field::LAYERS <= 2 * THREADS as usize);
 
@@ -226,8 +227,8 @@ impl DepthField {
         unsafe { self.apply.launch(stream, grid, arguments) }
     }
 
-    /// Enqueues bringing the points (`N × 3`) of the frame's view, which are in metres, nearer to its depths, and raising
-    /// the confidence of those that agree with them, if `found` is accepted.
+    /// Enqueues bringing the points (`N × 3`) of the frame's view, which are in metres, nearer to its depths, and changing
+    /// their confidences, if `found` is accepted.
     pub fn approach(
         &self,
         stream: &Stream,
