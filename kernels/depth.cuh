@@ -52,14 +52,14 @@ __device__ __forceinline__ float bring(const Found* found, float gain, float who
     return fabsf(rest * (1.0f - part));
 }
 
-// `smooth::SAME_SURFACE`, `pixels::SURFACE`, `pixels::AGREES`, `pixels::EDGE` and `pixels::DOUBTED`.
+// `smooth::SAME_SURFACE`, `around::SURFACE`, `pixels::AGREES`, `around::EDGE` and `pixels::DOUBTED`.
 constexpr float kSameSurface = 0.05f;
 constexpr unsigned kSurface = 2;
 constexpr float kAgrees = 0.02f;
 constexpr unsigned kEdge = 2;
 constexpr float kDoubted = 0.6f;
 
-// Depths of an image.
+// `around::DepthImage`.
 struct DepthImage {
     const float* metres;
     unsigned width;
@@ -71,7 +71,7 @@ __device__ __forceinline__ bool same_surface(float z, float other) {
     return z > 0.0f && other > z * (1.0f - kSameSurface) && other < z * (1.0f + kSameSurface);
 }
 
-// Hands the depths of the pixels around one, up to a distance in rows and columns, to `use`: `pixels::around`.
+// Hands the depths of the pixels around one, up to a distance in rows and columns, to `use`.
 template <unsigned kDistance, typename Use>
 __device__ __forceinline__ void around(const DepthImage& image, unsigned n, const Use& use) {
     const unsigned u = n % image.width, v = n / image.width, rows = image.pixels / image.width;
@@ -84,7 +84,7 @@ __device__ __forceinline__ void around(const DepthImage& image, unsigned n, cons
     }
 }
 
-// Whether enough of the pixels around one have its depth: `pixels::is_of_surface`.
+// Whether enough of the pixels around one have its depth: `DepthImage::is_of_surface`.
 __device__ __forceinline__ bool is_of_surface(const DepthImage& image, unsigned n) {
     const float own = image.metres[n];
     unsigned same = 0;
@@ -92,7 +92,7 @@ __device__ __forceinline__ bool is_of_surface(const DepthImage& image, unsigned 
     return same >= kSurface;
 }
 
-// Whether a point of this depth lies between the depths around its pixel, and on none of them: `pixels::is_of_edge`.
+// Whether a point of this depth lies between the depths around its pixel, and on none of them: `DepthImage::is_of_edge`.
 __device__ __forceinline__ bool is_of_edge(const DepthImage& image, unsigned n, float depth) {
     bool nearer = false, farther = false, on_one = false;
     around<kEdge>(image, n, [&](float other) {

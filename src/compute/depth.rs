@@ -1,5 +1,6 @@
 //! The scale of a pointmap by depth that a sensor measured (docs/algorithm.md, Metric scale).
 
+pub(crate) mod around;
 pub mod field;
 pub mod moved;
 pub mod pixels;

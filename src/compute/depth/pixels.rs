@@ -5,6 +5,7 @@
 //! weighs the inverse of depth, which noise of points attenuates. A pixel's own depth shows that error beside the
 //! sensor's noise, which differs from one pixel to the next, where a network errs smoothly.
 
+use super::around::DepthImage;
 use super::smooth::{self, Window};
 use super::{MIN_SIGMA, SIGMA_OVER_MAD, ratio};
 
@@ -16,15 +17,9 @@ pub(crate) const MIN_PAIRS: u64 = 256;
 pub(crate) const AVERAGED: f64 = 5.0;
 /// Standard deviation of log depth at a match, which is a pixel off.
 pub(crate) const MATCHED_SIGMA: f64 = 0.02;
-/// Minimum number of the eight pixels around one that have its depth, if that is of a surface: a table's edge or a
-/// chair's leg may be one pixel wide, and a wrong measurement is mostly alone.
-pub(crate) const SURFACE: usize = 2;
 /// Maximum log ratio of a point's depth and the measured one with which they agree: 10 cm at 5 m.
 pub(crate) const AGREES: f32 = 0.02;
-/// Distance of pixels between whose depths a point is taken for one of an edge: both of an edge's pixels are without
-/// depth.
-pub(crate) const EDGE: usize = 2;
-/// Confidence of such a point over that of a measured one: the outputs do not have it.
+/// Confidence of a point between the depths of an edge over that of a measured one: the outputs do not have it.
 pub(crate) const DOUBTED: f32 = 0.6;
 /// Scale and log ratio that is left of a point without a depth that counts.
 const UNMEASURED: (f32, f32) = (1.0, f32::INFINITY);
@@ -111,8 +106,9 @@ impl OfPixels {
         metres: &[f32],
         width: usize,
     ) {
+        let image = DepthImage { metres, width };
         for (n, p) in points.chunks_exact_mut(3).enumerate() {
-            self.bring_own(self.own, (p, confidence.get_mut(n)), (metres, width), n);
+            self.bring_own(self.own, (p, confidence.get_mut(n)), image, n);
         }
     }
 
@@ -150,13 +146,14 @@ impl OfPixels {
         width: usize,
         corrected: &[bool],
     ) {
+        let image = DepthImage { metres, width };
         let points = points.chunks_exact_mut(3).zip(corrected);
         for (n, (p, corrected)) in points.enumerate() {
             let gain = match corrected {
                 true => self.keyframe,
                 false => self.own,
             };
-            self.bring_own(gain, (p, confidence.get_mut(n)), (metres, width), n);
+            self.bring_own(gain, (p, confidence.get_mut(n)), image, n);
         }
     }
 
@@ -169,10 +166,10 @@ impl OfPixels {
         self,
         gain: f32,
         (point, confidence): (&mut [f32], Option<&mut f32>),
-        image: (&[f32], usize),
+        image: DepthImage<'_>,
         n: usize,
     ) {
-        let Some(metres) = image.0.get(n).copied() else {
+        let Some(metres) = image.at(n) else {
             return;
         };
         let whole = metres / point[2];
@@ -181,7 +178,7 @@ impl OfPixels {
             true => self.bring(gain, whole),
             false => UNMEASURED,
         };
-        if is_measured && left >= smooth::SAME_SURFACE && self.surfaces && is_of_surface(image, n) {
+        if is_measured && left >= smooth::SAME_SURFACE && self.surfaces && image.is_of_surface(n) {
             (scale, left) = (whole, 0.0);
         }
         multiply(point, scale);
@@ -190,7 +187,7 @@ impl OfPixels {
         };
         if left < AGREES {
             *confidence = confidence.max(self.confidence);
-        } else if self.surfaces && is_of_edge(image, n, point[2]) {
+        } else if self.surfaces && image.is_of_edge(n, point[2]) {
             *confidence = confidence.min(DOUBTED * self.confidence);
         }
     }
@@ -216,39 +213,6 @@ impl OfPixels {
 
 fn multiply(point: &mut [f32], scale: f32) {
     point.iter_mut().for_each(|v| *v *= scale);
-}
-
-/// Depths of the pixels around one, up to a distance in rows and columns, that lie in the image.
-fn around(
-    (metres, width): (&[f32], usize),
-    n: usize,
-    distance: usize,
-) -> impl Iterator<Item = f32> {
-    let (u, v) = (n % width.max(1), n / width.max(1));
-    let columns = u.saturating_sub(distance)..(u + distance + 1).min(width);
-    let rows = v.saturating_sub(distance)..=v + distance;
-    let pixels = rows.flat_map(move |v| columns.clone().map(move |u| v * width + u));
-    pixels.filter_map(move |other| metres.get(other).copied().filter(|_| other != n))
-}
-
-/// Whether enough of the pixels around one have its depth.
-fn is_of_surface(image: (&[f32], usize), n: usize) -> bool {
-    let own = image.0.get(n).copied().unwrap_or(0.0);
-    let same = around(image, n, 1).filter(|other| smooth::same_surface(own, *other));
-    same.count() >= SURFACE
-}
-
-/// Whether a point of this depth lies between the depths around its pixel, and on none of them.
-fn is_of_edge(image: (&[f32], usize), n: usize, depth: f32) -> bool {
-    let (mut nearer, mut farther) = (false, false);
-    for other in around(image, n, EDGE).filter(|other| *other > 0.0) {
-        if smooth::same_surface(depth, other) {
-            return false;
-        }
-        nearer |= other < depth;
-        farther |= other > depth;
-    }
-    nearer && farther
 }
 
 #[cfg(test)]

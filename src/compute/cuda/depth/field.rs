@@ -3,7 +3,7 @@
 use super::{APPLY_THREADS, Found, THREADS};
 use crate::compute::cuda::small;
 use crate::compute::depth::field::{self, Layout};
-use crate::compute::depth::{pixels, smooth};
+use crate::compute::depth::{around, pixels, smooth};
 use crate::geometry::Intrinsics;
 use crate::gpu::{
     Carver, Context, CudaError, DeviceBuffer, DevicePointer, DeviceSlice, Grid, Kernel,
@@ -13,8 +13,8 @@ use crate::gpu::{
 /// The kernel's margin around the pixels that a block averages.
 const _: () = assert!(smooth::MAX_RADIUS <= 8);
 /// `kSameSurface`, `kSurface`, `kAgrees`, `kEdge` and `kDoubted` of `depth.cuh`.
-const _: () = assert!(smooth::SAME_SURFACE == 0.05 && pixels::SURFACE == 2);
-const _: () = assert!(pixels::AGREES == 0.02 && pixels::EDGE == 2 && pixels::DOUBTED == 0.6);
+const _: () = assert!(smooth::SAME_SURFACE == 0.05 && around::SURFACE == 2);
+const _: () = assert!(pixels::AGREES == 0.02 && around::EDGE == 2 && pixels::DOUBTED == 0.6);
 /// A thread smooths at most two cells.
 const _: () = assert!(field::CELLS * field::CELLS * field::LAYERS <= 2 * THREADS as usize);
 
