@@ -122,7 +122,7 @@ __device__ __forceinline__ float bring_own(const Found* found, float gain, const
     if (confidence > 0.0f && found->confidence > 0.0f) {
         if (left < kAgrees) {
             confidence = fmaxf(confidence, found->confidence);
-        } else if (surfaces && is_of_edge(image, n, depth * scale)) {
+        } else if (left >= kSameSurface && surfaces && is_of_edge(image, n, depth * scale)) {
             confidence = fminf(confidence, kDoubted * found->confidence);
         }
     }

@@ -187,7 +187,7 @@ impl OfPixels {
         };
         if left < AGREES {
             *confidence = confidence.max(self.confidence);
-        } else if self.surfaces && image.is_of_edge(n, point[2]) {
+        } else if left >= smooth::SAME_SURFACE && self.surfaces && image.is_of_edge(n, point[2]) {
             *confidence = confidence.min(DOUBTED * self.confidence);
         }
     }
