@@ -10,6 +10,7 @@ use mast3r_slam::compute::cuda::matching::MatchCounts;
 use mast3r_slam::compute::cuda::tracking::{
     CameraRays, CameraRaysBuffers, MeasuredDepths, Outcome,
 };
+use mast3r_slam::compute::depth::Trust;
 use mast3r_slam::compute::depth::pixels::OfPixels;
 use mast3r_slam::compute::fusion::{FusedPointmap as CpuPointmap, FusionScratch, MAX_COUNT};
 use mast3r_slam::compute::pose_solver::constrain_to_rays;
@@ -297,9 +298,10 @@ fn points_are_brought_to_measured_depth_before_they_are_fused() {
         let s = &rig.stream;
         let first = estimate(n, &mut random, false);
         rig.update(&first, None, true);
+        let settled = Trust::after(100);
         let found = match accepted {
-            true => Found::scaled(1.0),
-            false => Found::unscaled(),
+            true => Found::scaled(1.0).trusted(settled),
+            false => Found::unscaled().trusted(settled),
         };
         let on_device = (
             crate::buffer::<Found>(context, 1),

@@ -10,6 +10,8 @@ use testkit::room::walk::{config, evaluation, images, lost, show, vocabulary};
 use testkit::room::{RoomBackend, SIZE, Spoil, cpu_slam, intrinsics, path_length, square_walk};
 
 const FRAMES: usize = 60;
+/// Frames of a walk on which an offset is found: 4 s.
+const LATE_FRAMES: usize = 120;
 const PIXELS: usize = SIZE.0 * SIZE.1;
 
 /// Thirty percent too large, and another ten percent up and down from pass to pass.
@@ -44,9 +46,19 @@ fn configured(calibrated: bool, depth: bool) -> Config {
 }
 
 fn system(config: Config, spoil: Spoil, factor: fn(usize) -> f32) -> (Slam, RoomBackend) {
-    let mut room = RoomBackend::new(SIZE, square_walk(FRAMES, 0.6), spoil);
+    system_on(FRAMES, config, spoil, factor)
+}
+
+/// On a walk of so many frames.
+fn system_on(
+    frames: usize,
+    config: Config,
+    spoil: Spoil,
+    factor: fn(usize) -> f32,
+) -> (Slam, RoomBackend) {
+    let mut room = RoomBackend::new(SIZE, square_walk(frames, 0.6), spoil);
     let places = vocabulary(&mut room);
-    let shared = RoomBackend::new(SIZE, square_walk(FRAMES, 0.6), spoil);
+    let shared = RoomBackend::new(SIZE, square_walk(frames, 0.6), spoil);
     let backend = Box::new(Misscaled::new(Box::new(room), factor));
     let camera = Some(intrinsics(SIZE));
     let slam = cpu_slam(config, Pace::EveryFrame, backend, Some(places), camera);
@@ -169,8 +181,8 @@ fn late_by_a_frame((after, offset): (f64, f64), threads: Threads) -> (Vec<f64>, 
     let mut config = configured(true, true);
     config.threads = threads;
     config.depth.offset = offset;
-    let (mut slam, room) = system(config, Spoil::default(), wrong);
-    let images = images(&room, (0..FRAMES).map(Some));
+    let (mut slam, room) = system_on(LATE_FRAMES, config, Spoil::default(), wrong);
+    let images = images(&room, (0..LATE_FRAMES).map(Some));
     for (k, image) in images.iter().enumerate().skip(1) {
         let metres = &room.depth(k - 1);
         slam.set_depth(Some(FrameDepth { metres, after }))
@@ -188,7 +200,7 @@ fn late_by_a_frame((after, offset): (f64, f64), threads: Threads) -> (Vec<f64>, 
         found / off(room.depth(frame - 1).into_iter(), &truth)
     });
     let left: Vec<f64> = left.collect();
-    let error = evaluation(&map, &square_walk(FRAMES, 0.6), Alignment::Se3);
+    let error = evaluation(&map, &square_walk(LATE_FRAMES, 0.6), Alignment::Se3);
     println!("{after} {offset}: {left:?}, ATE {}", error.ate.rmse);
     (left, error.ate.rmse)
 }
@@ -205,7 +217,9 @@ fn pointmaps_by_depth_of_another_moment_are_corrected() {
             let (known, error) = late_by_a_frame(late, threads);
             assert!(known.len() > 4 && mean(&known) < 0.25);
             assert!(known.iter().all(|left| *left < 0.5));
-            assert!(error < 0.5 * error_if_found, "{error}, {error_if_found}");
+            // What is found counts for most of the walk.
+            let bounded = error < error_if_found && error_if_found < 0.015;
+            assert!(bounded, "{error}, {error_if_found}");
         }
     }
 }

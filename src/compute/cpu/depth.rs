@@ -144,7 +144,7 @@ impl Depth {
     /// Brings the points of the current frame's own view, after [`Depth::scale`], nearer to its depth.
     pub fn correct(&self, view: &mut ViewOutput) {
         if let (Some(field), true) = (&self.field, self.is_usable()) {
-            let of_pixels = field.of_pixels();
+            let of_pixels = field.of_pixels().of_sensor(self.trust);
             let (points, confidence) = (&mut view.points, &mut view.confidence);
             of_pixels.approach(points, confidence, &self.frame, self.width);
         }
@@ -162,7 +162,7 @@ impl Depth {
     /// Then, in the keyframe's camera, nearer to the keyframe's own depth.
     pub fn correct_keyframe(&self, points: &mut [f32], confidence: &mut [f32]) {
         if let Some(field) = &self.field {
-            let of_pixels = field.of_pixels();
+            let of_pixels = field.of_pixels().of_sensor(self.trust);
             of_pixels.approach_keyframe(
                 points,
                 confidence,

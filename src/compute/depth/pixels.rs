@@ -7,7 +7,7 @@
 
 use super::around::DepthImage;
 use super::smooth::{self, Window};
-use super::{MIN_SIGMA, SIGMA_OVER_MAD, ratio};
+use super::{MIN_SIGMA, SIGMA_OVER_MAD, TRUSTED, Trust, ratio};
 
 /// Maximum distance of neighbours in a row, pixels.
 pub(crate) const NEIGHBOURS: usize = 8;
@@ -17,6 +17,9 @@ pub(crate) const MIN_PAIRS: u64 = 256;
 pub(crate) const AVERAGED: f64 = 5.0;
 /// Standard deviation of log depth at a match, which is a pixel off.
 pub(crate) const MATCHED_SIGMA: f64 = 0.02;
+/// Part of the reach by which a point must still be off its depth so that it takes it as a whole: depth of another moment
+/// is off everywhere, and has a long reach.
+pub(crate) const CONTRADICTS: f32 = 0.5;
 /// Maximum log ratio of a point's depth and the measured one with which they agree: 10 cm at 5 m.
 pub(crate) const AGREES: f32 = 0.02;
 /// Confidence of a point between the depths of an edge over that of a measured one: the outputs do not have it.
@@ -94,6 +97,14 @@ impl OfPixels {
             confidence,
             radius: window.radius as u32,
             bias: (0.5 * (noise * noise)) as f32,
+        }
+    }
+
+    /// The same for a sensor with this trust: only surfaces of a trusted one count.
+    pub fn of_sensor(self, trust: Trust) -> Self {
+        Self {
+            surfaces: self.surfaces && trust.agreed() >= TRUSTED,
+            ..self
         }
     }
 
@@ -178,7 +189,8 @@ impl OfPixels {
             true => self.bring(gain, whole),
             false => UNMEASURED,
         };
-        if is_measured && left >= smooth::SAME_SURFACE && self.surfaces && image.is_of_surface(n) {
+        let contradicts = smooth::SAME_SURFACE.max(CONTRADICTS * self.reach);
+        if is_measured && left >= contradicts && self.surfaces && image.is_of_surface(n) {
             (scale, left) = (whole, 0.0);
         }
         multiply(point, scale);
@@ -217,9 +229,9 @@ fn multiply(point: &mut [f32], scale: f32) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::DepthMeter;
     use super::super::field::DepthField;
     use super::super::tests::Random;
-    use super::super::{DepthMeter, Trust};
     use super::*;
     use crate::geometry::Intrinsics;
 

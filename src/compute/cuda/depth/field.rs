@@ -3,7 +3,7 @@
 use super::{APPLY_THREADS, Found, THREADS};
 use crate::compute::cuda::small;
 use crate::compute::depth::field::{self, Layout};
-use crate::compute::depth::{around, pixels, smooth};
+use crate::compute::depth::{self, around, pixels, smooth};
 use crate::geometry::Intrinsics;
 use crate::gpu::{
     Carver, Context, CudaError, DeviceBuffer, DevicePointer, DeviceSlice, Grid, Kernel,
@@ -12,9 +12,16 @@ use crate::gpu::{
 
 /// The kernel's margin around the pixels that a block averages.
 const _: () = assert!(smooth::MAX_RADIUS <= 8);
-/// `kSameSurface`, `kSurface`, `kAgrees`, `kEdge` and `kDoubted` of `depth.cuh`.
+/// `kSameSurface`, `kSurface`, `kAgrees`, `kEdge`, `kContradicts`, `kTrusted` and
+/// `kDoubted` of `depth.cuh`.
 const _: () = assert!(smooth::SAME_SURFACE == 0.05 && around::SURFACE == 2);
-const _: () = assert!(pixels::AGREES == 0.02 && around::EDGE == 2 && pixels::DOUBTED == 0.6);
+const _: () = assert!(
+    pixels::AGREES == 0.02
+        && around::EDGE == 2
+        && pixels::CONTRADICTS == 0.5
+        && depth::TRUSTED == 10
+        && pixels::DOUBTED == 0.6
+);
 /// A thread smooths at most two cells.
 const _: () = assert!(field::CELLS * field::CELLS * field::LAYERS <= 2 * THREADS as usize);
 
