@@ -52,13 +52,11 @@ __device__ __forceinline__ float bring(const Found* found, float gain, float who
     return fabsf(rest * (1.0f - part));
 }
 
-// `smooth::SAME_SURFACE`, `around::SURFACE`, `pixels::AGREES`, `around::EDGE`, `pixels::CONTRADICTS`,
-// `depth::TRUSTED` and `pixels::DOUBTED`.
+// `smooth::SAME_SURFACE`, `around::SURFACE`, `pixels::AGREES`, `around::EDGE`, `depth::TRUSTED` and `pixels::DOUBTED`.
 constexpr float kSameSurface = 0.05f;
 constexpr unsigned kSurface = 2;
 constexpr float kAgrees = 0.02f;
 constexpr unsigned kEdge = 2;
-constexpr float kContradicts = 0.5f;
 constexpr unsigned kTrusted = 10;
 constexpr float kDoubted = 0.6f;
 
@@ -117,8 +115,7 @@ __device__ __forceinline__ float bring_own(const Found* found, float gain, const
     float scale = 1.0f, left = INFINITY;
     if (metres > 0.0f && depth > 0.0f && isfinite(whole)) {
         left = bring(found, gain, whole, scale);
-        const float contradicts = fmaxf(kSameSurface, kContradicts * found->reach);
-        if (left >= contradicts && surfaces && is_of_surface(image, n)) {
+        if (left >= kSameSurface && surfaces && is_of_surface(image, n)) {
             scale = whole;
             left = 0.0f;
         }

@@ -43,7 +43,7 @@ impl From<&Config> for DeviceConfig {
             matching: config.matching.clone(),
             tracking: config.tracking.clone(),
             depth: config.depth.enabled,
-            measured_confidence: OVER_OUTPUTS * config.output.c_conf as f32,
+            measured_confidence: OVER_OUTPUTS * config.output.c_conf,
             local_opt: config.local_opt.clone(),
             retrieval: config.retrieval.clone(),
             memory: config.memory.clone(),

@@ -17,9 +17,6 @@ pub(crate) const MIN_PAIRS: u64 = 256;
 pub(crate) const AVERAGED: f64 = 5.0;
 /// Standard deviation of log depth at a match, which is a pixel off.
 pub(crate) const MATCHED_SIGMA: f64 = 0.02;
-/// Part of the reach by which a point must still be off its depth so that it takes it as a whole: depth of another moment
-/// is off everywhere, and has a long reach.
-pub(crate) const CONTRADICTS: f32 = 0.5;
 /// Maximum log ratio of a point's depth and the measured one with which they agree: 10 cm at 5 m.
 pub(crate) const AGREES: f32 = 0.02;
 /// Confidence of a point between the depths of an edge over that of a measured one: the outputs do not have it.
@@ -189,8 +186,7 @@ impl OfPixels {
             true => self.bring(gain, whole),
             false => UNMEASURED,
         };
-        let contradicts = smooth::SAME_SURFACE.max(CONTRADICTS * self.reach);
-        if is_measured && left >= contradicts && self.surfaces && image.is_of_surface(n) {
+        if is_measured && left >= smooth::SAME_SURFACE && self.surfaces && image.is_of_surface(n) {
             (scale, left) = (whole, 0.0);
         }
         multiply(point, scale);

@@ -12,15 +12,11 @@ use crate::gpu::{
 
 /// The kernel's margin around the pixels that a block averages.
 const _: () = assert!(smooth::MAX_RADIUS <= 8);
-/// `kSameSurface`, `kSurface`, `kAgrees`, `kEdge`, `kContradicts`, `kTrusted` and
+/// `kSameSurface`, `kSurface`, `kAgrees`, `kEdge`, `kTrusted` and
 /// `kDoubted` of `depth.cuh`.
 const _: () = assert!(smooth::SAME_SURFACE == 0.05 && around::SURFACE == 2);
 const _: () = assert!(
-    pixels::AGREES == 0.02
-        && around::EDGE == 2
-        && pixels::CONTRADICTS == 0.5
-        && depth::TRUSTED == 10
-        && pixels::DOUBTED == 0.6
+    pixels::AGREES == 0.02 && around::EDGE == 2 && depth::TRUSTED == 10 && pixels::DOUBTED == 0.6
 );
 /// A thread smooths at most two cells.
 const _: () = assert!(field::CELLS * field::CELLS * field::LAYERS <= 2 * THREADS as usize);
