@@ -67,11 +67,11 @@ struct Fit {
     unsigned min_pairs;
     unsigned max_distance; // of neighbours in a row
     unsigned max_radius;   // of a window, up to kMargin
-    float nearer;          // points of one surface, over each other
-    float farther;
     float confidence;      // minimum of points that agree with their depth
     double matched_sigma;
     double averaged;
+    double deviations;
+    double min_spread;
     double wanted_noise;
     double per_gap;
 };
@@ -540,6 +540,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) ms_depth_measure(const
     }
     __shared__ unsigned radius;
     __shared__ float bias;
+    __shared__ int spread;
     if (threadIdx.x == 0) {
         // `OfPixels::new` and `Window::of`; half the root of pi.
         const double mean = static_cast<double>(differences.sum) / kSteps / static_cast<double>(differences.count);
@@ -553,7 +554,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) ms_depth_measure(const
             r += 1;
         }
         radius = r;
+        // `Average::new`.
         bias = static_cast<float>(0.5 * (noise * noise));
+        spread = static_cast<int>(fmin(fmax(a.fit.deviations * noise, a.fit.min_spread) * kSteps, 2.0 * kLargest));
         if (is_last) {
             const double measured = fmax(fraction * ((2 * r + 1) * (2 * r + 1)), 1.0);
             const double of_average = noise * noise / measured;
@@ -569,6 +572,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) ms_depth_measure(const
             f->confidence = a.fit.confidence;
             f->radius = r;
             f->bias = known ? bias : 0.0f;
+            f->spread = known ? spread : 0;
         }
     }
     __syncthreads();
@@ -578,8 +582,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) ms_depth_measure(const
     if (radius > 0) {
         const unsigned others = max(gridDim.x - 1, 1u);
         const unsigned block = (blockIdx.x + others - 1) % others;
-        const Averages averages = {a.points,      a.keys,        a.metres, a.fit.layout.width, a.fit.layout.height,
-                                   a.fit.nearer, a.fit.farther, bias,     radius};
+        const Averages averages = {a.points, a.keys, a.metres, a.fit.layout.width, a.fit.layout.height,
+                                   bias,     radius, spread};
         average<kThreads>(averages, static_cast<float>(scale.log_scale), reach, block, others);
     }
 }

@@ -24,7 +24,7 @@ struct Found {
     float bias;         // of the mean of log depth
     unsigned surfaces;  // whether points take depths of surfaces that the network has not resolved
     float confidence;   // minimum of points that agree with their depth
-    unsigned reserved;
+    int spread;         // maximum difference of two ratios of one surface, in steps
 };
 
 // `cuda::tracking::MeasuredDepthsArgument`: depths of a frame and of its keyframe.
@@ -35,14 +35,19 @@ struct MeasuredDepths {
     const unsigned* of_keyframe; // 0: the keyframe has none
 };
 
-// What brings a point nearer to its measured depth, of which `whole` is the part over the point's, and the log ratio
-// that is left, of positive sign; infinite if the depth does not count: `OfPixels::bring`.
+// A measured depth over a point's; 0 if either is invalid: `pixels::over`.
+__device__ __forceinline__ float over(float metres, float depth) {
+    return metres > 0.0f && depth > 0.0f ? metres / depth : 0.0f;
+}
+
+// What brings a point nearer to its measured depth, which is `whole` over the point's, and the log ratio that is left,
+// of positive sign; infinite if the depth does not count: `OfPixels::bring`.
 __device__ __forceinline__ float bring(const Found* found, float gain, float whole, float& scale) {
     const float rest = logf(whole);
     const float of_reach = rest / found->reach;
     const float squared = of_reach * of_reach;
     const float weight = 1.0f - squared * squared;
-    // False for a rest that is not finite.
+    // False for a rest that is not finite, which a `whole` of 0 has.
     if (!(weight > 0.0f)) {
         scale = 1.0f;
         return INFINITY;
@@ -72,15 +77,20 @@ __device__ __forceinline__ bool same_surface(float z, float other) {
     return z > 0.0f && other > z * (1.0f - kSameSurface) && other < z * (1.0f + kSameSurface);
 }
 
-// Hands the depths of the pixels around one, up to a distance in rows and columns, to `use`.
+// Hands the depths of the pixels around one, up to a distance in rows and columns, to `use`; 0 beyond the image.
 template <unsigned kDistance, typename Use>
 __device__ __forceinline__ void around(const DepthImage& image, unsigned n, const Use& use) {
+    constexpr int kFar = static_cast<int>(kDistance);
     const unsigned u = n % image.width, v = n / image.width, rows = image.pixels / image.width;
-    for (unsigned row = v - min(v, kDistance); row < min(v + kDistance + 1, rows); ++row) {
-        for (unsigned column = u - min(u, kDistance); column < min(u + kDistance + 1, image.width); ++column) {
-            if (row != v || column != u) {
-                use(image.metres[row * image.width + column]);
-            }
+    for (int down = -kFar; down <= kFar; ++down) {
+        // Unsigned: what is above the first row is beyond the last.
+        const unsigned row = v + static_cast<unsigned>(down);
+        // A row's loads do not wait for each other.
+#pragma unroll
+        for (int right = -kFar; right <= kFar; ++right) {
+            const unsigned column = u + static_cast<unsigned>(right);
+            const bool other = (down != 0 || right != 0) && row < rows && column < image.width;
+            use(other ? image.metres[row * image.width + column] : 0.0f);
         }
     }
 }
@@ -109,23 +119,19 @@ __device__ __forceinline__ bool is_of_edge(const DepthImage& image, unsigned n, 
 // `OfPixels::bring_own`.
 __device__ __forceinline__ float bring_own(const Found* found, float gain, const DepthImage& image, unsigned n,
                                            float depth, float& confidence) {
-    const float metres = image.metres[n];
-    const float whole = metres / depth;
-    const bool surfaces = found->surfaces != 0 && found->agreed >= kTrusted;
-    float scale = 1.0f, left = INFINITY;
-    if (metres > 0.0f && depth > 0.0f && isfinite(whole)) {
-        left = bring(found, gain, whole, scale);
-        if (left >= kSameSurface && surfaces && is_of_surface(image, n)) {
-            scale = whole;
-            left = 0.0f;
-        }
+    const float whole = over(image.metres[n], depth);
+    float scale;
+    float left = bring(found, gain, whole, scale);
+    const bool apart = left >= kSameSurface && found->surfaces != 0 && found->agreed >= kTrusted;
+    if (apart && whole > 0.0f && isfinite(whole) && is_of_surface(image, n)) {
+        scale = whole;
+        left = 0.0f;
     }
-    if (confidence > 0.0f && found->confidence > 0.0f) {
-        if (left < kAgrees) {
-            confidence = fmaxf(confidence, found->confidence);
-        } else if (left >= kSameSurface && surfaces && is_of_edge(image, n, depth * scale)) {
-            confidence = fminf(confidence, kDoubted * found->confidence);
-        }
+    if (confidence > 0.0f && left < kAgrees) {
+        confidence = fmaxf(confidence, found->confidence);
+    } else if (apart && found->confidence > 0.0f && confidence > kDoubted * found->confidence &&
+               is_of_edge(image, n, depth * scale)) {
+        confidence = kDoubted * found->confidence;
     }
     return scale;
 }

@@ -1,6 +1,7 @@
 // Averages of a noisy sensor's depth: src/compute/depth/smooth.rs is the definition.
 #pragma once
 
+#include "depth.cuh"
 #include "depth_ratio.cuh"
 
 namespace ms {
@@ -19,16 +20,18 @@ struct Averages {
     float* metres;              // N
     unsigned width;
     unsigned height;
-    float nearer; // points of one surface, over each other
-    float farther;
-    float bias; // of the mean of log depth
+    float bias;      // of the mean of log depth
     unsigned radius; // of the window, up to kMargin
+    int spread;      // of ratios of one surface, in steps
 };
 
-// Whether two depths are of one surface; false without a depth.
-__device__ __forceinline__ bool same_surface(const Averages& a, float z, float other) {
-    return z > 0.0f && other > z * a.nearer && other < z * a.farther;
+// Whether the mean of so many ratios is near that of a pixel, if the pixel has one.
+__device__ __forceinline__ bool is_near(unsigned key, int sum, int count, int spread) {
+    return key == kNothing || abs(sum - count * (static_cast<int>(key) - kLargest)) <= count * spread;
 }
+
+// `smooth::SAME_DEPTH`.
+constexpr int kSameDepth = 205;
 
 // Averages of depths over windows: `Smoother::run`, by `blocks` blocks, of which this one is the `block`th. Ratios that
 // are nearer than `reach` to the scale count.
@@ -57,11 +60,13 @@ __device__ void average(const Averages& a, float log_scale, float reach, unsigne
         for (unsigned k = threadIdx.x; k < kRows * kTileColumns; k += kThreads) {
             const unsigned row = k / kTileColumns, column = k % kTileColumns;
             const float z = depths[row][column + kMargin];
+            const unsigned middle = keys[row][column + kMargin];
             int sums = 0;
             for (unsigned other = column + first; other < column + first + side; ++other) {
                 const unsigned key = keys[row][other];
-                if (key != kNothing && same_surface(a, z, depths[row][other])) {
-                    sums += (static_cast<int>(key) - kLargest) * kCounts + 1;
+                const int steps = static_cast<int>(key) - kLargest;
+                if (key != kNothing && same_surface(z, depths[row][other]) && is_near(middle, steps, 1, a.spread)) {
+                    sums += steps * kCounts + 1;
                 }
             }
             rows[row][column] = sums;
@@ -74,18 +79,38 @@ __device__ void average(const Averages& a, float log_scale, float reach, unsigne
                 continue;
             }
             const float z = depths[row + kMargin][column + kMargin];
+            const unsigned middle = keys[row + kMargin][column + kMargin];
             int sum = 0, count = 0;
             for (unsigned other = row + first; other < row + first + side; ++other) {
-                if (same_surface(a, z, depths[other][column + kMargin])) {
+                if (same_surface(z, depths[other][column + kMargin])) {
                     const int sums = rows[other][column];
-                    const int of_row = sums & (kCounts - 1);
-                    sum += (sums - of_row) / kCounts;
-                    count += of_row;
+                    const int of_row = sums & (kCounts - 1), sum_of_row = (sums - of_row) / kCounts;
+                    if (is_near(middle, sum_of_row, of_row, a.spread)) {
+                        sum += sum_of_row;
+                        count += of_row;
+                    }
                 }
             }
             const unsigned n = v * a.width + u;
-            const bool measured = keys[row + kMargin][column + kMargin] != kNothing;
-            const bool gap = a.keys[n] == kNothing && a.metres[n] <= 0.0f;
+            const bool measured = middle != kNothing;
+            bool gap = a.keys[n] == kNothing && a.metres[n] <= 0.0f;
+            if (gap && count > 0) {
+                // Whether a pixel near it has about the depth that it would get, or none was measured.
+                bool any = false, same = false;
+                for (unsigned v2 = row + kMargin - kEdge; v2 <= row + kMargin + kEdge; ++v2) {
+                    for (unsigned u2 = column + kMargin - kEdge; u2 <= column + kMargin + kEdge; ++u2) {
+                        const unsigned key = keys[v2][u2];
+                        int over;
+                        if (key != kNothing) {
+                            any = true;
+                            same |= log_ratio(depths[v2][u2], z, over) &&
+                                    abs(count * (over + static_cast<int>(key) - kLargest) - sum) <=
+                                        count * max(a.spread, kSameDepth);
+                        }
+                    }
+                }
+                gap = same || !any;
+            }
             if (count > 0 && (measured || gap)) {
                 a.metres[n] = z * expf(a.bias + static_cast<float>(sum) / (static_cast<float>(count) * kSteps));
             }

@@ -103,9 +103,8 @@ __device__ __forceinline__ bool read(const Update& u, unsigned long long n, Esti
     // `OfPixels::approach_matches`.
     bool corrected = false;
     if (found != nullptr && found->accepted != 0 && u.valid[n] != 0 && u.index[n] < u.pixels) {
-        const float whole = measured.frame[u.index[n]] / z;
-        float scale = 1.0f;
-        corrected = whole > 0.0f && z > 0.0f && bring(found, found->matched, whole, scale) < INFINITY;
+        float scale;
+        corrected = bring(found, found->matched, over(measured.frame[u.index[n]], z), scale) < INFINITY;
         x *= scale;
         y *= scale;
         z *= scale;

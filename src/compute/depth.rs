@@ -6,7 +6,7 @@ pub mod moved;
 pub mod pixels;
 pub mod pointmap;
 pub(crate) mod ratio;
-pub(crate) mod smooth;
+pub mod smooth;
 
 use ratio::{Histogram, STEPS};
 

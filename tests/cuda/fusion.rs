@@ -12,6 +12,7 @@ use mast3r_slam::compute::cuda::tracking::{
 };
 use mast3r_slam::compute::depth::Trust;
 use mast3r_slam::compute::depth::pixels::OfPixels;
+use mast3r_slam::compute::depth::smooth::Average;
 use mast3r_slam::compute::fusion::{FusedPointmap as CpuPointmap, FusionScratch, MAX_COUNT};
 use mast3r_slam::compute::pose_solver::constrain_to_rays;
 use mast3r_slam::config::{FilteringMode, FilteringScore};
@@ -277,8 +278,7 @@ fn points_are_brought_to_measured_depth_before_they_are_fused() {
         reach: 0.2,
         surfaces: true,
         confidence: 1.5,
-        radius: 0,
-        bias: 0.0,
+        average: Average::default(),
     };
     let (points, confidence) = estimate(n, &mut random, true);
     let of_frame = depths(&points, width, &mut random);

@@ -7,6 +7,7 @@ pub mod pointmap;
 use self::field::{DepthField, FitArguments};
 use super::small;
 use crate::compute::depth::pixels::OfPixels;
+use crate::compute::depth::smooth::Average;
 use crate::compute::depth::{self, DepthScale, NoScale, Ratios, Trust};
 use crate::gpu::{
     Carver, Context, CudaError, DeviceBuffer, DevicePointer, DeviceSlice, Element, Grid, Kernel,
@@ -47,7 +48,7 @@ pub struct Found {
     bias: f32,
     surfaces: u32,
     confidence: f32,
-    reserved: u32,
+    spread: i32,
 }
 
 // SAFETY: plain numbers without padding, the same fields in the same order as in the `.cu` file.
@@ -83,8 +84,9 @@ impl Found {
             matched: pixels.matched,
             keyframe: pixels.keyframe,
             reach: pixels.reach,
-            radius: pixels.radius,
-            bias: pixels.bias,
+            radius: pixels.average.radius,
+            bias: pixels.average.bias,
+            spread: pixels.average.spread,
             surfaces: u32::from(pixels.surfaces),
             confidence: pixels.confidence,
             ..self
@@ -98,8 +100,11 @@ impl Found {
             matched: self.matched,
             keyframe: self.keyframe,
             reach: self.reach,
-            radius: self.radius,
-            bias: self.bias,
+            average: Average {
+                radius: self.radius,
+                bias: self.bias,
+                spread: self.spread,
+            },
             surfaces: self.surfaces != 0,
             confidence: self.confidence,
         }

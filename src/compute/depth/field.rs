@@ -217,11 +217,10 @@ impl DepthField {
         let fraction = f64::from(measured) / keys.len().max(1) as f64;
         self.of_pixels = OfPixels::new(of_pairs, mad, (reach, self.confidence), fraction);
         self.smooth();
-        let OfPixels { radius, bias, .. } = self.of_pixels;
-        if radius > 0 {
+        let average = self.of_pixels.average;
+        if average.radius > 0 {
             let counts = |key: u16| rest(key) > 0.0;
-            let window = (radius as usize, bias);
-            self.smoother.run(points, keys, window, counts, metres);
+            self.smoother.run(points, keys, average, counts, metres);
         }
     }
 

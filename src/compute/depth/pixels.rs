@@ -6,7 +6,7 @@
 //! sensor's noise, which differs from one pixel to the next, where a network errs smoothly.
 
 use super::around::DepthImage;
-use super::smooth::{self, Window};
+use super::smooth::{self, Average, Window};
 use super::{MIN_SIGMA, SIGMA_OVER_MAD, TRUSTED, Trust, ratio};
 
 /// Maximum distance of neighbours in a row, pixels.
@@ -39,10 +39,8 @@ pub struct OfPixels {
     pub surfaces: bool,
     /// Minimum confidence of a point that agrees with its own depth; 0: confidences stay as they are.
     pub confidence: f32,
-    /// Radius of the window over which the sensor's depth is averaged first, pixels.
-    pub radius: u32,
-    /// By how much the mean of the sensor's log depth is too small.
-    pub bias: f32,
+    /// How the sensor's depth is averaged first.
+    pub average: Average,
 }
 
 /// Sums over pairs of neighbours in a row whose ratios count.
@@ -92,8 +90,7 @@ impl OfPixels {
             reach,
             surfaces: true,
             confidence,
-            radius: window.radius as u32,
-            bias: (0.5 * (noise * noise)) as f32,
+            average: Average::new(noise, window),
         }
     }
 
@@ -134,11 +131,8 @@ impl OfPixels {
         let matches = points.chunks_exact_mut(3).zip(index).zip(valid);
         for (((p, m), valid), corrected) in matches.zip(corrected) {
             let metres = metres.get(*m as usize).filter(|_| *valid != 0);
-            let whole = metres.map_or(0.0, |z| z / p[2]);
-            let (scale, left) = match whole > 0.0 && p[2] > 0.0 {
-                true => self.bring(self.matched, whole),
-                false => UNMEASURED,
-            };
+            let whole = metres.map_or(0.0, |z| over(*z, p[2]));
+            let (scale, left) = self.bring(self.matched, whole);
             multiply(p, scale);
             *corrected = left.is_finite();
         }
@@ -180,35 +174,33 @@ impl OfPixels {
         let Some(metres) = image.at(n) else {
             return;
         };
-        let whole = metres / point[2];
-        let is_measured = metres > 0.0 && point[2] > 0.0 && whole.is_finite();
-        let (mut scale, mut left) = match is_measured {
-            true => self.bring(gain, whole),
-            false => UNMEASURED,
-        };
-        if is_measured && left >= smooth::SAME_SURFACE && self.surfaces && image.is_of_surface(n) {
+        let whole = over(metres, point[2]);
+        let (mut scale, mut left) = self.bring(gain, whole);
+        let is_apart = left >= smooth::SAME_SURFACE && self.surfaces;
+        if is_apart && whole > 0.0 && whole.is_finite() && image.is_of_surface(n) {
             (scale, left) = (whole, 0.0);
         }
         multiply(point, scale);
         let Some(confidence) = confidence.filter(|c| **c > 0.0 && self.confidence > 0.0) else {
             return;
         };
+        let doubted = DOUBTED * self.confidence;
         if left < AGREES {
             *confidence = confidence.max(self.confidence);
-        } else if left >= smooth::SAME_SURFACE && self.surfaces && image.is_of_edge(n, point[2]) {
-            *confidence = confidence.min(DOUBTED * self.confidence);
+        } else if is_apart && *confidence > doubted && image.is_of_edge(n, point[2]) {
+            *confidence = doubted;
         }
     }
 
-    /// What brings a point nearer to its measured depth, of which `whole` is the part over the point's, and the log ratio
-    /// that is left, of positive sign. A depth beyond the reach does not count.
+    /// What brings a point nearer to its measured depth, which is `whole` over the point's, and the log ratio that is
+    /// left, of positive sign. A depth beyond the reach does not count.
     #[inline(always)]
     fn bring(self, gain: f32, whole: f32) -> (f32, f32) {
         let rest = whole.ln();
         let of_reach = rest / self.reach;
         let squared = of_reach * of_reach;
         let weight = 1.0 - squared * squared;
-        // False for a rest that is not finite.
+        // False for a rest that is not finite, which a `whole` of 0 has.
         match weight > 0.0 {
             true => {
                 let part = gain * weight;
@@ -216,6 +208,15 @@ impl OfPixels {
             }
             false => UNMEASURED,
         }
+    }
+}
+
+/// A measured depth over a point's; 0 if either is invalid.
+#[inline(always)]
+fn over(metres: f32, depth: f32) -> f32 {
+    match metres > 0.0 && depth > 0.0 {
+        true => metres / depth,
+        false => 0.0,
     }
 }
 
@@ -381,8 +382,11 @@ mod tests {
         reach: 0.2,
         surfaces: true,
         confidence: 2.0,
-        radius: 0,
-        bias: 0.0,
+        average: Average {
+            radius: 0,
+            bias: 0.0,
+            spread: 0,
+        },
     };
 
     #[test]

@@ -2,8 +2,10 @@
 //! Metric scale).
 //!
 //! A network errs smoothly and a sensor's noise differs from one pixel to the next. So the ratio of depth and pointmap
-//! is averaged, not depth itself: a slanted surface stays slanted, and edges stay where the network sees them.
+//! is averaged, not depth itself: a slanted surface stays slanted. Edges are where the network or the sensor sees them: a
+//! network smears them over pixels in between, whose ratios to both surfaces are wrong.
 
+use super::around::EDGE;
 use super::ratio;
 
 /// Noise of log depth that an average may have: a larger window costs as much of what the network gets wrong.
@@ -14,6 +16,14 @@ pub(crate) const PER_GAP: f64 = 4.0;
 pub(crate) const MAX_RADIUS: usize = 8;
 /// Pixels whose points differ by a larger part of their depth are of different surfaces.
 pub(crate) const SAME_SURFACE: f32 = 0.05;
+
+/// Two log ratios of one surface differ by at most this, times the sensor's standard deviation: 3 of the difference's.
+pub(crate) const DEVIATIONS: f64 = 4.242_640_687_119_285;
+/// Or by this, if that is more: what a network gets wrong within a window.
+pub(crate) const MIN_SPREAD: f64 = 0.02;
+
+/// Maximum difference of the logarithms of two depths that are about the same, in steps: 5 %.
+pub(crate) const SAME_DEPTH: i32 = 205;
 
 /// The window of an average.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -40,6 +50,31 @@ impl Window {
     }
 }
 
+/// How the depths of an image are averaged.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Average {
+    /// Radius of the window, pixels.
+    pub radius: u32,
+    /// By how much the mean of the sensor's log depth is too small.
+    pub bias: f32,
+    /// Maximum difference of two log ratios of one surface, in steps.
+    pub spread: i32,
+}
+
+impl Average {
+    /// For a sensor with this standard deviation of log depth.
+    pub(crate) fn new(noise: f64, window: Window) -> Self {
+        // More than any difference, and no sum of a window overflows.
+        let largest = 2.0 * f64::from(ratio::LARGEST);
+        let spread = (DEVIATIONS * noise).max(MIN_SPREAD) * f64::from(ratio::STEPS);
+        Self {
+            radius: window.radius as u32,
+            bias: (0.5 * (noise * noise)) as f32,
+            spread: spread.min(largest) as i32,
+        }
+    }
+}
+
 /// Memory for averages of one image at a time.
 #[derive(Debug)]
 pub(crate) struct Smoother {
@@ -61,55 +96,83 @@ impl Smoother {
     /// ([`ratio::key`]), of which those for which `counts` holds are averaged.
     ///
     /// The depth of a pixel becomes `z·exp(bias + mean log r)`, with the mean over the pixels of its window that count and
-    /// whose points are of the same surface: first along rows, then along columns. A pixel without depth gets one, and a
-    /// pixel whose own ratio does not count keeps its depth.
+    /// are of the same surface by their points and by their ratios: first along rows, where the ratio is that of the
+    /// row's middle, then along columns, where means of rows are compared with the pixel's own. A pixel without depth gets
+    /// one if nothing around it was measured or something there has about that depth: at the edges of surfaces, where a
+    /// network's points are in between, what is missing stays so. A pixel whose own ratio does not count keeps its depth.
     pub fn run(
         &mut self,
         points: &[f32],
         keys: &[u16],
-        (radius, bias): (usize, f32),
+        average: Average,
         counts: impl Fn(u16) -> bool,
         metres: &mut [f32],
     ) {
         let width = self.width.max(1);
+        let radius = average.radius as usize;
+        let own = |n: usize| keys.get(n).copied().filter(|key| counts(*key));
+        // Whether the mean of so many ratios is near a pixel's own, if it has one.
+        let is_near = |own: Option<u16>, sum: i32, count: i32| {
+            own.is_none_or(|own| {
+                (sum - count * i32::from(ratio::steps(own))).abs() <= count * average.spread
+            })
+        };
         let depth = |n: usize| points.get(3 * n + 2).copied().unwrap_or(0.0);
-        let around = |place: usize, count: usize| {
-            place.saturating_sub(radius)..(place + radius + 1).min(count)
+        let height = keys.len() / width;
+        let within = |distance: usize, place: usize, count: usize| {
+            place.saturating_sub(distance)..(place + distance + 1).min(count)
+        };
+        let spread = average.spread.max(SAME_DEPTH);
+        // Whether the mean of so many ratios gives a pixel the depth of one that was measured near it, if any was.
+        let fits = |n: usize, sum: i32, count: i32| {
+            let rows = within(EDGE, n / width, height);
+            let near =
+                rows.flat_map(|v| within(EDGE, n % width, width).map(move |u| v * width + u));
+            let (mut any, mut same) = (false, false);
+            for other in near {
+                let Some(key) = own(other) else { continue };
+                any = true;
+                let over = ratio::of(depth(other), depth(n)).map(i32::from);
+                let off = over.map(|over| count * (over + i32::from(ratio::steps(key))) - sum);
+                same |= off.is_some_and(|off| off.abs() <= count * spread);
+            }
+            same || !any
         };
         for (n, out) in self.rows.iter_mut().enumerate() {
-            let (u, z) = (n % width, depth(n));
+            let (u, z, middle) = (n % width, depth(n), own(n));
             let first = n - u;
             let mut sums = [0; 2];
-            for other in around(u, width).map(|u| first + u) {
-                let Some(key) = keys.get(other).filter(|key| counts(**key)) else {
+            for other in within(radius, u, width).map(|u| first + u) {
+                let Some(steps) = own(other).map(|key| i32::from(ratio::steps(key))) else {
                     continue;
                 };
-                if same_surface(z, depth(other)) {
-                    sums[0] += i32::from(ratio::steps(*key));
+                if same_surface(z, depth(other)) && is_near(middle, steps, 1) {
+                    sums[0] += steps;
                     sums[1] += 1;
                 }
             }
             *out = sums;
         }
-        let height = keys.len() / width;
         for (n, (metres, key)) in metres.iter_mut().zip(keys).enumerate() {
-            let z = depth(n);
-            let is_gap = *key == ratio::NOTHING;
-            if !(is_gap && *metres <= 0.0 || counts(*key)) {
+            let (z, middle) = (depth(n), own(n));
+            let is_gap = *key == ratio::NOTHING && *metres <= 0.0;
+            if !is_gap && middle.is_none() {
                 continue;
             }
             let mut sums = [0; 2];
-            for v in around(n / width, height) {
+            for v in within(radius, n / width, height) {
                 let other = v * width + n % width;
                 if same_surface(z, depth(other)) {
                     let [sum, count] = self.rows.get(other).copied().unwrap_or_default();
-                    sums[0] += sum;
-                    sums[1] += count;
+                    if is_near(middle, sum, count) {
+                        sums[0] += sum;
+                        sums[1] += count;
+                    }
                 }
             }
             let [sum, count] = sums;
-            if count > 0 {
-                *metres = z * (bias + sum as f32 / (count as f32 * ratio::STEPS)).exp();
+            if count > 0 && (!is_gap || fits(n, sum, count)) {
+                *metres = z * (average.bias + sum as f32 / (count as f32 * ratio::STEPS)).exp();
             }
         }
     }
@@ -129,8 +192,16 @@ mod tests {
     const HEIGHT: usize = 29;
     const PIXELS: usize = WIDTH * HEIGHT;
 
-    /// Averages over a window what `metres` are of points with these depths; ratios up to a factor of 2 count.
+    /// Ratios of a surface may differ by 15 standard deviations of the tests' noise.
+    const SPREAD: i32 = 3072;
+
     fn averaged(depths: &[f32], metres: &[f32], radius: usize) -> Vec<f32> {
+        averaged_within(SPREAD, depths, metres, radius)
+    }
+
+    /// Averages over a window what `metres` are of points with these depths; ratios up to a factor of 2 count, and those
+    /// of a surface differ by up to `spread` steps.
+    fn averaged_within(spread: i32, depths: &[f32], metres: &[f32], radius: usize) -> Vec<f32> {
         let points: Vec<f32> = depths.iter().flat_map(|z| [0.1 * z, 0.2 * z, *z]).collect();
         let keys: Vec<u16> = depths
             .iter()
@@ -139,7 +210,12 @@ mod tests {
             .collect();
         let counts = |key: u16| key != ratio::NOTHING && ratio::log(key).abs() < 0.7;
         let mut metres = metres.to_vec();
-        Smoother::new(WIDTH, PIXELS).run(&points, &keys, (radius, 0.0), counts, &mut metres);
+        let average = Average {
+            radius: radius as u32,
+            bias: 0.0,
+            spread,
+        };
+        Smoother::new(WIDTH, PIXELS).run(&points, &keys, average, counts, &mut metres);
         metres
     }
 
@@ -230,7 +306,82 @@ mod tests {
     }
 
     #[test]
+    fn what_a_network_smears_over_an_edge_is_of_the_surface_that_the_sensor_sees() {
+        // A ragged edge between surfaces at 2 and 3 m, over which the network has points at 2.45 m.
+        let is_smeared = |n: usize| (16..20).contains(&(n % WIDTH));
+        let depth = |n: usize| match n % WIDTH {
+            0..16 => 2.0,
+            16..20 => 2.45,
+            _ => 3.0,
+        };
+        let depths: Vec<f32> = (0..PIXELS).map(depth).collect();
+        let truth = |n: usize| match n % WIDTH < 17 + n / WIDTH % 3 {
+            true => 2.0,
+            false => 3.0,
+        };
+        let truth: Vec<f32> = (0..PIXELS).map(truth).collect();
+        let spread = Average::new(0.0, Window::default()).spread;
+        for radius in 1..=MAX_RADIUS {
+            let found = averaged_within(spread, &depths, &truth, radius);
+            for n in 0..PIXELS {
+                let off = found[n] / truth[n] - 1.0;
+                assert!(off.abs() < 2e-4, "{n}: {} of {}", found[n], truth[n]);
+            }
+        }
+        // Noise larger than the step hides the edge.
+        let found = averaged_within(SPREAD, &depths, &truth, 2);
+        let mixed = (0..PIXELS).filter(|n| (found[*n] / truth[*n] - 1.0).abs() > 0.05);
+        assert!(mixed.filter(|n| is_smeared(*n)).count() > HEIGHT);
+    }
+
+    #[test]
+    fn gaps_at_an_edge_get_no_depth_between_its_surfaces() {
+        // A surface at 1 m before one at 3 m; the sensor has nothing for two columns where they meet, and the network has
+        // points in between there and beside it.
+        let depth = |n: usize| match n % WIDTH {
+            0..15 => 1.0,
+            15..19 => 1.8,
+            _ => 3.0,
+        };
+        let depths: Vec<f32> = (0..PIXELS).map(depth).collect();
+        let measured = |n: usize| match n % WIDTH {
+            0..16 => 1.0,
+            16..18 => 0.0,
+            _ => 3.0,
+        };
+        let mut metres: Vec<f32> = (0..PIXELS).map(measured).collect();
+        // A gap within a surface.
+        metres[WIDTH + 4] = 0.0;
+        let found = averaged_within(82, &depths, &metres, 3);
+        assert!((found[WIDTH + 4] - 1.0).abs() < 1e-3);
+        for (n, found) in found.iter().enumerate() {
+            let at_edge = (16..18).contains(&(n % WIDTH));
+            let is_of_one = [1.0, 3.0].iter().any(|z| (found / z - 1.0).abs() < 0.01);
+            assert!(is_of_one || at_edge && *found == 0.0, "{n}: {found} m");
+        }
+    }
+
+    #[test]
+    fn a_noisy_sensor_is_averaged_over_all_of_a_surface() {
+        let mut random = Random(9);
+        let depths = [2.0; PIXELS];
+        for noise in [0.02, 0.1] {
+            let window = Window::of(noise, 1.0);
+            let average = Average::new(noise, window);
+            let metres = depths.map(|z| z * (noise * random.normal()).exp() as f32);
+            let all = averaged(&depths, &metres, window.radius);
+            let found = averaged_within(average.spread, &depths, &metres, window.radius);
+            let rms = |found: &[f32]| {
+                let squares = found.iter().map(|z| f64::from(z / 2.0).ln().powi(2));
+                (squares.sum::<f64>() / PIXELS as f64).sqrt()
+            };
+            let (all, found) = (rms(&all), rms(&found));
+            assert!(found < 1.25 * all, "{noise}: {found}, of all {all}");
+        }
+    }
+
+    #[test]
     fn no_image_is_no_fault() {
-        Smoother::new(0, 0).run(&[], &[], (3, 0.0), |_| true, &mut []);
+        Smoother::new(0, 0).run(&[], &[], Average::default(), |_| true, &mut []);
     }
 }

@@ -10,10 +10,9 @@ use crate::gpu::{
     KernelArgument, Stream,
 };
 
-/// The kernel's margin around the pixels that a block averages.
-const _: () = assert!(smooth::MAX_RADIUS <= 8);
-/// `kSameSurface`, `kSurface`, `kAgrees`, `kEdge`, `kTrusted` and
-/// `kDoubted` of `depth.cuh`.
+/// The margin around the pixels that a block averages, and `kSameDepth` of `depth_average.cuh`.
+const _: () = assert!(smooth::MAX_RADIUS <= 8 && smooth::SAME_DEPTH == 205);
+/// `kSameSurface`, `kSurface`, `kAgrees`, `kEdge`, `kTrusted` and `kDoubted` of `depth.cuh`.
 const _: () = assert!(smooth::SAME_SURFACE == 0.05 && around::SURFACE == 2);
 const _: () = assert!(
     pixels::AGREES == 0.02 && around::EDGE == 2 && depth::TRUSTED == 10 && pixels::DOUBTED == 0.6
@@ -61,11 +60,11 @@ pub(super) struct FitArguments {
     min_pairs: u32,
     max_distance: u32,
     max_radius: u32,
-    nearer: f32,
-    farther: f32,
     confidence: f32,
     matched_sigma: f64,
     averaged: f64,
+    deviations: f64,
+    min_spread: f64,
     wanted_noise: f64,
     per_gap: f64,
 }
@@ -90,11 +89,11 @@ impl FitArguments {
         min_pairs: 0,
         max_distance: 0,
         max_radius: 0,
-        nearer: 0.0,
-        farther: 0.0,
         confidence: 0.0,
         matched_sigma: 0.0,
         averaged: 0.0,
+        deviations: 0.0,
+        min_spread: 0.0,
         wanted_noise: 0.0,
         per_gap: 0.0,
     };
@@ -190,11 +189,11 @@ impl DepthField {
             min_pairs: pixels::MIN_PAIRS as u32,
             max_distance: pixels::NEIGHBOURS as u32,
             max_radius: smooth::MAX_RADIUS as u32,
-            nearer: 1.0 - smooth::SAME_SURFACE,
-            farther: 1.0 + smooth::SAME_SURFACE,
             confidence: self.confidence,
             matched_sigma: pixels::MATCHED_SIGMA,
             averaged: pixels::AVERAGED,
+            deviations: smooth::DEVIATIONS,
+            min_spread: smooth::MIN_SPREAD,
             wanted_noise: smooth::WANTED_NOISE,
             per_gap: smooth::PER_GAP,
         })
