@@ -40,8 +40,8 @@ pub fn see(floor: &mut Floor, view: &View, camera: &Intrinsics, pose: &Isometry3
 pub struct Verdict {
     /// Occupied cells.
     pub occupied: usize,
-    /// Occupied cells that are far from everything solid.
-    pub astray: usize,
+    /// Occupied cells that are far from everything solid, in metres of the world.
+    pub astray: Vec<[f64; 2]>,
     /// Free cells.
     pub free: usize,
     /// Free cells that are deep inside of something that the robot would touch, in metres of the world.
@@ -56,10 +56,11 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} occupied cells, {} of them astray; {} free cells, {} of them inside of something: {:.2?}; {} of {} \
+            "{} occupied cells, {} of them astray: {:.2?}; {} free cells, {} of them inside of something: {:.2?}; {} of {} \
              squares of the floor that was seen are free",
             self.occupied,
-            self.astray,
+            self.astray.len(),
+            self.astray.iter().take(8).collect::<Vec<_>>(),
             self.free,
             self.inside.len(),
             self.inside.iter().take(8).collect::<Vec<_>>(),
@@ -94,7 +95,9 @@ pub fn judge(grid: &OccupancyGrid, errors: &Errors, flat: &Flat, floor: &Floor) 
             50..=100 => {
                 verdict.occupied += 1;
                 let far = flat.distance([at.x, at.y], GRID_HEIGHTS) > TOLERANCE;
-                verdict.astray += usize::from(far);
+                if far {
+                    verdict.astray.push([at.x, at.y]);
+                }
             }
             _ => {}
         }

@@ -24,8 +24,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use testkit::flat::{
-    Command, DepthCamera, Follower, Leg, Limits, Period, Place, Simulation, View, WheelErrors,
-    base_from_camera, camera,
+    Command, DepthCamera, Follower, Leg, Limits, Period, Place, STEP, Simulation, View,
+    WheelErrors, base_from_camera, camera,
 };
 
 pub const SECOND: i64 = 1_000_000_000;
@@ -37,8 +37,22 @@ const START: i64 = 1_700_000_000 * SECOND;
 const SIZE: (usize, usize) = (256, 192);
 /// rad/s.
 const TURN_RATE: f64 = 1.0;
+/// Images without a pose after which the robot turns in place.
+const STANDS: u32 = 20;
+const RECOVERY: Command = Command { v: 0.0, w: 0.5 };
 /// The node may need this long for anything before the test fails.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What can be wrong for some time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Fault {
+    /// Images are black.
+    Covered,
+    /// There are no images.
+    NoImages,
+    /// Images have no depth.
+    NoDepth,
+}
 
 /// The robot in its flat and the node, between which messages go.
 pub struct Rig {
@@ -51,9 +65,10 @@ pub struct Rig {
     folder: TempDir,
     camera: Intrinsics,
     depth: DepthCamera,
-    covered: Range<i64>,
+    faults: Vec<(Range<i64>, Fault)>,
     floor: Floor,
     images: u64,
+    recoveries: u32,
     /// Times and speeds of the robot at the images.
     speeds: Vec<(i64, f64)>,
     /// The newest place that the node said, if it said one for the newest image.
@@ -93,9 +108,10 @@ impl Rig {
             folder,
             camera: camera(SIZE.0, SIZE.1),
             depth: DepthCamera::new(0.005, seed),
-            covered: 0..0,
+            faults: Vec::new(),
             floor: Floor::default(),
             images: 0,
+            recoveries: 0,
             speeds: Vec::new(),
             place: None,
         };
@@ -109,14 +125,24 @@ impl Rig {
         rig
     }
 
-    /// The lens is covered at these times.
-    pub fn cover(&mut self, times: Range<i64>) {
-        self.covered = times;
+    /// Something is wrong at these times.
+    pub fn fail(&mut self, times: Range<i64>, fault: Fault) {
+        self.faults.push((times, fault));
+    }
+
+    fn has(&self, fault: Fault, nanos: i64) -> bool {
+        let mut all = self.faults.iter();
+        all.any(|(times, f)| *f == fault && times.contains(&nanos))
     }
 
     /// Images that the camera took.
     pub fn images(&self) -> u64 {
         self.images
+    }
+
+    /// How often the robot turned in place because it had no pose for long.
+    pub fn recoveries(&self) -> u32 {
+        self.recoveries
     }
 
     /// The squares of the floor that the camera saw.
@@ -133,18 +159,27 @@ impl Rig {
     }
 
     /// Follows a route by the node's poses for at most so many images; whether its end was reached, by these poses. The
-    /// robot stops while there is no pose.
+    /// robot stops while there is no pose, and turns in place after a while, as Nav2 lets it.
     pub fn drive(&mut self, legs: &[Leg], speed: f64, max_images: usize) -> bool {
         if self.images == 0 {
             self.image(Period::default());
         }
         let mut follower = Follower::new(legs, speed, TURN_RATE);
+        let mut blind = 0;
         for _ in 0..max_images {
+            let fails = [Fault::Covered, Fault::NoImages];
+            let is_blind =
+                self.place.is_none() && !fails.iter().any(|f| self.has(*f, self.world.nanos()));
+            blind = if is_blind { blind + 1 } else { 0 };
             let command = match &self.place {
                 Some(place) => match follower.command(place) {
                     Some(command) => command,
                     None => return true,
                 },
+                None if blind > STANDS => {
+                    self.recoveries += u32::from(blind == STANDS + 1);
+                    RECOVERY
+                }
                 None => Command::default(),
             };
             let period = self.world.advance(command, PERIOD);
@@ -167,12 +202,20 @@ impl Rig {
             };
             self.wheels(stamp, place);
         }
+        self.speeds.push((nanos, self.world.robot.speed().v));
+        if self.has(Fault::NoImages, nanos) {
+            self.place = None;
+            return;
+        }
         let view = self.world.view(&self.camera, SIZE);
         let depth = self.depth.measure(&view.depth, 1000.0);
         let depth: Vec<u8> = depth.iter().flat_map(|v| v.to_le_bytes()).collect();
-        self.pixels("/depth", stamp, "16UC1", 2, &depth);
+        let has_depth = !self.has(Fault::NoDepth, nanos);
+        if has_depth {
+            self.pixels("/depth", stamp, "16UC1", 2, &depth);
+        }
         self.graph.send("/camera_info", &self.info(stamp));
-        match self.covered.contains(&nanos) {
+        match self.has(Fault::Covered, nanos) {
             true => self.pixels("/image", stamp, "rgb8", 3, &vec![0; view.image.data.len()]),
             false => {
                 self.see(&view);
@@ -180,11 +223,16 @@ impl Rig {
             }
         }
         self.images += 1;
+        if !has_depth {
+            // An image waits for its depth.
+            let nanos = stamp.nanos + PERIOD - STEP;
+            let clock = Stamp { nanos }.into();
+            self.graph.send("/clock", &Clock { clock });
+        }
         let pose = self.answer(stamp);
         self.keep_up();
         let truth = &self.world.robot.place;
         self.place = pose.map(|pose| self.errors.add(nanos, &pose, truth));
-        self.speeds.push((nanos, self.world.robot.speed().v));
     }
 
     fn see(&mut self, view: &View) {

@@ -12,6 +12,7 @@ pub mod routes;
 mod sensors;
 mod simulation;
 mod texture;
+mod way;
 
 pub use follower::{Follower, Leg};
 pub use plan::{Block, Flat, GRID_HEIGHTS, ROBOT_HEIGHTS};
@@ -19,3 +20,4 @@ pub use render::{View, camera};
 pub use robot::{Command, Limits, Place, RADIUS, Robot, base_from_camera};
 pub use sensors::{DepthCamera, Gyro, Slip, WheelErrors, Wheels};
 pub use simulation::{Period, STEP, Simulation};
+pub use way::{is_clear, way};
