@@ -57,7 +57,7 @@ __device__ __forceinline__ float bring(const Found* found, float gain, float who
     return fabsf(rest * (1.0f - part));
 }
 
-// `smooth::SAME_SURFACE`, `around::SURFACE`, `pixels::AGREES`, `around::EDGE`, `depth::TRUSTED` and `pixels::DOUBTED`.
+// `around::SAME_SURFACE`, `around::SURFACE`, `pixels::AGREES`, `around::EDGE`, `depth::TRUSTED` and `pixels::DOUBTED`.
 constexpr float kSameSurface = 0.05f;
 constexpr unsigned kSurface = 2;
 constexpr float kAgrees = 0.02f;
@@ -72,7 +72,7 @@ struct DepthImage {
     unsigned pixels;
 };
 
-// Whether two depths are near enough to each other; false without the first: `smooth::same_surface`.
+// Whether two depths are near enough to each other; false without the first: `around::same_surface`.
 __device__ __forceinline__ bool same_surface(float z, float other) {
     return z > 0.0f && other > z * (1.0f - kSameSurface) && other < z * (1.0f + kSameSurface);
 }

@@ -91,6 +91,5 @@ fn a_robot_that_is_sent_to_places_at_random_arrives() {
     assert_eq!(rig.recoveries(), 0);
     assert_eq!(rig.submaps(), [0]);
     check(&rig.errors);
-    assert!(50 * verdict.astray.len() <= verdict.occupied, "{verdict}");
     assert!(verdict.inside.is_empty(), "{verdict}");
 }

@@ -1,13 +1,19 @@
 //! What the depths around a pixel say about it (docs/algorithm.md, Metric scale).
 
-use super::smooth::same_surface;
-
 /// Minimum number of the eight pixels around one that have its depth, if that is of a surface: a table's edge or a
 /// chair's leg may be one pixel wide, and a wrong measurement is mostly alone.
 pub(crate) const SURFACE: usize = 2;
 /// Distance of pixels between whose depths a point is taken for one of an edge: both of an edge's pixels are without
 /// depth.
 pub(crate) const EDGE: usize = 2;
+
+/// Depths that differ by a larger part of theirs are of different surfaces.
+pub(crate) const SAME_SURFACE: f32 = 0.05;
+
+/// Whether two depths are near enough to each other; false without a depth.
+pub(crate) fn same_surface(z: f32, other: f32) -> bool {
+    z > 0.0 && other > z * (1.0 - SAME_SURFACE) && other < z * (1.0 + SAME_SURFACE)
+}
 
 /// Depths of an image, row by row; 0: not measured.
 #[derive(Debug, Clone, Copy)]

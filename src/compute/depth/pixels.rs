@@ -5,8 +5,8 @@
 //! weighs the inverse of depth, which noise of points attenuates. A pixel's own depth shows that error beside the
 //! sensor's noise, which differs from one pixel to the next, where a network errs smoothly.
 
-use super::around::DepthImage;
-use super::smooth::{self, Average, Window};
+use super::around::{DepthImage, SAME_SURFACE};
+use super::smooth::{Average, Window};
 use super::{MIN_SIGMA, SIGMA_OVER_MAD, TRUSTED, Trust, ratio};
 
 /// Maximum distance of neighbours in a row, pixels.
@@ -176,7 +176,7 @@ impl OfPixels {
         };
         let whole = over(metres, point[2]);
         let (mut scale, mut left) = self.bring(gain, whole);
-        let is_apart = left >= smooth::SAME_SURFACE && self.surfaces;
+        let is_apart = left >= SAME_SURFACE && self.surfaces;
         if is_apart && whole > 0.0 && whole.is_finite() && image.is_of_surface(n) {
             (scale, left) = (whole, 0.0);
         }

@@ -5,7 +5,7 @@
 //! is averaged, not depth itself: a slanted surface stays slanted. Edges are where the network or the sensor sees them: a
 //! network smears them over pixels in between, whose ratios to both surfaces are wrong.
 
-use super::around::EDGE;
+use super::around::{EDGE, same_surface};
 use super::ratio;
 
 /// Noise of log depth that an average may have: a larger window costs as much of what the network gets wrong.
@@ -14,8 +14,6 @@ pub(crate) const WANTED_NOISE: f64 = 0.005;
 pub(crate) const PER_GAP: f64 = 4.0;
 /// Maximum radius of a window, pixels.
 pub(crate) const MAX_RADIUS: usize = 8;
-/// Pixels whose points differ by a larger part of their depth are of different surfaces.
-pub(crate) const SAME_SURFACE: f32 = 0.05;
 
 /// Two log ratios of one surface differ by at most this, times the sensor's standard deviation: 3 of the difference's.
 pub(crate) const DEVIATIONS: f64 = 4.242_640_687_119_285;
@@ -176,11 +174,6 @@ impl Smoother {
             }
         }
     }
-}
-
-/// Whether two points are near enough to each other in depth; false without a depth.
-pub(crate) fn same_surface(z: f32, other: f32) -> bool {
-    z > 0.0 && other > z * (1.0 - SAME_SURFACE) && other < z * (1.0 + SAME_SURFACE)
 }
 
 #[cfg(test)]

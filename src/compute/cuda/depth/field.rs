@@ -13,7 +13,7 @@ use crate::gpu::{
 /// The margin around the pixels that a block averages, and `kSameDepth` of `depth_average.cuh`.
 const _: () = assert!(smooth::MAX_RADIUS <= 8 && smooth::SAME_DEPTH == 205);
 /// `kSameSurface`, `kSurface`, `kAgrees`, `kEdge`, `kTrusted` and `kDoubted` of `depth.cuh`.
-const _: () = assert!(smooth::SAME_SURFACE == 0.05 && around::SURFACE == 2);
+const _: () = assert!(around::SAME_SURFACE == 0.05 && around::SURFACE == 2);
 const _: () = assert!(
     pixels::AGREES == 0.02 && around::EDGE == 2 && depth::TRUSTED == 10 && pixels::DOUBTED == 0.6
 );
