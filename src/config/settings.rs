@@ -302,8 +302,9 @@ section! {
         /// with time. In a full map (`local_opt.max_keyframes`), a new keyframe then replaces the one that others cover
         /// most.
         remove: bool = true, "", Any;
-        /// A keyframe is redundant if at least two others cover this fraction of its pixels. With less, parts of what
-        /// it shows would be left to one view, or none.
+        /// A keyframe is redundant if at least two others cover this fraction of its pixels, by their edges, or much
+        /// older ones together, by poses and points. With less, parts of what it shows would be left to one view, or
+        /// none.
         covered: f32 = 0.9, "fraction", Fraction;
         /// The same in a full map, where space counts more; if no keyframe is covered as much, the map stays full.
         covered_when_full: f32 = 0.6, "fraction", Fraction;

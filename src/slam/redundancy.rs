@@ -2,6 +2,7 @@
 
 use super::graph::{Edge, Graph};
 use super::reach::Links;
+use super::revisits::Revisits;
 use crate::compute::coverage::Coverage;
 use crate::compute::device::{DeviceError, MappingDevice, NeighbourView};
 use crate::config::Config;
@@ -73,6 +74,9 @@ pub struct Redundancy {
     waiting: VecDeque<u32>,
     /// Keyframes that show what removed ones showed.
     standing: FxHashSet<u32>,
+    revisits: Revisits,
+    /// The keyframe that was examined last because it was its turn.
+    turn: u32,
 }
 
 impl Redundancy {
@@ -90,6 +94,8 @@ impl Redundancy {
             closed: Vec::new(),
             waiting: VecDeque::new(),
             standing: FxHashSet::default(),
+            revisits: Revisits::new(config),
+            turn: 0,
         }
     }
 
@@ -99,6 +105,8 @@ impl Redundancy {
         self.closed.clear();
         self.waiting.clear();
         self.standing.clear();
+        self.revisits.clear();
+        self.turn = 0;
     }
 
     /// Notes an edge that is about to enter the graph.
@@ -150,16 +158,33 @@ impl Redundancy {
                 || (!self.standing.contains(k) && graph.overlaps_without(*k, &overlaps, NEAR));
             shown && !lent(*k) && self.may_go(graph, *k, when)
         };
-        let overlapped: Vec<u32> = near.iter().copied().filter(goes).collect();
+        let mut named: Vec<u32> = near.iter().copied().filter(goes).collect();
+        let turn = self.next_turn(graph);
+        for k in near.iter().copied().chain(turn) {
+            let may_go = !named.contains(&k) && !lent(k) && self.may_go(graph, k, when);
+            if may_go && self.revisits.shows_nothing_new(device, graph, k)? {
+                named.push(k);
+            }
+        }
+        named.sort_unstable_by(|a, b| b.cmp(a));
         // The others wait for the next time; what stays is examined again when something changes beside it.
-        let examined = |k: &u32| near.contains(k) && !overlapped.contains(k);
+        let examined = |k: &u32| near.contains(k) && !named.contains(k);
         self.waiting.retain(|k| !examined(k));
-        overlapped.iter().rev().for_each(|k| self.wait_for(*k));
-        let overlapped = overlapped.first().copied();
-        if overlapped.is_none() || self.max_keyframes > 0 {
+        named.iter().rev().for_each(|k| self.wait_for(*k));
+        let named = named.first().copied();
+        if named.is_none() || self.max_keyframes > 0 {
             self.measure(device, graph, &near)?;
         }
-        Ok(overlapped.or_else(|| self.most_covered(graph, &near, lent, when)))
+        Ok(named.or_else(|| self.most_covered(graph, &near, lent, when)))
+    }
+
+    /// The keyframe whose turn it is: what older ones show of it changes when a loop moves them, far from new keyframes
+    /// too.
+    fn next_turn(&mut self, graph: &Graph) -> Option<u32> {
+        let mut ids = graph.keyframes().iter().map(|k| k.info.id);
+        let first = ids.clone().next()?;
+        self.turn = ids.find(|id| *id > self.turn).unwrap_or(first);
+        Some(self.turn)
     }
 
     /// Has a keyframe examined when one is added next.
@@ -222,6 +247,7 @@ impl Redundancy {
     /// Forgets keyframe `id`, which was removed; `beside` shows most of what it showed.
     pub fn removed(&mut self, id: u32, beside: u32) {
         self.covered.remove(&id);
+        self.revisits.removed(id);
         self.closed.retain(|ends| !ends.contains(&id));
         self.waiting.retain(|waiting| *waiting != id);
         self.standing.remove(&id);

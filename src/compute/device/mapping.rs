@@ -105,6 +105,13 @@ pub trait MappingDevice: Send {
     /// Copies what the device stores for a keyframe.
     fn read_keyframe(&self, id: u32) -> Result<KeyframeBulk, DeviceError>;
 
+    /// Replaces `dst` by the `N × 3` points of keyframe `id` in its camera frame.
+    fn read_points(&self, id: u32, dst: &mut Vec<f32>) -> Result<(), DeviceError> {
+        dst.clear();
+        dst.extend_from_slice(&self.read_keyframe(id)?.points);
+        Ok(())
+    }
+
     /// Hands keyframe `id` off to [`TrackingDevice::track_against`], so that frames can be tracked
     /// against it again. The keyframe stays in the map unchanged.
     ///

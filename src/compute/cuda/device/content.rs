@@ -33,6 +33,15 @@ fn write_floats(stream: &Stream, src: &Floats, dst: gpu::Floats<'_>) -> Result<(
     }
 }
 
+/// Copies the points of a keyframe's slot to the host.
+pub(super) fn read_points(
+    stream: &Stream,
+    slot: &SlotView<'_>,
+    dst: &mut Vec<f32>,
+) -> Result<(), CudaError> {
+    read(stream, slot.points, dst)
+}
+
 /// Copies a keyframe's slot to the host.
 pub(super) fn read_keyframe(
     stream: &Stream,

@@ -443,6 +443,15 @@ impl MappingDevice for Mapping {
         found
     }
 
+    fn read_points(&self, id: u32, dst: &mut Vec<f32>) -> Result<(), DeviceError> {
+        let key = self.key(id)?;
+        let lease = self
+            .keyframes
+            .lease(Lane::Mapping, key, Access::Read, Touch::Pass)?;
+        let slot = self.keyframes.device().slot(lease.slot())?;
+        Ok(content::read_points(&self.stream, &slot, dst)?)
+    }
+
     fn read_keyframe(&self, id: u32) -> Result<KeyframeBulk, DeviceError> {
         let key = self.key(id)?;
         let (access, touch) = (Access::Read, Touch::Pass);
