@@ -2,8 +2,9 @@
 
 use mast3r_slam::config::GridConfig;
 use mast3r_slam::geometry::Sim3;
+use mast3r_slam::image::RgbImage;
 use mast3r_slam::map::grid::{
-    self, FloorPose, GlobalGrid, GridOptions, LocalGrid, OccupancyMap, Upright, Window,
+    self, Cleared, FloorPose, GlobalGrid, GridOptions, LocalGrid, OccupancyMap, Upright, Window,
 };
 use mast3r_slam::map::{KeyframeView, MapSnapshot};
 use nalgebra::{Isometry3, Point3, Rotation3, UnitQuaternion, Vector2, Vector3};
@@ -400,6 +401,60 @@ fn map_server_reads_the_files_that_are_written() {
     }
 }
 
+/// A keyframe at the origin, 0.5 m above the floor, that sees points at these places (ahead, left, up).
+fn seeing(places: &[[f64; 3]]) -> LocalGrid {
+    let upright_from_camera = Isometry3::from_parts(
+        Vector3::new(0.0, 0.0, 0.5).into(),
+        base_from_camera().rotation,
+    );
+    let camera_from_upright = upright_from_camera.inverse();
+    let points = places.iter().flat_map(|place| {
+        let p = camera_from_upright * Point3::from(*place);
+        [p.x as f32, p.y as f32, p.z as f32]
+    });
+    let view = KeyframeView {
+        image: Arc::new(RgbImage::new(places.len(), 1)),
+        points: Arc::new(points.collect()),
+        confidence: Arc::new(vec![9.0; places.len()]),
+    };
+    LocalGrid::trace((view, 1.0), None, &upright_from_camera, &options())
+}
+
+#[test]
+fn rays_below_an_obstacle_that_hangs_do_not_outvote_it() {
+    // The centre of a cell.
+    let place = [1.025, 0.025];
+    let [x, y] = place;
+    let behind = |distance: f64, height: f64| [distance * x, distance * y, height];
+    let hanging = seeing(&[[x, y, 0.42], [x, y, 0.40]]);
+    let standing = seeing(&[[x, y, 0.42], [x, y, 0.25]]);
+    // The floor behind it, and a wall behind it past a height of 0.35 m.
+    let below = seeing(&[behind(1.5, 0.0), behind(1.5, 0.0)]);
+    let through = seeing(&[behind(2.0, 0.2), behind(2.0, 0.2)]);
+    let here = FloorPose {
+        at: Vector2::zeros(),
+        heading: 0.0,
+        scale: 1.0,
+    };
+    let at = Vector2::new(x, y);
+    assert_eq!(below.cleared_at(&here)(&at), Cleared::Below);
+    assert_eq!(through.cleared_at(&here)(&at), Cleared::Through);
+    let value = |obstacle: &LocalGrid, rays: &LocalGrid, count: u32| {
+        let mut grid = GlobalGrid::new(&options());
+        grid.insert(0, obstacle.clone(), 0, here);
+        for id in 1..=count {
+            grid.insert(id, rays.clone(), 0, here);
+        }
+        assert!(grid.update());
+        let map = grid.map();
+        let cell = [0, 1].map(|k| ((place[k] - map.origin[k]) / map.resolution) as usize);
+        map.cells[cell[1] * map.columns + cell[0]]
+    };
+    assert_eq!([1, 9].map(|n| value(&hanging, &below, n)), [100, 100]);
+    assert_eq!([1, 9].map(|n| value(&hanging, &through, n)), [100, 0]);
+    assert_eq!([1, 9].map(|n| value(&standing, &below, n)), [100, 0]);
+}
+
 #[test]
 fn the_floor_below_a_table_is_not_free_and_that_behind_a_low_box_is() {
     // x is ahead and z up: a table's top on the left, a box on the right, a wall behind.
@@ -438,10 +493,11 @@ fn the_floor_below_a_table_is_not_free_and_that_behind_a_low_box_is() {
         heading: 0.0,
         scale: 1.0,
     };
-    let free = local.free_at(&here);
+    let cleared = local.cleared_at(&here);
+    let free = |point: &Vector2<f64>| cleared(point) != Cleared::Not;
     let obstacle = |x: f64, y: f64| {
         let mut points = local.obstacles_at(&here);
-        points.any(|p| (p - Vector2::new(x, y)).norm() < 0.06)
+        points.any(|(p, _)| (p - Vector2::new(x, y)).norm() < 0.06)
     };
     for y in [0.4, 0.5, 0.6] {
         assert!(obstacle(1.2, y), "the edge of the table at {y}");

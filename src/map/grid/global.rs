@@ -1,6 +1,6 @@
 //! The sum of the local grids.
 
-use super::local::cell_of;
+use super::local::{Cleared, cell_of};
 use super::{FloorPose, GridOptions, LocalGrid};
 use nalgebra::Vector2;
 use std::collections::BTreeMap;
@@ -23,13 +23,19 @@ const OCCUPIED: i8 = 100;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Votes {
     obstacle: u16,
+    /// Those for an obstacle that may hang.
+    hanging: u16,
     free: u16,
+    /// Those of rays as high as such an obstacle.
+    through: u16,
 }
 
 impl Votes {
     fn value(self) -> i8 {
-        let (obstacle, free) = (u32::from(self.obstacle), u32::from(self.free));
-        match (obstacle * OBSTACLE_WEIGHT > free, obstacle + free) {
+        let wins =
+            |obstacle: u16, free: u16| u32::from(obstacle) * OBSTACLE_WEIGHT > u32::from(free);
+        let occupied = wins(self.obstacle, self.free) || wins(self.hanging, self.through);
+        match (occupied, self.free) {
             (true, _) => OCCUPIED,
             (false, 0) => UNKNOWN,
             (false, _) => FREE,
@@ -284,21 +290,25 @@ impl GlobalGrid {
         let Some(window) = self.window(local, place) else {
             return;
         };
-        let free = local.free_at(place);
+        let cleared = local.cleared_at(place);
         let columns = self.size[0];
         for row in window.from[1]..window.from[1] + window.size[1] {
             let y = (f64::from(self.corner[1]) + row as f64 + 0.5) * self.options.resolution;
             for column in window.from[0]..window.from[0] + window.size[0] {
                 let x = (f64::from(self.corner[0]) + column as f64 + 0.5) * self.options.resolution;
-                if free(&Vector2::new(x, y))
+                let cleared = cleared(&Vector2::new(x, y));
+                if cleared != Cleared::Not
                     && let Some(votes) = self.votes.get_mut(row * columns + column)
                 {
                     Votes::change(&mut votes.free, adds);
+                    if cleared == Cleared::Through {
+                        Votes::change(&mut votes.through, adds);
+                    }
                 }
             }
         }
         let mut last = None;
-        for point in local.obstacles_at(place) {
+        for (point, hangs) in local.obstacles_at(place) {
             let index = self.index(cell_of(&point, self.options.resolution));
             // Neighbouring means may fall into one cell, which then has one vote of them.
             if index == last {
@@ -307,6 +317,9 @@ impl GlobalGrid {
             last = index;
             if let Some(votes) = index.and_then(|k| self.votes.get_mut(k)) {
                 Votes::change(&mut votes.obstacle, adds);
+                if hangs {
+                    Votes::change(&mut votes.hanging, adds);
+                }
             }
         }
         self.changed = Some(match self.changed {

@@ -12,6 +12,9 @@ use rustc_hash::FxHashMap;
 /// A ray clears only what it passes at most this far above `min_height`: what is lower than the ray may
 /// be out of the camera's view.
 const CLEARANCE: f64 = 0.3;
+/// An obstacle whose lowest point is at least this far above `min_height` may hang, as a table's top does: rays below it
+/// say nothing about it.
+const HANGING: f64 = 0.2;
 /// Points at most this far below `min_height` are the floor; lower ones are a step down, or an error.
 const FLOOR_DEPTH: f64 = 0.25;
 /// Points in a cell that make an obstacle: a single one may be an error of the depth.
@@ -28,10 +31,30 @@ pub struct LocalGrid {
     corner: [i32; 2],
     columns: usize,
     rows: usize,
-    /// Bits, row after row.
+    /// Bits, row after row: cells that rays have cleared.
     free: Vec<u64>,
-    /// Mean position of the points in each cell with an obstacle, in metres.
-    obstacles: Vec<[f32; 2]>,
+    /// The same for rays that passed at the height of a hanging obstacle.
+    through: Vec<u64>,
+    obstacles: Vec<Obstacle>,
+}
+
+/// Points in one cell.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Obstacle {
+    /// Their mean position in metres.
+    at: [f32; 2],
+    hangs: bool,
+}
+
+/// What rays show of a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cleared {
+    /// No ray cleared it.
+    Not,
+    /// Only rays below a hanging obstacle did.
+    Below,
+    /// One at the height of a hanging obstacle did.
+    Through,
 }
 
 /// Points that fell into a cell.
@@ -40,6 +63,8 @@ struct Pile {
     points: u32,
     /// Slope of the steepest ray to one of them.
     slope: f64,
+    /// Height of the lowest one, in metres.
+    lowest: f64,
 }
 
 impl Default for Pile {
@@ -48,15 +73,17 @@ impl Default for Pile {
             sum: Vector2::zeros(),
             points: 0,
             slope: f64::NEG_INFINITY,
+            lowest: f64::INFINITY,
         }
     }
 }
 
 impl Pile {
-    fn add(&mut self, point: &Vector2<f64>, slope: f64) {
+    fn add(&mut self, point: &Vector2<f64>, ray: &Ray) {
         self.sum += point;
         self.points += 1;
-        self.slope = self.slope.max(slope);
+        self.slope = self.slope.max(ray.slope());
+        self.lowest = self.lowest.min(ray.height);
     }
 
     fn mean(&self) -> Vector2<f64> {
@@ -79,6 +106,7 @@ impl LocalGrid {
         let turn = upright_from_camera.rotation.to_rotation_matrix();
         let metric = turn.matrix() * scale;
         let mut sweep = PolarSweep::new(options.max_range, options.resolution);
+        let mut through = sweep.clone();
         let mut piles: FxHashMap<[i32; 2], Pile> = FxHashMap::default();
         let mut cleared = Vec::new();
         for (_, p, _) in camera_points(view, intrinsics, options.min_confidence) {
@@ -89,11 +117,12 @@ impl LocalGrid {
             if ray.is_obstacle(options) {
                 let end = camera.xy() + ray.flat;
                 let cell = cell_of(&end, options.resolution);
-                piles.entry(cell).or_default().add(&end, ray.slope());
+                piles.entry(cell).or_default().add(&end, &ray);
             }
-            if let Some((from, to)) = ray.clears(options) {
+            if let Some(all) = ray.clears(options) {
                 let direction = sweep.direction(&ray.flat);
-                cleared.push((direction, ray.slope(), from, to));
+                let high = ray.clears_hanging(options);
+                cleared.push((direction, ray.slope(), all, high));
             }
         }
         piles.retain(|_, pile| pile.points >= MIN_POINTS);
@@ -106,10 +135,15 @@ impl LocalGrid {
             }
         }
         let above = obstacles.overhangs();
-        for (direction, slope, from, to) in cleared {
-            sweep.clear(direction, from, to.min(above.nearest(direction, slope)));
+        for (direction, slope, (from, to), high) in cleared {
+            let end = above.nearest(direction, slope);
+            sweep.clear(direction, from, to.min(end));
+            if let Some((from, to)) = high {
+                through.clear(direction, from, to.min(end));
+            }
         }
-        Self::collect((scale, steps), options, &camera.xy(), &sweep, &piles)
+        let sweeps = [&sweep, &through];
+        Self::collect((scale, steps), options, &camera.xy(), sweeps, &piles)
     }
 
     /// Cells from the swept directions; where points are, nothing is free.
@@ -117,7 +151,7 @@ impl LocalGrid {
         (scale, steps): (f64, i64),
         options: &GridOptions,
         camera: &Vector2<f64>,
-        sweep: &PolarSweep,
+        [sweep, through]: [&PolarSweep; 2],
         piles: &FxHashMap<[i32; 2], Pile>,
     ) -> Self {
         let resolution = options.resolution;
@@ -133,6 +167,7 @@ impl LocalGrid {
             columns: side(0),
             rows: side(1),
             free: vec![0; (side(0) * side(1)).div_ceil(64)],
+            through: vec![0; (side(0) * side(1)).div_ceil(64)],
             obstacles: Vec::with_capacity(piles.len()),
         };
         for row in 0..grid.rows {
@@ -142,8 +177,9 @@ impl LocalGrid {
                 let offset = centre * resolution - camera;
                 if sweep.is_clear(&offset) && !piles.contains_key(&cell) {
                     let bit = row * grid.columns + column;
-                    if let Some(word) = grid.free.get_mut(bit / 64) {
-                        *word |= 1 << (bit % 64);
+                    set(&mut grid.free, bit);
+                    if through.is_clear(&offset) {
+                        set(&mut grid.through, bit);
                     }
                 }
             }
@@ -151,11 +187,14 @@ impl LocalGrid {
         let mut cells: Vec<_> = piles.iter().collect();
         // The map's order is arbitrary.
         cells.sort_unstable_by_key(|(cell, _)| **cell);
-        let means = cells.into_iter().map(|(_, pile)| {
+        let obstacles = cells.into_iter().map(|(_, pile)| {
             let mean = pile.mean();
-            [mean.x as f32, mean.y as f32]
+            Obstacle {
+                at: [mean.x as f32, mean.y as f32],
+                hangs: pile.lowest >= options.min_height + HANGING,
+            }
         });
-        grid.obstacles.extend(means);
+        grid.obstacles.extend(obstacles);
         grid
     }
 
@@ -178,33 +217,49 @@ impl LocalGrid {
         corner(0, self.columns).hypot(corner(1, self.rows))
     }
 
-    /// Obstacles at `place`, in metres.
-    pub fn obstacles_at(&self, place: &FloorPose) -> impl Iterator<Item = Vector2<f64>> {
+    /// Obstacles at `place`, in metres, and whether they hang.
+    pub fn obstacles_at(&self, place: &FloorPose) -> impl Iterator<Item = (Vector2<f64>, bool)> {
         let (turn, at) = (place.turn() * (place.scale / self.scale), place.at);
-        let turned = move |p: &[f32; 2]| turn * Vector2::new(f64::from(p[0]), f64::from(p[1])) + at;
+        let turned = move |o: &Obstacle| {
+            let [x, y] = o.at.map(f64::from);
+            (turn * Vector2::new(x, y) + at, o.hangs)
+        };
         self.obstacles.iter().map(turned)
     }
 
-    /// A test of whether a point is in free space, for the grid at `place`.
-    pub fn free_at(&self, place: &FloorPose) -> impl Fn(&Vector2<f64>) -> bool {
+    /// What rays show of a point, for the grid at `place`.
+    pub fn cleared_at(&self, place: &FloorPose) -> impl Fn(&Vector2<f64>) -> Cleared {
         let per_cell = self.scale / (place.scale * self.resolution);
         let (back, at) = (place.turn().transpose() * per_cell, place.at);
         let corner = Vector2::new(f64::from(self.corner[0]), f64::from(self.corner[1]));
         move |point: &Vector2<f64>| {
             let cell = back * (point - at) - corner;
             if cell.x < 0.0 || cell.y < 0.0 {
-                return false;
+                return Cleared::Not;
             }
             let (column, row) = (cell.x as usize, cell.y as usize);
             if column >= self.columns || row >= self.rows {
-                return false;
+                return Cleared::Not;
             }
             let bit = row * self.columns + column;
-            self.free
-                .get(bit / 64)
-                .is_some_and(|word| word >> (bit % 64) & 1 == 1)
+            match (is_set(&self.free, bit), is_set(&self.through, bit)) {
+                (false, _) => Cleared::Not,
+                (true, false) => Cleared::Below,
+                (true, true) => Cleared::Through,
+            }
         }
     }
+}
+
+fn set(bits: &mut [u64], bit: usize) {
+    if let Some(word) = bits.get_mut(bit / 64) {
+        *word |= 1 << (bit % 64);
+    }
+}
+
+fn is_set(bits: &[u64], bit: usize) -> bool {
+    let word = bits.get(bit / 64);
+    word.is_some_and(|word| word >> (bit % 64) & 1 == 1)
 }
 
 /// Step of the log scale at which keyframes are traced: heights and ranges are at most half a cell off at
@@ -253,24 +308,42 @@ impl Ray {
 
     /// Horizontal distances between which it is above the floor and low enough to clear what it passes.
     fn clears(&self, options: &GridOptions) -> Option<(f64, f64)> {
-        let (low, high) = (options.min_height, options.max_height);
-        // In parts of the ray, 0 to 1.
-        let ceiling = high.min(low + CLEARANCE);
-        let crossing = |z: f64| (z - self.start) / self.rise;
-        let (from, to) = match self.rise {
-            z if z < -1e-9 => (crossing(ceiling).max(0.0), crossing(low).min(1.0)),
-            z if z > 1e-9 => (crossing(low).max(0.0), crossing(ceiling).min(1.0)),
-            _ if (low..=ceiling).contains(&self.start) => (0.0, 1.0),
-            _ => (1.0, 0.0),
-        };
+        let low = options.min_height;
+        let (from, to) = self.between(low, ceiling(options));
         // Where the floor itself is seen, it is free.
         let to = match (low - FLOOR_DEPTH..low).contains(&self.height) && from <= 1.0 {
             true => 1.0,
             false => to,
         };
+        self.distances((from, to), options)
+    }
+
+    /// The part of these in which it is as high as an obstacle that hangs.
+    fn clears_hanging(&self, options: &GridOptions) -> Option<(f64, f64)> {
+        let part = self.between(options.min_height + HANGING, ceiling(options));
+        self.distances(part, options)
+    }
+
+    /// Where it is between two heights, in parts of the ray, 0 to 1.
+    fn between(&self, low: f64, high: f64) -> (f64, f64) {
+        let crossing = |z: f64| (z - self.start) / self.rise;
+        match self.rise {
+            z if z < -1e-9 => (crossing(high).max(0.0), crossing(low).min(1.0)),
+            z if z > 1e-9 => (crossing(low).max(0.0), crossing(high).min(1.0)),
+            _ if (low..=high).contains(&self.start) => (0.0, 1.0),
+            _ => (1.0, 0.0),
+        }
+    }
+
+    fn distances(&self, (from, to): (f64, f64), options: &GridOptions) -> Option<(f64, f64)> {
         let end = (to * self.length).min(options.max_range);
         (from < to && self.length > 0.0).then_some((from * self.length, end))
     }
+}
+
+/// The height up to which rays clear.
+fn ceiling(options: &GridOptions) -> f64 {
+    options.max_height.min(options.min_height + CLEARANCE)
 }
 
 /// The cell that a point lies in; far ones saturate.

@@ -16,7 +16,7 @@ mod snapshot;
 
 pub use file::{GridFiles, files_at, write};
 pub use global::{GlobalGrid, Lack, OccupancyMap, Window};
-pub use local::LocalGrid;
+pub use local::{Cleared, LocalGrid};
 pub use snapshot::{Upright, of_snapshot};
 
 use crate::config::GridConfig;

@@ -6,6 +6,7 @@ use std::f64::consts::{PI, TAU};
 const WORD: usize = 64;
 
 /// Distances that rays have cleared, for each direction.
+#[derive(Clone)]
 pub struct PolarSweep {
     directions: usize,
     /// Words of each direction.
