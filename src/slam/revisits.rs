@@ -18,7 +18,7 @@ const OVERLAP: f64 = 0.4;
 /// Cameras that are farther apart than this many median depths share little.
 const REACH: f64 = 3.0;
 
-/// Finds these keyframes, by sketches of those that were looked at.
+/// Finds these keyframes, with a sketch of each keyframe that it has compared.
 pub struct Revisits {
     /// Fraction of a keyframe's points that others must show.
     covered: f64,

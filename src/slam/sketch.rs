@@ -3,12 +3,13 @@
 use crate::geometry::Sim3;
 use nalgebra::Vector3;
 
-/// Points in a row of a sketch, about.
+/// Approximate number of points in a row of a sketch.
 const COLUMNS: usize = 24;
 /// Maximum difference of two depths, over the farther one, of the same surface: more than the error of the network's
 /// points at the same place with a depth camera.
 const SAME: f64 = 0.1;
-/// A pixel of the other camera then covers at most 1.5 times the length on the surface.
+/// Minimum ratio of a point's distance from its own camera to that from another one whose image shows it as well: a pixel
+/// then covers at most 1.5 times the length on the surface.
 const MIN_RATIO: f64 = 0.67;
 /// Points that are nearer to the camera's plane, in units of the pointmap, say nothing about the camera.
 const MIN_DEPTH: f64 = 1e-3;
