@@ -7,7 +7,7 @@
 use super::cloud::{self, CloudOptions};
 use super::{KeyframeRecord, KeyframeView, MapSnapshot, keyframes};
 use crate::files::export::{self, ExportError};
-use crate::geometry::Intrinsics;
+use crate::geometry::{Intrinsics, LineFit};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -159,7 +159,7 @@ pub fn estimate_intrinsics(
     height: usize,
     min_confidence: f32,
 ) -> Intrinsics {
-    let mut lines = [Line::default(); 2];
+    let mut lines = [LineFit::default(); 2];
     for view in keyframes {
         for (i, p, _) in cloud::camera_points(view, None, min_confidence) {
             let (a, b) = (p.x / p.z, p.y / p.z);
@@ -171,7 +171,12 @@ pub fn estimate_intrinsics(
     }
     let guess = GUESSED_FOCAL * width.max(height) as f64;
     let centre = |n: usize| (n as f64 - 1.0) / 2.0;
-    match (lines[0].fit(width), lines[1].fit(height)) {
+    // A focal length, and a principal point within so many pixels.
+    let plausible = |line: &LineFit, pixels: usize| {
+        let line = line.rising();
+        line.filter(|(_, c)| (0.0..pixels as f64).contains(c))
+    };
+    match (plausible(&lines[0], width), plausible(&lines[1], height)) {
         (Some((fx, cx)), Some((fy, cy))) => Intrinsics { fx, fy, cx, cy },
         _ => Intrinsics {
             fx: guess,
@@ -179,34 +184,5 @@ pub fn estimate_intrinsics(
             cx: centre(width),
             cy: centre(height),
         },
-    }
-}
-
-/// Running sums of a line fit, relative to running means to stay accurate over many samples.
-#[derive(Debug, Clone, Copy, Default)]
-struct Line {
-    n: f64,
-    mean_x: f64,
-    mean_y: f64,
-    xx: f64,
-    xy: f64,
-}
-
-impl Line {
-    fn add(&mut self, x: f64, y: f64) {
-        self.n += 1.0;
-        let dx = x - self.mean_x;
-        self.mean_x += dx / self.n;
-        self.mean_y += (y - self.mean_y) / self.n;
-        self.xx += dx * (x - self.mean_x);
-        self.xy += dx * (y - self.mean_y);
-    }
-
-    /// Slope and intercept if they are plausible as focal length and principal point for `pixels`.
-    fn fit(&self, pixels: usize) -> Option<(f64, f64)> {
-        let f = self.xy / self.xx;
-        let c = self.mean_y - f * self.mean_x;
-        let plausible = f.is_finite() && f > 0.0 && (0.0..pixels as f64).contains(&c);
-        plausible.then_some((f, c))
     }
 }

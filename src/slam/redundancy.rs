@@ -1,6 +1,7 @@
 //! Redundant keyframes: those whose view others have as well (docs/algorithm.md, Map economy).
 
 use super::graph::{Edge, Graph};
+use super::metric::robust::median;
 use super::reach::Links;
 use super::revisits::Revisits;
 use crate::compute::coverage::Coverage;
@@ -300,13 +301,9 @@ impl Step {
         let edges = graph.edges().iter();
         let steps = edges.map(|e| graph.pose_of(e.i).apart(&graph.pose_of(e.j)));
         let (mut lengths, mut angles): (Vec<f64>, Vec<f64>) = steps.unzip();
-        let median = |values: &mut Vec<f64>| {
-            values.sort_by(f64::total_cmp);
-            values.get(values.len() / 2).copied().unwrap_or(0.0)
-        };
         Self {
-            length: median(&mut lengths),
-            angle: median(&mut angles),
+            length: median(&mut lengths).unwrap_or(0.0),
+            angle: median(&mut angles).unwrap_or(0.0),
         }
     }
 

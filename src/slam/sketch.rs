@@ -1,7 +1,8 @@
 //! Coarse pointmaps of keyframes: what one shows of another by their poses alone (docs/algorithm.md, Map economy).
 
-use crate::geometry::Sim3;
-use nalgebra::Vector3;
+use super::metric::robust::median;
+use crate::geometry::{Intrinsics, LineFit, Sim3};
+use nalgebra::{Vector2, Vector3};
 
 /// Approximate number of points in a row of a sketch.
 const COLUMNS: usize = 24;
@@ -20,42 +21,10 @@ pub struct Sketch {
     columns: usize,
     /// Row-major, in the keyframe's camera frame; NaN where there is none.
     points: Vec<Vector3<f32>>,
-    /// Columns and rows of a point with `x/z` and `y/z`; `None` if the points do not say.
-    camera: Option<[Line; 2]>,
+    /// The pinhole that projects points to columns and rows of the sketch; `None` if the points do not determine it.
+    camera: Option<Intrinsics>,
     /// Median depth.
     depth: f64,
-}
-
-/// `slope·x + offset`.
-#[derive(Debug, Clone, Copy)]
-struct Line {
-    slope: f64,
-    offset: f64,
-}
-
-impl Line {
-    /// The least-squares line through points that rises.
-    fn through(points: impl Iterator<Item = (f64, f64)> + Clone) -> Option<Self> {
-        let (mut count, mut x_sum, mut y_sum) = (0.0, 0.0, 0.0);
-        for (x, y) in points.clone() {
-            count += 1.0;
-            x_sum += x;
-            y_sum += y;
-        }
-        let (x_mean, y_mean) = (x_sum / count, y_sum / count);
-        let (mut xx, mut xy) = (0.0, 0.0);
-        for (x, y) in points {
-            xx += (x - x_mean) * (x - x_mean);
-            xy += (x - x_mean) * (y - y_mean);
-        }
-        let slope = xy / xx;
-        let offset = y_mean - slope * x_mean;
-        (slope > 0.0 && slope.is_finite() && offset.is_finite()).then_some(Self { slope, offset })
-    }
-
-    fn at(&self, x: f64) -> f64 {
-        self.slope * x + self.offset
-    }
 }
 
 impl Sketch {
@@ -74,26 +43,20 @@ impl Sketch {
                 },
             )
             .collect();
-        let mut depths: Vec<f32> = points.iter().map(|p| p.z).collect();
-        depths.retain(|z| z.is_finite());
-        depths.sort_unstable_by(f32::total_cmp);
-        let depth = depths.get(depths.len() / 2).map_or(0.0, |z| f64::from(*z));
-        let mut sketch = Self {
+        let mut lines = [LineFit::default(); 2];
+        let mut depths = Vec::with_capacity(points.len());
+        for (cell, p) in points.iter().enumerate().filter(|(_, p)| !p.z.is_nan()) {
+            lines[0].add(f64::from(p.x / p.z), (cell % columns) as f64);
+            lines[1].add(f64::from(p.y / p.z), (cell / columns) as f64);
+            depths.push(f64::from(p.z));
+        }
+        let camera = lines[0].rising().zip(lines[1].rising());
+        Self {
             columns,
             points,
-            camera: None,
-            depth,
-        };
-        let of_axis = |axis: usize| {
-            let cells = sketch.points.iter().enumerate();
-            let cells = cells.filter(|(_, p)| !p.z.is_nan());
-            Line::through(cells.map(|(cell, p)| {
-                let place = [cell % columns, cell / columns][axis];
-                (f64::from(p[axis] / p.z), place as f64)
-            }))
-        };
-        sketch.camera = of_axis(0).zip(of_axis(1)).map(|(u, v)| [u, v]);
-        sketch
+            camera: camera.map(|((fx, cx), (fy, cy))| Intrinsics { fx, fy, cx, cy }),
+            depth: median(&mut depths).unwrap_or(0.0),
+        }
     }
 
     /// Median depth, in units of the pointmap; 0 without points.
@@ -114,7 +77,7 @@ impl Sketch {
     /// The fraction of the points that `other` shows as well, with nothing in front of them. `seen`, one for each place,
     /// becomes true for those whose distance is at least [`MIN_RATIO`] of that from the other camera.
     pub fn shown_by(&self, other: &Sketch, other_from_self: &Sim3, seen: &mut [bool]) -> f64 {
-        let Some([u, v]) = &other.camera else {
+        let Some(k) = &other.camera else {
             return 0.0;
         };
         let turn = other_from_self.scaled_rotation();
@@ -125,7 +88,7 @@ impl Sketch {
             }
             count += 1;
             let p = turn * point.cast::<f64>() + other_from_self.translation;
-            if p.z > MIN_DEPTH && other.has_depth_at([u.at(p.x / p.z), v.at(p.y / p.z)], p.z) {
+            if p.z > MIN_DEPTH && other.has_depth_at(k.project(&p), p.z) {
                 shown += 1;
                 let own = other_from_self.scale * f64::from(point.norm());
                 *seen |= own >= MIN_RATIO * p.norm();
@@ -135,7 +98,8 @@ impl Sketch {
     }
 
     /// Whether one of the four points around a place has that depth.
-    fn has_depth_at(&self, [u, v]: [f64; 2], depth: f64) -> bool {
+    fn has_depth_at(&self, place: Vector2<f64>, depth: f64) -> bool {
+        let (u, v) = (place.x, place.y);
         let rows = self.points.len() / self.columns.max(1);
         let inside = |place: f64, count: usize| place > -0.5 && place < count as f64 - 0.5;
         if !inside(u, self.columns) || !inside(v, rows) {

@@ -20,7 +20,7 @@ pub mod motion;
 pub mod motions;
 pub mod mount;
 mod path;
-mod robust;
+pub mod robust;
 pub mod scale;
 pub mod slip;
 mod steps;
