@@ -456,6 +456,25 @@ fn rays_below_an_obstacle_that_hangs_do_not_outvote_it() {
 }
 
 #[test]
+fn no_ray_passes_below_neighbouring_obstacles() {
+    // The points in each of two cells of a table's edge are at the side that is away from the other cell.
+    let edge = [[1.2, -0.048, 0.4], [1.2, 0.048, 0.4]];
+    let below = [[2.4, 0.03, 0.0]; 2];
+    let here = FloorPose {
+        at: Vector2::zeros(),
+        heading: 0.0,
+        scale: 1.0,
+    };
+    let cleared = |seen: &LocalGrid| {
+        let cells = [1.925, 1.975, 2.025];
+        cells.map(|x| seen.cleared_at(&here)(&Vector2::new(x, 0.025)))
+    };
+    assert_eq!(cleared(&seeing(&below)), [Cleared::Below; 3]);
+    let seen = seeing(&[edge, edge, below].concat());
+    assert_eq!(cleared(&seen), [Cleared::Not; 3]);
+}
+
+#[test]
 fn the_floor_below_a_table_is_not_free_and_that_behind_a_low_box_is() {
     // x is ahead and z up: a table's top on the left, a box on the right, a wall behind.
     let scene = [
