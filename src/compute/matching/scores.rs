@@ -50,7 +50,9 @@ impl<S> Scorers<S> {
 /// beyond ±1, become 0: they would win against every match around. f32 adds the products, up to 127², of 1040 channels
 /// without an error.
 pub(super) fn rounded(x: f32) -> f32 {
-    let rounded = (x * 127.0).round_ties_even();
+    // In f32 the sum with 1.5·2²³ is rounded to a whole number, half to even, and vectorises, unlike libm's `rintf`.
+    const WHOLE: f32 = 12_582_912.0;
+    let rounded = (x * 127.0 + WHOLE) - WHOLE;
     if rounded.abs() <= 127.0 { rounded } else { 0.0 }
 }
 
@@ -177,6 +179,21 @@ mod tests {
     use super::x86::Avx2;
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_channel_is_rounded_half_to_even_and_0_where_it_is_not_one() {
+        for step in -2600..=2600 {
+            // From -130 to 130 127ths, halves among them.
+            let x = step as f32 / 20.0 / 127.0;
+            let whole = (x * 127.0).round_ties_even();
+            let expected = if whole.abs() <= 127.0 { whole } else { 0.0 };
+            assert_eq!(rounded(x), expected, "{x}");
+        }
+        for x in [f32::NAN, f32::INFINITY, -f32::INFINITY, f32::MAX, -1e5, 3e4] {
+            assert_eq!(rounded(x), 0.0, "{x}");
+        }
+        assert_eq!(rounded(f32::MIN_POSITIVE), 0.0);
+    }
 
     proptest! {
         /// Both f32 scorers agree bit for bit wherever a score could win; NaN payloads may differ.
