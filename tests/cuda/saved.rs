@@ -7,8 +7,9 @@ use mast3r_slam::compute::device::{
 };
 use mast3r_slam::config::{Config, DeviceConfig};
 use mast3r_slam::geometry::Sim3;
+use mast3r_slam::gpu::Context;
 use mast3r_slam::image::RgbImage;
-use mast3r_slam::inference::Backend;
+use mast3r_slam::inference::{Backend, NetworkShape};
 use mast3r_slam::map::TrackingState;
 use mast3r_slam::map::store;
 use mast3r_slam::slam::{Frame, MapLabel, SavedMap, SavedMapError, Slam, TrackedFrame};
@@ -165,30 +166,63 @@ fn a_packed_map_is_used_on_the_gpu() {
     }
 }
 
-/// On a GPU an edge's qualities are binary16: imported ones are rounded to nearest, and finite ones stay finite.
-#[test]
-fn imported_qualities_are_rounded_once() {
-    let Some(context) = super::cuda() else { return };
+/// The room's device on the GPU, and the network's shape.
+fn device(context: &Context, config: &Config) -> (Device, NetworkShape) {
     let backend = RoomBackend::new(SIZE, square_walk(2, 0.6), Spoil::default());
     let shape = backend.shape().clone();
     let setup = Setup {
-        config: Arc::new(DeviceConfig::from(&config(false))),
+        config: Arc::new(DeviceConfig::from(config)),
         preprocessor: None,
         intrinsics: None,
         places: None,
     };
-    let Device {
-        tracking: _tracking,
-        mut mapping,
-    } = gpu(&context, backend.share(), setup);
+    (gpu(context, backend.share(), setup), shape)
+}
+
+/// A keyframe whose coordinates are `points` of their index.
+fn keyframe(shape: &NetworkShape, points: impl Fn(usize) -> f32) -> KeyframeContent {
     let n = shape.pixels();
-    let keyframe = KeyframeContent {
+    KeyframeContent {
         image: vec![9; 3 * n],
-        points: vec![1.0; 3 * n],
+        points: (0..3 * n).map(points).collect(),
         confidence: Floats::F32(vec![2.0; n]),
         features: Floats::F32(vec![0.5; shape.tokens * shape.feature_dim]),
-    };
+    }
+}
+
+#[test]
+fn points_are_read_from_wherever_a_keyframe_is() {
+    let Some(context) = super::cuda() else { return };
+    let config = small(false);
+    let (device, shape) = device(&context, &config);
+    let mut mapping = device.mapping;
+    // As many are on the GPU as fit, the others in host memory and in the file.
+    let count = 2 * (config.memory.keyframe_slots + config.memory.host_slots) as u32;
+    let points = |id: u32| move |k: usize| id as f32 + (k % 1000) as f32 * 0.25;
+    for id in 0..count {
+        let keyframe = keyframe(&shape, points(id));
+        mapping.import_keyframe(id, &keyframe).expect("a keyframe");
+    }
+    let mut found = vec![f32::NAN; 7];
+    for id in (0..count).chain((0..count).rev()) {
+        mapping.read_points(id, &mut found).expect("its points");
+        let expected: Vec<f32> = (0..3 * shape.pixels()).map(points(id)).collect();
+        super::assert_same_bits("points", &found, &expected);
+    }
+    let before = found.clone();
+    assert!(mapping.read_points(count, &mut found).is_err());
+    super::assert_same_bits("points", &found, &before);
+}
+
+/// On a GPU an edge's qualities are binary16: imported ones are rounded to nearest, and finite ones stay finite.
+#[test]
+fn imported_qualities_are_rounded_once() {
+    let Some(context) = super::cuda() else { return };
+    let (device, shape) = device(&context, &config(false));
+    let mut mapping = device.mapping;
+    let n = shape.pixels();
     for id in 0..2 {
+        let keyframe = keyframe(&shape, |_| 1.0);
         mapping.import_keyframe(id, &keyframe).expect("a keyframe");
     }
     let limit = 1.5_f32;
