@@ -181,7 +181,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_channel_is_rounded_half_to_even_and_0_where_it_is_not_one() {
+    fn channels_are_rounded_half_to_even_and_invalid_ones_become_0() {
         for step in -2600..=2600 {
             // From -130 to 130 127ths, halves among them.
             let x = step as f32 / 20.0 / 127.0;

@@ -17,9 +17,9 @@ const CLEARANCE: f64 = 0.3;
 const HANGING: f64 = 0.2;
 /// Points at most this far below `min_height` are the floor; lower ones are a step down, or an error.
 const FLOOR_DEPTH: f64 = 0.25;
-/// Width of an obstacle in cells where it hangs over rays: the means of the points in neighbouring cells are up to two
+/// Width in cells on which an obstacle hangs over rays: the means of the points in neighbouring cells are up to two
 /// cells apart, and no ray passes between them.
-const HANGING_WIDTH: f64 = 2.0;
+const OVERHANG_WIDTH: f64 = 2.0;
 /// Points in a cell that make an obstacle: a single one may be an error of the depth.
 const MIN_POINTS: u32 = 2;
 
@@ -133,7 +133,7 @@ impl LocalGrid {
         for pile in piles.values() {
             let offset = pile.mean() - camera.xy();
             let distance = offset.norm();
-            for direction in sweep.directions_of(&offset, HANGING_WIDTH * options.resolution) {
+            for direction in sweep.directions_of(&offset, OVERHANG_WIDTH * options.resolution) {
                 obstacles.add(direction, pile.slope, distance);
             }
         }
