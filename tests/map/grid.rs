@@ -401,6 +401,14 @@ fn map_server_reads_the_files_that_are_written() {
     }
 }
 
+fn origin() -> FloorPose {
+    FloorPose {
+        at: Vector2::zeros(),
+        heading: 0.0,
+        scale: 1.0,
+    }
+}
+
 /// A keyframe at the origin, 0.5 m above the floor, that sees points at these places (ahead, left, up).
 fn seeing(places: &[[f64; 3]]) -> LocalGrid {
     let upright_from_camera = Isometry3::from_parts(
@@ -431,11 +439,7 @@ fn rays_below_an_obstacle_that_hangs_do_not_outvote_it() {
     // The floor behind it, and a wall behind it past a height of 0.35 m.
     let below = seeing(&[behind(1.5, 0.0), behind(1.5, 0.0)]);
     let through = seeing(&[behind(2.0, 0.2), behind(2.0, 0.2)]);
-    let here = FloorPose {
-        at: Vector2::zeros(),
-        heading: 0.0,
-        scale: 1.0,
-    };
+    let here = origin();
     let at = Vector2::new(x, y);
     assert_eq!(below.cleared_at(&here)(&at), Cleared::Below);
     assert_eq!(through.cleared_at(&here)(&at), Cleared::Through);
@@ -460,11 +464,7 @@ fn no_ray_passes_below_neighbouring_obstacles() {
     // The points in each of two cells of a table's edge are at the side that is away from the other cell.
     let edge = [[1.2, -0.048, 0.4], [1.2, 0.048, 0.4]];
     let below = [[2.4, 0.03, 0.0]; 2];
-    let here = FloorPose {
-        at: Vector2::zeros(),
-        heading: 0.0,
-        scale: 1.0,
-    };
+    let here = origin();
     let cleared = |seen: &LocalGrid| {
         let cells = [1.925, 1.975, 2.025];
         cells.map(|x| seen.cleared_at(&here)(&Vector2::new(x, 0.025)))
@@ -507,11 +507,7 @@ fn the_floor_below_a_table_is_not_free_and_that_behind_a_low_box_is() {
         confidence: Arc::new(vec![9.0; SIZE.0 * SIZE.1]),
     };
     let local = LocalGrid::trace((view, 1.0), Some(&camera), &upright_from_camera, &options());
-    let here = FloorPose {
-        at: Vector2::zeros(),
-        heading: 0.0,
-        scale: 1.0,
-    };
+    let here = origin();
     let cleared = local.cleared_at(&here);
     let free = |point: &Vector2<f64>| cleared(point) != Cleared::Not;
     let obstacle = |x: f64, y: f64| {
